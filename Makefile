@@ -1,4 +1,4 @@
-# Every target is a short call into cargo or scripts/; `make help` lists them.
+# Every target is a short call of cargo or of a script in scripts/; `make help` lists the targets.
 
 PREFIX  ?= /usr/local
 DESTDIR ?=

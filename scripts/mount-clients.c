@@ -1,7 +1,7 @@
-// A client of any mounted file system: threads that repeat one operation.
+// A client for any mounted file system. Its threads repeat one operation.
 //   mount-clients OPERATION THREADS SECONDS DIRECTORY
 // OPERATION is open (open and close), create (create, close and unlink) or rename (to and fro).
-// Each thread works in a directory of its own. Prints the operations per second of all threads
+// Each thread works in a separate directory. Prints how many operations per second all threads made
 // together.
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-//! Makes the tables of Unicode 12.1 for names that ignore case: the assigned code points and the
-//! ignored ones. Later versions of Unicode change neither property of the code points of version
-//! 12.1.
+//! Generates two tables of Unicode 12.1 for comparing names without regard to case: the assigned
+//! code points, and the ignored code points. Later versions of Unicode change neither property for
+//! the code points of version 12.1.
 
 use regex_syntax::hir::{Class, HirKind};
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Runs all measurements of arrays, or the one that is named, and prints their figures.
+//! Runs all measurements of arrays, or only the one that an argument names, and prints the figures.
 //!
 //! ```sh
 //! cargo run --release -p lanefs-bench --example raid [-- fsmark|rows|small|log|sequential|all [SECONDS]]
@@ -95,8 +95,8 @@ fn small(time: Duration) -> Result<(), lanefs_bench::Error> {
     Ok(())
 }
 
-/// Measures small writes with the partial parity log. The numbers of threads alternate in rounds,
-/// so that other load on the machine affects all of them alike.
+/// Measures small writes with the partial parity log. Each round measures every number of threads
+/// once, so that other load on the machine affects all of them alike.
 fn log(time: Duration) -> Result<(), lanefs_bench::Error> {
     const THREADS: [u32; 3] = [1, 8, 64];
     const ROUNDS: usize = 7;
@@ -139,7 +139,7 @@ fn log(time: Duration) -> Result<(), lanefs_bench::Error> {
     Ok(())
 }
 
-/// Measures one sequential writer with one or several requests in flight.
+/// Measures a single sequential writer, with one or several requests in flight.
 fn one_after_another() -> Result<(), lanefs_bench::Error> {
     let latency = Duration::from_micros(500);
     println!("\none sequential writer, 4 members that take {latency:?}: for each row");

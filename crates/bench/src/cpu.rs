@@ -5,15 +5,15 @@ use std::fs;
 use std::ops::{AddAssign, Sub};
 use std::time::Duration;
 
-/// The CPU time of a measurement, by where it was spent.
+/// The CPU time of a measurement, divided by where it was spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cpu {
-    /// Time of this process, its terminated children, and the server.
+    /// CPU time of this process, its terminated children, and the server.
     pub processes: Duration,
-    /// Time of the kernel's own threads, such as journal and writeback, without the threads of loop
-    /// devices.
+    /// CPU time of the kernel's own threads, such as those for the journal and writeback, but not
+    /// those of loop devices.
     pub kernel: Duration,
-    /// Time of the kernel's threads that served loop devices.
+    /// CPU time of the kernel's threads that served loop devices.
     pub loop_devices: Duration,
     /// CPU time of all processes on all processors, including unrelated ones.
     pub machine: Duration,
@@ -21,7 +21,7 @@ pub struct Cpu {
 
 impl Cpu {
     /// Returns the CPU time of processes and kernel threads. All kernel threads count, because on
-    /// an otherwise idle machine they work for the measured target.
+    /// an otherwise idle machine they work only for the measured target.
     pub fn total(&self) -> Duration {
         self.processes + self.kernel + self.loop_devices
     }
@@ -64,14 +64,15 @@ struct KernelThread {
 }
 
 impl Reading {
-    /// Reads the clocks before a measurement. This process's clock comes last, so that the reading
-    /// itself is not measured.
+    /// Reads the clocks before a measurement. This process's clock is read last, so that the time
+    /// for reading the other clocks is not measured.
     pub(crate) fn before(server: Option<u32>) -> Option<Reading> {
         let (threads, machine) = (kernel_threads(), machine()?);
         Some(Reading { threads, machine, processes: processes(server)? })
     }
 
-    /// Reads the clocks after a measurement. This process's clock comes first.
+    /// Reads the clocks after a measurement. This process's clock is read first, for the same
+    /// reason as in [`Reading::before`].
     pub(crate) fn after(server: Option<u32>) -> Option<Reading> {
         let processes = processes(server)?;
         let machine = machine()?;
@@ -90,8 +91,8 @@ impl Sub for &Reading {
         for (id, now) in &self.threads {
             let then = before.threads.get(id);
             let time = now.time.saturating_sub(then.map_or(Duration::ZERO, |then| then.time));
-            // The kernel names a worker after its latest work. A worker counts for loop devices if
-            // it was named after a loop device before or after the measurement.
+            // The kernel names a worker thread after its latest work. A worker counts as a loop
+            // device's thread if it had such a name before or after the measurement.
             if now.serves_loop || then.is_some_and(|then| then.serves_loop) {
                 spent.loop_devices += time;
             } else {
@@ -127,8 +128,8 @@ fn kernel_threads() -> HashMap<u32, KernelThread> {
     .collect()
 }
 
-/// Returns the CPU time of all processors, without idle time, waits for I/O, and time that a
-/// hypervisor took; see `stat` in proc(5).
+/// Returns the CPU time of all processors. Idle time, waits for I/O, and time that a hypervisor
+/// took do not count; see `stat` in proc(5).
 fn machine() -> Option<Duration> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     busy(text.lines().next()?)
@@ -152,9 +153,9 @@ fn ticks(count: u64) -> Duration {
 struct Stat {
     name: String,
     parent: u32,
-    /// The user and system time of all its threads.
+    /// The user and system time of all threads of the process.
     time: Duration,
-    /// The time of the terminated children for which the process has waited.
+    /// The CPU time of the terminated children for which the process has waited.
     children: Duration,
 }
 

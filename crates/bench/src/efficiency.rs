@@ -1,5 +1,5 @@
-//! Measures CPU time per operation on the whole machine: the library on a device in memory,
-//! compared with the kernel's ext4 on a loop device in memory.
+//! Measures the CPU time per operation on the whole machine. Compares the library on a device in
+//! memory with the kernel's ext4 on a loop device in memory.
 
 use crate::cpu::Cpu;
 use crate::figures::Measured;
@@ -9,8 +9,8 @@ use crate::workload::Workload;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A workload and its target ratio: the library's operations per second of CPU time, divided by the
-/// kernel's.
+/// A workload and its target ratio. The ratio is the library's number of operations per second of
+/// CPU time, divided by the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Aim {
     /// The workload.
@@ -50,7 +50,8 @@ pub fn efficiency_head() -> String {
     )
 }
 
-/// Returns the line of one workload: the first outcome is the library's, the second the kernel's.
+/// Returns the line of one workload. In `measured`, the first outcome must be the library's and the
+/// second the kernel's.
 pub fn efficiency_line(measured: &Measured) -> String {
     let cpu = |n: usize| -> Option<Cpu> { measured.outcomes.get(n)?.1.figures()?.cpu_per_op() };
     let (workload, threads) = (measured.workload, measured.threads);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// The result of measuring or of setting up.
+/// The result of a measurement or of its set-up.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A workload or a target failed.
@@ -30,7 +30,7 @@ pub enum Error {
     /// An array could not be assembled.
     #[error(transparent)]
     Array(#[from] lanefs_raid5::AssembleError),
-    /// A device that is measured without a file system failed.
+    /// An operation failed on a device that is measured without a file system.
     #[error(transparent)]
     Device(#[from] lanefs_device::DeviceError),
     /// A program that the benchmark runs failed.
@@ -38,7 +38,7 @@ pub enum Error {
     Program {
         /// The name of the program.
         program: String,
-        /// The last part of its output.
+        /// The last part of the program's output.
         said: String,
     },
     /// The run was stopped before the operation was done.
@@ -49,15 +49,15 @@ pub enum Error {
     Short {
         /// The path within the target.
         path: String,
-        /// Bytes moved.
+        /// The number of bytes moved.
         done: usize,
-        /// Bytes requested.
+        /// The number of bytes requested.
         wanted: usize,
     },
 }
 
 impl Error {
-    /// Returns whether the reason is that the file exists already.
+    /// Returns whether the error is that the file already exists.
     pub(crate) fn says_exists(&self) -> bool {
         match self {
             Error::Host { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,

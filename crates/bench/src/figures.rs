@@ -1,18 +1,18 @@
-//! The results of measuring.
+//! The results of measurements.
 
 use crate::cpu::Cpu;
 use crate::latency::Latencies;
 use crate::statistics::Summary;
 use lanefs_lanes::{Contention, Rank};
 
-/// The results of one workload with one number of threads: an outcome for each target.
+/// The results of one workload with one number of threads, for all targets.
 #[derive(Debug)]
 pub struct Measured {
-    /// The workload by its name.
+    /// The name of the workload.
     pub workload: &'static str,
     /// The unit of its rate.
     pub unit: &'static str,
-    /// Threads.
+    /// The number of threads.
     pub threads: u32,
     /// The name and the outcome of each target, in the order of the targets.
     pub outcomes: Vec<(String, Outcome)>,
@@ -42,10 +42,11 @@ pub struct Figures {
     pub cpu: Option<Cpu>,
     /// Latencies of a sample of the operations.
     pub latencies: Latencies,
-    /// The largest anonymous memory of this process after a slice, in bytes: the caches, but not a
-    /// device in memory.
+    /// The largest amount of anonymous memory that this process had after any slice, in bytes. It
+    /// includes the caches, but not a device in memory.
     pub memory: Option<u64>,
-    /// Waits for locks of Lanefs in this process, in all slices, by rank.
+    /// The waits for Lanefs's locks in this process during all slices, one entry for each lock
+    /// rank.
     pub waits: Vec<Contention>,
     /// Further figures of the workload.
     pub counts: Vec<Count>,
@@ -66,8 +67,9 @@ impl Figures {
         self.cpu?.per(self.operations)
     }
 
-    /// Adds the counters of the layers below for a slice of `operations` to the averages per
-    /// operation.
+    /// Updates the averages per operation with one slice of `operations` operations. `before` and
+    /// `after` are the counters of the layers below the file system, read before and after the
+    /// slice.
     pub(crate) fn add_counts(
         &mut self,
         before: &[(&'static str, u64)],
@@ -90,7 +92,7 @@ impl Figures {
         }
     }
 
-    /// Adds the waits of a slice.
+    /// Adds the waits of a slice, which are the differences between `after` and `before`.
     pub(crate) fn add_waits(&mut self, before: &[Contention], after: &[Contention]) {
         for (before, after) in before.iter().zip(after) {
             let (waits, nanos) = (after.waits - before.waits, after.nanos - before.nanos);
@@ -123,7 +125,7 @@ impl Outcome {
         Summary::of_ratios(self.rates(), first.rates())
     }
 
-    /// Returns the rates slice by slice; empty if the workload did not run.
+    /// Returns the rate of each slice; empty if the workload did not run.
     pub fn rates(&self) -> &[f64] {
         self.figures().map_or(&[], |figures| &figures.rates)
     }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// A directory of the host. As in the library, paths are resolved from this directory and not from
-/// the root, so the depth of the mount point does not affect the results.
+/// the root. So the depth of the mount point does not affect the results.
 pub struct HostDirectory {
     path: PathBuf,
     top: OwnedFd,
@@ -66,8 +66,8 @@ impl TargetTree for HostDirectory {
     fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>> {
         match self.open_with(dir, OFlags::WRONLY | OFlags::TMPFILE) {
             Ok(file) => Ok(Box::new(HostFile { file, path: dir.into() })),
-            // Some file systems do not support O_TMPFILE; programs then create a file and remove
-            // its name.
+            // Some file systems do not support O_TMPFILE. On such file systems, programs create a
+            // file and remove its name, so the benchmark does the same.
             Err(Error::Host { source, .. })
                 if source.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) =>
             {

@@ -60,7 +60,7 @@ pub fn html(record: &Record) -> String {
     page
 }
 
-/// Returns whether there were more workers than processors.
+/// Returns whether the measurement had more workers than the machine has processors.
 fn is_oversubscribed(measured: &Measured) -> bool {
     measured.threads as usize > Machine::processors()
 }
@@ -77,14 +77,15 @@ fn chapter_to(page: &mut String, chapter: &Chapter, number: usize) {
     table_to(page, chapter, first.unit);
 }
 
-/// Returns the plot of throughput by number of threads.
+/// Returns a plot that shows the throughput for each number of threads.
 fn throughput(chapter: &Chapter, names: &[&str], unit: &str) -> Plot {
     let series = names.iter().enumerate().map(|(n, name)| {
         let points = chapter.measured.iter().filter_map(|measured| {
             let rate = measured.outcomes.get(n)?.1.rate()?;
             Some((f64::from(measured.threads), rate.median, Some((rate.min, rate.max))))
         });
-        // A line is drawn from left to right, whatever the order of measuring.
+        // Points are sorted, because a line is drawn from left to right, in whatever order the
+        // points were measured.
         let mut points: Vec<Point> = points.collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Series { name: (*name).into(), points }
@@ -95,14 +96,15 @@ fn throughput(chapter: &Chapter, names: &[&str], unit: &str) -> Plot {
     Plot { title: format!("{unit} over workers"), across, series }
 }
 
-/// Shares of the operations, with their labels.
+/// The percentiles that are plotted, as shares of the operations, with their labels.
 const PERCENTILES: [(f64, &str); 4] =
     [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
 
-/// Returns the plot of latency percentiles, with the largest number of workers that was measured.
+/// Returns the plot of latency percentiles for the largest number of workers that was measured.
 fn latency(chapter: &Chapter, names: &[&str]) -> Plot {
     let most = chapter.measured.iter().max_by_key(|measured| measured.threads);
-    // The position is the number of nines, so that each further nine gets the same space.
+    // The position is the number of nines in the percentile, so that each further nine takes the
+    // same space.
     let nines = |share: f64| -(1.0 - share).log10();
     let series = names.iter().enumerate().map(|(n, name)| {
         let figures = most.and_then(|measured| measured.outcomes.get(n)?.1.figures());
@@ -191,7 +193,7 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
     }
 }
 
-/// The smallest value that is printed: with two decimals, a smaller value would be 0.00.
+/// The smallest value that is printed. With two decimals, a smaller value would show as 0.00.
 const LEAST: f64 = 0.005;
 
 #[cfg(test)]

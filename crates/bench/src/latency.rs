@@ -1,12 +1,13 @@
-//! A latency histogram of fixed size, so that recording costs a few instructions.
+//! A latency histogram of fixed size, so that recording costs only a few instructions.
 
 use std::time::Duration;
 
-/// The number of buckets for each power of two. It keeps the error of a latency below a sixteenth.
+/// The number of buckets for each power of two. It keeps the relative error of a latency below one
+/// sixteenth.
 const PARTS: usize = 16;
 const BITS: u32 = PARTS.trailing_zeros();
 
-/// A sample of the times of operations, in nanoseconds.
+/// A histogram of how long a sample of the operations took, in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Latencies {
     counts: Box<[u32]>,
@@ -24,11 +25,11 @@ fn bucket(nanos: u64) -> usize {
         return nanos as usize;
     }
     let shift = nanos.ilog2() - BITS;
-    // After the shift, bit 4 is the leading bit. It adds `PARTS` to the bucket's number.
+    // After the shift, bit 4 is always the highest set bit. It adds `PARTS` to the bucket's number.
     shift as usize * PARTS + (nanos >> shift) as usize
 }
 
-/// Returns the largest time of a bucket.
+/// Returns the largest time that falls into a bucket.
 fn upper(bucket: usize) -> u64 {
     if bucket < PARTS {
         return bucket as u64;

@@ -1,8 +1,9 @@
 //! Measures file systems: Lanefs as a library, and any file system mounted on a directory.
 //!
 //! The same workload code runs on each [`TargetTree`]. Targets alternate in short slices within one
-//! run, so that other load on the machine affects all of them alike. A result is the median of the
-//! slices, with the smallest and the largest. A ratio is computed slice by slice.
+//! run, so that other load on the machine affects all of them alike. A result is the median over
+//! the slices, together with the smallest and the largest value. A ratio of two targets is computed
+//! slice by slice.
 #![forbid(unsafe_code)]
 
 mod cpu;

@@ -14,9 +14,9 @@ use std::path::Path;
 /// The mount options of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mounting {
-    /// Locking policies: today's, or, for comparison, those of older kernels.
+    /// The locking policies: those of Lanefs or, for comparison, those of older kernels.
     pub policies: Policies,
-    /// Limit of the cache memory in bytes; `None`: the default.
+    /// Limit of the cache memory in bytes; `None` means the default.
     pub cache_bytes: Option<u64>,
     /// Which waiters are woken when the array below the file system has room for another row.
     /// Without an array, this option has no effect.
@@ -25,15 +25,17 @@ pub struct Mounting {
 
 /// An image that this process has open.
 pub struct Library {
-    // This field is dropped first, because its drop writes to the array.
+    // This field comes first so that it is dropped before `array`, because dropping `vfs` writes to
+    // the array.
     vfs: Vfs,
     who: Credentials,
     array: Option<Below>,
-    /// Whether the device is in memory, not a file or a device of the host.
+    /// Whether the device is in memory, as opposed to a file or device of the host.
     in_memory: bool,
 }
 
-/// The array below the file system. Its counters show the member reads and writes of an operation.
+/// The array below the file system. Its counters show how many member reads and writes an operation
+/// causes.
 enum Below {
     InMemory(Arc<Array>),
     OfMembers(Arc<OpenArray>),
@@ -55,7 +57,8 @@ fn at<T>(path: &str, result: Told<T>) -> Result<T> {
 }
 
 impl Library {
-    /// Opens the file system on `device`, with these policies and caches. Messages call it `name`.
+    /// Opens the file system on `device`, with these policies and caches. Messages call the file
+    /// system `name`.
     ///
     /// # Errors
     /// The file system cannot be mounted.
@@ -86,8 +89,8 @@ impl Library {
         Ok(Library { in_memory: true, ..Library::on(name, device, how)? })
     }
 
-    /// Opens the image, or the array `md:MEMBER,...`, that `path` names. Data of a block device
-    /// goes past the host's page cache, as on a mount.
+    /// Opens the image, or the array `md:MEMBER,...`, that `path` names. Data on a block device
+    /// bypasses the host's page cache, as on a mount.
     ///
     /// # Errors
     /// The image cannot be opened or mounted.
@@ -292,7 +295,7 @@ impl Opened for LibraryFile<'_> {
         at(&self.path, library.vfs.set_attr(&library.who, self.open.inode(), &set)).map(drop)
     }
 
-    /// Lanefs has no cache of file data.
+    /// There is nothing to drop, because Lanefs has no cache of file data.
     fn forget_cached(&self) -> Result<()> {
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mix(Vec<(Workload, u32)>);
 
-/// The largest share, so that no sum overflows.
+/// The largest accepted share. It ensures that no sum of shares overflows.
 const MOST: u32 = 1_000_000;
 
 impl Mix {
@@ -22,8 +22,8 @@ impl Mix {
         self.0.iter().map(|(_, share)| share).sum()
     }
 
-    /// Returns the index of the workload whose share includes `point`. `point` must be below the
-    /// sum of the shares.
+    /// Returns the index of the workload whose share includes `point`, if the shares are laid end
+    /// to end. `point` must be below the sum of the shares.
     pub(crate) fn at(&self, mut point: u32) -> usize {
         for (n, (_, share)) in self.0.iter().enumerate() {
             match point.checked_sub(*share) {

@@ -2,7 +2,8 @@
 //!
 //! All mounts are in a private mount namespace of this process, and the images are in a file system
 //! in memory that is mounted only in this namespace. Servers are killed with their parent. So even
-//! if the process is killed, only the empty directory of that mount remains.
+//! if this process is killed, nothing remains except an empty directory, on which the file system
+//! with the images was mounted.
 
 use crate::error::{Error, Result};
 use crate::host::HostDirectory;
@@ -19,13 +20,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Bytes of each image.
+/// The size of each image in bytes.
 const IMAGE: u64 = 2 << 30;
-/// The time limit for a server to mount.
+/// How long a server may take to mount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Replaces this process by `program` with `arguments` in a private mount namespace. Returns only
-/// if that failed.
+/// if this fails.
 pub fn enter_private_mounts<S: AsRef<OsStr>>(
     program: &Path,
     arguments: impl IntoIterator<Item = S>,
@@ -43,7 +44,8 @@ pub fn enter_private_mounts<S: AsRef<OsStr>>(
     Error::host(unshare.display().to_string(), command.exec())
 }
 
-/// The file systems that are compared. Their images have the same size and are in one tmpfs.
+/// The file systems that are compared with each other. Their images have the same size and are in
+/// one tmpfs.
 pub struct Peers {
     servers: Vec<Child>,
     dir: TempDir,
@@ -51,8 +53,9 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Mounts an empty file system in memory. Must be called in a private mount namespace, by the
-    /// main thread, which lives until the process exits. `stop` interrupts the set-up.
+    /// Mounts an empty file system in memory. Must be called in a private mount namespace. The
+    /// caller must be the main thread, because the servers are killed when the thread that started
+    /// them ends. `stop` interrupts the set-up.
     pub fn new(stop: Arc<Stop>) -> Result<Peers> {
         let dir = tempfile::Builder::new()
             .prefix("lanefs-bench-")
@@ -63,8 +66,8 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Sets up all file systems that this machine has, first a mount of the program `lanefs`.
-    /// Returns the targets, and an error for each file system that is missing.
+    /// Sets up all file systems that this machine has. The first is a mount of the program
+    /// `lanefs`. Returns the targets, and an error for each file system that is missing.
     pub fn set_up(&mut self, lanefs: &Path) -> Result<(Vec<Target>, Vec<Error>)> {
         let mut targets = vec![self.lanefs_mounted(lanefs)?, self.lanefs_as_library()?];
         let mut missing = Vec::new();
@@ -158,7 +161,8 @@ impl Peers {
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
             .args(arguments)
-            // ^C at the terminal must not kill the servers while the benchmark uses them.
+            // The server gets its own process group, so that ^C at the terminal does not kill it
+            // while the benchmark uses it.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -173,8 +177,8 @@ impl Peers {
             if !matches!(ended, Some(Ok(None))) {
                 let mut said = String::new();
                 if let Some(errors) = &mut errors {
-                    // An error of this read is ignored. The reported error is that the server
-                    // terminated, and its output is only a detail.
+                    // An error of this read is ignored, because the reported error is that the
+                    // server terminated. Its output is only a detail.
                     let _ = errors.read_to_string(&mut said);
                 }
                 return Err(failed(format!("did not mount: {}", said.trim())));
@@ -185,8 +189,8 @@ impl Peers {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Nobody reads the pipe from here on. It is closed, because a full pipe would block the
-        // server.
+        // The pipe is not read any more, so it is closed. Otherwise the server would block once the
+        // pipe is full.
         drop(errors);
         mounted(name, dir, Server::Process(pid))
     }
@@ -199,8 +203,8 @@ impl Drop for Peers {
             let _ = server.kill();
             let _ = server.wait();
         }
-        // The directory can be removed when nothing is mounted on it any more. If the unmount
-        // fails, an empty directory remains.
+        // After the unmount, the directory can be removed. If the unmount fails, an empty directory
+        // remains.
         let _ = call(Command::new("umount").args(["--recursive", "--lazy"]).arg(self.top()));
     }
 }

@@ -1,4 +1,4 @@
-//! The plan of a run, and the size of an image in memory that it needs.
+//! The plan of a run, and how large an image in memory the run needs.
 
 use crate::scale::Scale;
 use crate::stop::Stop;
@@ -6,20 +6,20 @@ use crate::workload::Workload;
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// The largest number of new files of all threads in one slice. It is limited because an image in
-/// memory has to hold the files.
+/// The largest number of files that all threads together create in one slice. It is limited because
+/// an image in memory has to hold the files.
 const MOST_NEW: u32 = 100_000;
-/// Bytes of an image for each file. The image has one inode for each 8 KiB.
+/// How many bytes of an image are planned for each file. The image has one inode for each 8 KiB.
 const A_FILE: u64 = 12 << 10;
-/// The space of an image for `append`, `seq-write` and `untar`, as a multiple of the space that
-/// their files take. It is more than 1, because the space of a truncated or removed file is free
-/// only after a commit.
+/// How much space of an image `append`, `seq-write` and `untar` need, as a multiple of the space
+/// that their files take. The factor is more than 1, because the space of a truncated or removed
+/// file becomes free only after a commit.
 const AT_ONCE: u64 = 2;
 
 /// The plan of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The workloads, in the order of measuring.
+    /// The workloads, in the order in which they are measured.
     pub workloads: Vec<Workload>,
     /// Numbers of threads, each measured separately.
     pub threads: Vec<u32>,
@@ -33,20 +33,20 @@ pub struct Plan {
     pub stop: Arc<Stop>,
 }
 
-/// Returns the largest number of new files that each of `threads` creates in one slice, at most
+/// Returns how many new files each of `threads` may create in one slice. The result is at most
 /// `wanted`.
 pub(crate) fn new_files(wanted: u32, threads: u32) -> u32 {
     wanted.min(MOST_NEW / threads.max(1)).max(1)
 }
 
 impl Plan {
-    /// Returns the size of an image in bytes on which all workloads of the plan can run.
+    /// Returns how many bytes an image must have so that all workloads of the plan can run on it.
     pub fn room(&self) -> u64 {
         let threads = self.threads.iter().copied();
         let each =
             |threads| self.workloads.iter().map(move |workload| self.room_of(*workload, threads));
         let most = threads.flat_map(each).max().unwrap_or(0);
-        // A quarter is added for the journal, for inode tables, and for free space in pieces too
+        // A quarter is added for the journal, for inode tables, and for free extents that are too
         // short for a file.
         (most + most / 4).next_multiple_of(1 << 20)
     }
@@ -59,10 +59,11 @@ impl Plan {
             Workload::Fsync => new * (A_FILE + scale.access_bytes),
             Workload::Untar => {
                 let files = u64::from(scale.tree.files()).max(1);
-                // On average half of a file's last block is unused.
+                // On average, half of a file's last block is unused; `A_FILE` is more than enough
+                // for this half.
                 let a_file = scale.tree.bytes() / files + A_FILE;
-                // A thread that may still create some files starts a whole tree, so there can be
-                // one tree more than the number of new files requires.
+                // One whole tree per thread is added to the number of new files, so that the
+                // estimate is never too small.
                 (new + files * all).min(AT_ONCE * crate::workloads::untar::COPIES * files * all)
                     * a_file
             }
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(new_files(20_000, 1), 20_000);
         assert_eq!(new_files(20_000, 64), 1562);
         assert_eq!(new_files(20_000, 1_000_000), 1);
-        // There is an inode for each 8 KiB.
+        // The image has one inode for each 8 KiB.
         for threads in [1, 5, 64, 1024] {
             let inodes = room(Workload::Create, threads) >> 13;
             assert!(inodes > u64::from(new_files(20_000, threads) * threads), "{threads}");

@@ -4,8 +4,9 @@ use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Creates an ext4 image of `bytes` at `path` with the options of all measured images: 4 KiB
-/// blocks, an inode for each 8 KiB, and no initialisation in the background during a measurement.
+/// Creates an ext4 image of `bytes` at `path` with the options that all measured images have. These
+/// are 4 KiB blocks, one inode for each 8 KiB, and no initialisation that would run in the
+/// background during a measurement.
 pub(crate) fn make_image(path: &Path, bytes: u64) -> Result<()> {
     make_image_with(path, bytes, &[])
 }
@@ -18,8 +19,8 @@ pub(crate) fn make_image_with(path: &Path, bytes: u64, more: &[&str]) -> Result<
     call(Command::new(find("mke2fs")?).args(words).args(more).arg(path).arg(size))
 }
 
-/// Returns the path of the program `name`; also searches the directories of administrators'
-/// programs.
+/// Returns the path of the program `name`. Besides `PATH`, searches the directories for
+/// administrators' programs.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/sbin".into(), "/usr/sbin".into()]);

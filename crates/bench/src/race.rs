@@ -7,16 +7,16 @@ use crate::worker::{Operation, Worker};
 use lanefs_lanes::sync::thread;
 use std::time::{Duration, Instant};
 
-/// The work of all threads in a slice.
+/// What all threads together did in a slice.
 pub(crate) struct Raced {
     pub operations: u64,
-    /// The time from the first start to the last end. With more threads than processors, some
-    /// threads start after others have finished.
+    /// The time from the start of the first thread to the end of the last one. If there are more
+    /// threads than processors, some threads start after others have finished.
     pub time: Duration,
     pub latencies: Latencies,
 }
 
-/// The work of one thread in a slice.
+/// What one thread did in a slice.
 struct Run {
     operations: u64,
     begun: Instant,
@@ -35,14 +35,15 @@ impl Raced {
     }
 }
 
-/// Runs all threads at once for `slice`; a stopped slice has no result.
+/// Runs all threads at the same time for the duration `slice`. If the run is stopped during the
+/// slice, this slice has no result.
 pub(crate) fn race(
     workers: &mut [Box<dyn Worker + '_>],
     slice: Duration,
     stop: &Stop,
 ) -> Result<Raced> {
-    // All threads sleep until the same time, so they start together. A barrier is not used, because
-    // its cache line would be shared.
+    // All threads sleep until the same point in time, so they start together. A barrier is not
+    // used, because all threads would contend for its cache line.
     let start = Instant::now() + Duration::from_millis(2);
     let runs = thread::scope(|scope| {
         let threads: Vec<_> = workers
@@ -57,8 +58,8 @@ pub(crate) fn race(
     Ok(Raced::of(&runs))
 }
 
-/// The number of operations between two readings of the clock doubles up to `UNWATCHED`, as long as
-/// they take less than `UNWATCHED_TIME`.
+/// A thread does a batch of operations between two readings of the clock. The batch doubles up to
+/// `UNWATCHED` operations, as long as a batch takes less than `UNWATCHED_TIME`.
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 
@@ -86,7 +87,9 @@ fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -
             done.ended = now;
             return Ok(done);
         }
-        // For operations below a microsecond, the time of reading the clock matters.
+        // The clock is read once for several operations. An operation may take less than a
+        // microsecond, and reading the clock for each one would be a considerable part of that
+        // time.
         batch = if now - seen < UNWATCHED_TIME { (batch * 2).min(UNWATCHED) } else { 1 };
         seen = now;
     }

@@ -1,4 +1,5 @@
-//! Measures RAID-5 arrays in memory: the waits for stripes (seed S4), and the speed of row writes.
+//! Measures RAID-5 arrays in memory: how threads wait for stripes (seed S4), and how fast rows are
+//! written.
 
 pub(crate) mod array;
 mod distant;

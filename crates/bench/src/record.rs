@@ -12,13 +12,13 @@ pub struct Record {
     pub before: Machine,
     /// The machine at the end.
     pub after: Machine,
-    /// The way in which the run ended.
+    /// How the run ended.
     pub ending: Ending,
     /// The results.
     pub chapters: Vec<Chapter>,
 }
 
-/// The way in which a run ended.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// All workloads were measured.
@@ -32,7 +32,7 @@ pub enum Ending {
 pub struct Chapter {
     /// The heading.
     pub title: String,
-    /// One result for each number of threads.
+    /// The results, one for each number of threads.
     pub measured: Vec<Measured>,
 }
 

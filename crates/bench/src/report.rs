@@ -25,7 +25,7 @@ pub fn table_head(targets: &[&str]) -> String {
     )
 }
 
-/// Returns the text below the table, which explains the star if there is one.
+/// Returns the text below the table. It explains the star, if the table has one.
 pub fn table_foot(threads: &[u32]) -> String {
     let processors = Machine::processors();
     if threads.iter().all(|threads| *threads as usize <= processors) {
@@ -42,8 +42,8 @@ fn widest<'a>(names: impl Iterator<Item = &'a str>) -> usize {
 }
 
 /// Returns a line for each target: the rate (median, smallest and largest of the slices), the ratio
-/// to the first target if there are several, and the CPU time per operation. A star marks more
-/// threads than processors.
+/// to the first target if there are several, and the CPU time per operation. A star marks lines
+/// with more threads than processors.
 pub fn table(measured: &Measured) -> String {
     let Measured { workload, unit, threads, outcomes } = measured;
     let mut text = String::new();
@@ -114,7 +114,7 @@ pub(crate) fn factor(ratio: f64) -> String {
     if ratio < 0.1 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
 }
 
-/// Returns all results of a run as JSON, with the figure of each slice.
+/// Returns all results of a run as JSON, including the figures of each slice.
 pub fn json(record: &Record) -> Value {
     let outcome = |(name, outcome): &(String, Outcome)| match outcome {
         Outcome::Failed(why) => json!({"target": name, "failed": why}),

@@ -14,7 +14,8 @@ use crate::workloads;
 use std::time::{Duration, Instant};
 
 /// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. If the run
-/// is stopped, returns the results of the complete slices, without the workloads that have none.
+/// is stopped, returns the results of the complete slices, and omits workloads without a complete
+/// slice.
 pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> Vec<Measured> {
     let mut all = Vec::new();
     for &workload in &plan.workloads {
@@ -36,8 +37,8 @@ pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> 
     all
 }
 
-/// Returns the part of the CPU time that counts for `place`. If the target's data is in memory, the
-/// kernel's threads of loop devices do not count, since they serve other targets.
+/// Returns the part of the CPU time that counts for `place`. If the target's data is in this
+/// process's memory, the kernel's loop device threads do not count, since they serve other targets.
 fn charged(spent: Cpu, place: &dyn TargetTree) -> Cpu {
     match place.is_in_memory() {
         true => Cpu { loop_devices: Duration::ZERO, ..spent },
@@ -45,10 +46,10 @@ fn charged(spent: Cpu, place: &dyn TargetTree) -> Cpu {
     }
 }
 
-/// Number of names to try for a directory.
+/// How many names are tried for a new directory.
 const MOST_LEFT: u32 = 1000;
 
-/// A target in the run of one workload.
+/// The state of one target while one workload runs.
 struct TargetRun<'a> {
     target: &'a Target,
     /// The directory for this workload, after it is created.
@@ -82,8 +83,8 @@ fn take_turns(
 ) -> Vec<(String, Outcome)> {
     let begin = |target| TargetRun::begin(plan, workload, threads, target);
     let mut runs: Vec<TargetRun<'_>> = targets.iter().map(begin).collect();
-    // The order differs each time, so that the delayed work of a target, such as writeback, does
-    // not always affect the same next target.
+    // The order of the targets differs in each slice. Otherwise the delayed work of a target, such
+    // as writeback, would always affect the same target, namely the next one in the order.
     let mut order: Vec<usize> = (0..runs.len()).collect();
     for slice in 0..plan.slices {
         fastrand::Rng::with_seed(slice.into()).shuffle(&mut order);
@@ -171,7 +172,8 @@ impl<'a> TargetRun<'a> {
     }
 
     fn end(mut self) -> (String, Outcome) {
-        // Closes open files first, because a removed file that is open still takes space.
+        // Open files are closed first, because a file that is removed while it is open still takes
+        // space.
         self.workers.clear();
         if let Some(dir) = &self.dir {
             let removed = self.target.place.remove_tree(dir);
@@ -342,7 +344,8 @@ mod tests {
                 Outcome::Interrupted => panic!("{what}: interrupted"),
             }
         }
-        // Only blocks of the root directory and of newly used groups stay allocated.
+        // All blocks are free again, except for those of the root directory and of groups that were
+        // first used in the run.
         let left = free.abs_diff(targets[0].place.free_blocks().unwrap());
         assert!(left < 64, "{left} blocks");
         assert_eq!(targets[0].place.list(".").unwrap(), 1, "lost+found alone");
@@ -366,7 +369,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    /// Asks the run to stop after a number of created files.
+    /// A tree that asks the run to stop after a number of created files.
     struct Stopping {
         place: crate::host::HostDirectory,
         stop: Arc<Stop>,
@@ -442,9 +445,9 @@ mod tests {
 
     #[test]
     fn a_stopped_run_reports_its_whole_slices_and_leaves_no_files() {
-        // The run is stopped while the files to be read are created, before the first slice.
+        // The run is stopped before the first slice, while it creates the files to be read.
         assert!(stopped_after(7, Workload::Stat).is_empty());
-        // The run is stopped in the fourth slice; each slice creates 50 files.
+        // Each slice creates 50 files, so the run is stopped in the fourth slice.
         let measured = stopped_after(170, Workload::Create);
         assert_eq!(measured.len(), 1);
         assert_eq!(measured[0].workload, "create");

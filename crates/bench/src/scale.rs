@@ -1,4 +1,4 @@
-//! The sizes of the files and directories of a benchmark.
+//! The sizes of files and directories in a benchmark.
 
 use crate::mix::Mix;
 use crate::tree::Tree;
@@ -9,10 +9,10 @@ use lanefs_lanes::sync::Arc;
 pub struct Scale {
     /// Number of files in a directory that is read.
     pub files: u32,
-    /// The largest number of new files of one thread in one slice. The number is lowered if all
-    /// threads together would make more than 100,000 files.
+    /// The largest number of files that one thread creates in one slice. The number is lowered if
+    /// all threads together would create more than 100,000 files.
     pub new_files: u32,
-    /// Bytes of a file whose data is read or written; a multiple of 1 MiB.
+    /// The size in bytes of a file whose data is read or written; a multiple of 1 MiB.
     pub file_bytes: u64,
     /// Bytes per read or write at random offsets; a multiple of 4 KiB, and at most `file_bytes`.
     pub access_bytes: u64,

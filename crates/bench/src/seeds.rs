@@ -1,5 +1,5 @@
-//! Runs the seeds: each workload alternates between the locking policies of older kernels, of later
-//! kernels and of Lanefs, on images in memory.
+//! Runs the seeds. Each workload runs on images in memory, and alternates between the locking
+//! policies of older kernels, of later kernels and of Lanefs.
 
 use crate::error::Result;
 use crate::figures::{Figures, Measured, Outcome};
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// A seed, and the workload that shows its effect.
 #[derive(Debug, Clone)]
 pub struct Seed {
-    /// `S1` to `S5`.
+    /// The name, from `S1` to `S5`.
     pub name: &'static str,
     /// The workload.
     pub workload: Workload,
@@ -34,19 +34,20 @@ pub struct Seed {
     pub steps: Vec<(&'static str, Mounting)>,
 }
 
-/// Cache limit in bytes for memory pressure: a fraction of the data that the workload reads.
+/// Cache limit in bytes that causes memory pressure. It is a fraction of the size of the data that
+/// the workload reads.
 const PRESSED: u64 = 2 << 20;
 
-/// Bytes of the file of S3, the same as in the change to XFS. The file takes at most half of the
-/// image.
+/// The size in bytes of the file that S3 reads and overwrites. The change to XFS that corresponds
+/// to S3 was measured with the same size. The file takes at most half of the image.
 const FILE: u64 = 1 << 30;
 
 impl Seed {
-    /// Returns the seeds of the file system itself.
+    /// Returns the seeds of the file system itself, without the seed of the array.
     pub fn all() -> Vec<Seed> {
         let after = Policies::default();
-        // Threads contend only if they allocate from the same group. Here this is the group of
-        // their common parent directory.
+        // Threads contend only if they allocate from the same group. With these policies, they
+        // allocate from the group of their common parent directory.
         let meeting = Policies {
             placement: Placement::Shared,
             busy_group: BusyGroup::Wait,
@@ -56,8 +57,8 @@ impl Seed {
         };
         let waiting =
             Policies { placement: Placement::Shared, busy_group: BusyGroup::Wait, ..after };
-        // The first patch of S2 only skips busy groups. The second patch gives each inode its own
-        // goal.
+        // S2 corresponds to two kernel patches. The first only skips busy groups, and the second
+        // gives each inode its own goal.
         let skipping = Policies { busy_group: BusyGroup::Skip, ..meeting };
         let own_goals = Policies { stream_goal: StreamGoal::Inode, ..skipping };
         let claiming = Policies { inode_claim: InodeClaiming::TwoStep, ..waiting };
@@ -139,9 +140,9 @@ pub struct SeedPlan {
     pub slices: u32,
     /// Length of a slice.
     pub slice: Duration,
-    /// Bytes of each image.
+    /// The size of each image in bytes.
     pub image: u64,
-    /// Size of each image's journal in MiB; `None`: the default of mke2fs.
+    /// The size of each image's journal in MiB; `None` means the default of mke2fs.
     pub log: Option<u64>,
     /// Ends the run early.
     pub stop: Arc<Stop>,
@@ -191,7 +192,7 @@ pub fn seed_head(seed: &Seed) -> String {
     format!("\n{} {}: {}\n{columns}\n", seed.name, seed.workload, seed.about)
 }
 
-/// Returns the median rate for each policy if a single thread was measured, otherwise nothing.
+/// Returns the median rate of each policy if a single thread was measured, otherwise an empty list.
 pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
     let rate = |outcome: &Outcome| outcome.rate().map(|rate| rate.median);
     match measured.threads {
@@ -200,7 +201,8 @@ pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
     }
 }
 
-/// Returns the lines of one number of threads; `alone` are the rates of a single thread.
+/// Returns the lines for one number of threads. `alone` has the rate of each policy with a single
+/// thread.
 pub fn seed_lines(measured: &Measured, alone: &[Option<f64>]) -> String {
     let mut text = String::new();
     let threads = measured.threads;
@@ -253,7 +255,7 @@ fn line(figures: &Figures, threads: u32, alone: Option<f64>, ratio: Option<Summa
     )
 }
 
-/// Returns the text that explains the tables of all seeds; it is printed below them.
+/// Returns the text that explains the tables of all seeds. It is printed below the tables.
 pub fn seed_foot(plan: &SeedPlan) -> String {
     let processors = Machine::processors();
     let mut text = String::from(

@@ -1,9 +1,9 @@
 //! The median and the spread of figures.
 
-/// Median, smallest and largest.
+/// The median, the smallest and the largest of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Half of the figures are below, half above.
+    /// The median: half of the figures are below it, half above.
     pub median: f64,
     /// The smallest.
     pub min: f64,
@@ -24,8 +24,9 @@ impl Summary {
         Some(Summary { median, min, max })
     }
 
-    /// Summarises the ratios of two lists of figures, slice by slice, because other load on the
-    /// machine affects both figures of a slice alike. A slice that only one list has is ignored.
+    /// Summarises the ratios between two lists of figures. The ratios are computed slice by slice,
+    /// because other load on the machine affects both figures of a slice alike. A slice that only
+    /// one list has is ignored.
     pub fn of_ratios(figures: &[f64], to: &[f64]) -> Option<Summary> {
         Summary::of(figures.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(a, b)| a / b))
     }
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_slice_by_slice() {
-        // Both run at half speed in the second slice, which does not change the ratio.
+        // In the second slice both targets run at half speed, so their ratio does not change.
         let ratio = Summary::of_ratios(&[200.0, 100.0, 220.0], &[100.0, 50.0, 100.0]).unwrap();
         assert_eq!(ratio, Summary { median: 2.0, min: 2.0, max: 2.2 });
         assert_eq!(Summary::of_ratios(&[1.0, 2.0], &[0.0]), None);

@@ -18,7 +18,8 @@ impl Stop {
 
     /// Returns whether the run was asked to end.
     pub fn is_asked(&self) -> bool {
-        // Relaxed: the flag publishes no other data, and a short delay does not matter.
+        // Relaxed suffices, because the flag publishes no other data and a short delay does not
+        // matter.
         self.asked.load(Ordering::Relaxed)
     }
 

@@ -17,9 +17,9 @@ use std::str::FromStr;
 
 /// The smallest size of an image in RAM, in bytes.
 const RAM_IMAGE: u64 = 1 << 30;
-/// Bytes of a block of every image.
+/// The block size of every image in bytes.
 const BLOCK: u32 = 4096;
-/// Default and allowed numbers of members of an array in memory.
+/// How many members an array in memory has: the default, and the allowed numbers.
 const MEMBERS: usize = 4;
 const MEMBERS_ALLOWED: RangeInclusive<usize> = 3..=64;
 
@@ -82,17 +82,17 @@ impl TargetSpec {
     }
 }
 
-/// The process behind a target.
+/// The process that serves a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
-    /// No server process: library and kernel work in the threads of the caller, and the caller's
-    /// CPU time includes this work. The time of kernel threads is not included.
+    /// There is no server process. Library and kernel work in the caller's threads, so the caller's
+    /// CPU time includes this work, but not the time of kernel threads.
     None,
-    /// A process, whose CPU time is added.
+    /// The process with this id. Its CPU time is added to the caller's.
     Process(u32),
 }
 
-/// A file system that workloads run on.
+/// A file system on which workloads run.
 pub struct Target {
     /// The target's name in tables.
     pub name: String,
@@ -137,8 +137,9 @@ impl Target {
     }
 
     /// Creates a target with Lanefs on a new array of `members` in this process's memory, with
-    /// `bytes` of data. The array has chunks of 512 KiB and is resynchronised after a crash, as by
-    /// default in mdadm. Our own mkfs creates the file system, with the layout of the other images.
+    /// `bytes` of data. As by default in mdadm, the array has chunks of 512 KiB and would be
+    /// resynchronised after a crash. Lanefs's mkfs creates the file system, with the same layout as
+    /// in the other images.
     pub fn on_array(members: usize, bytes: u64, how: Mounting) -> Result<Target> {
         let name = format!("lib:raid5={members}");
         let failed = |e: String| Error::host(&*name, std::io::Error::other(e));

@@ -1,4 +1,4 @@
-//! The trait of the tree of files in which a workload runs.
+//! The trait [`TargetTree`], for the tree of files in which a workload runs.
 
 use crate::error::Result;
 use std::path::Path;
@@ -21,22 +21,23 @@ pub trait TargetTree: Send + Sync {
     fn list(&self, path: &str) -> Result<u64>;
     /// Returns the names in a directory, without "." and "..".
     fn names(&self, path: &str) -> Result<Vec<String>>;
-    /// Returns the number of free blocks. This is the cheapest request that the kernel never serves
-    /// from a cache.
+    /// Returns the number of free blocks. The kernel never answers this request from a cache, and
+    /// no other such request is cheaper.
     fn free_blocks(&self) -> Result<u64>;
     /// Removes a directory and everything in it.
     fn remove_tree(&self, path: &str) -> Result<()>;
     /// Writes out dirty data, so that this work does not happen in the slice of another target.
     fn settle(&self) -> Result<()>;
-    /// Returns the counters of the layers below; empty if there are none.
+    /// Returns the counters of the layers below the file system; empty if there are none.
     fn counted(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
-    /// Returns whether all data is in this process's memory, so that no kernel thread serves it.
+    /// Returns whether all data is in this process's memory, which means that no kernel thread
+    /// works for this target.
     fn is_in_memory(&self) -> bool {
         false
     }
-    /// Returns the host path of the top, if there is one.
+    /// Returns the host path of the tree's top, if the tree is on the host.
     fn host_path(&self) -> Option<&Path> {
         None
     }
@@ -75,7 +76,7 @@ pub trait Opened: Send {
     fn sync_data(&self) -> Result<()>;
     /// Allocates `len` bytes from `offset`.
     fn allocate(&self, offset: u64, len: u64) -> Result<()>;
-    /// Sets the size.
+    /// Sets the size of the file.
     fn set_len(&self, len: u64) -> Result<()>;
     /// Sets the modification time, in seconds since 1970.
     fn set_modified(&self, seconds: i64) -> Result<()>;

@@ -5,12 +5,13 @@ use lanefs_lanes::Lane;
 use lanefs_lanes::sync::thread;
 use lanefs_lanes::sync::unscheduled::{Barrier, mpsc};
 
-/// Runs `act` on one item after the other, each on its own thread. All these threads exist at the
-/// same time, so each has its own lane.
+/// Runs `act` on one item after the other, each on a separate thread. All these threads exist at
+/// the same time, so each has its own lane.
 ///
-/// Lanefs places a new directory in the region of the creating lane. If one thread created the
-/// directories of all workers, their inodes would be in the same few groups, and the workers would
-/// contend there. The processes of mdtest and will-it-scale create their own directories too.
+/// Lanefs places a new directory in the region of the lane that creates it. If one thread created
+/// the directories of all workers, the inodes of all workers would be in the same few groups, and
+/// the workers would contend there. In mdtest and will-it-scale, too, each process creates its own
+/// directory.
 pub(crate) fn one_by_one<T: Send, U: Send>(
     items: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     act: impl Fn(T) -> Result<U> + Sync,
@@ -23,7 +24,8 @@ pub(crate) fn one_by_one<T: Send, U: Send>(
                 let (go, begin) = mpsc::channel::<()>();
                 let all_there = &all_there;
                 let thread = scope.spawn(move || {
-                    // A thread gets a lane at the first use, and returns it when it terminates.
+                    // A thread gets its lane at its first use, and gives the lane back when it
+                    // terminates.
                     let _ = Lane::current();
                     all_there.wait();
                     begin.recv().ok().map(|()| act(item))

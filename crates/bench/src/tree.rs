@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Larger files are left out, because they would turn the tree into a test of bandwidth.
+/// The largest size of a file in bytes. Larger files are left out, because unpacking them would
+/// measure bandwidth.
 const LARGEST: u64 = 256 << 10;
 
-/// Directories and files, each directory before its entries.
+/// Directories and files. Each directory comes before its entries.
 #[derive(Debug, Default)]
 pub struct Tree {
     entries: Vec<Entry>,
@@ -32,8 +33,8 @@ pub(crate) enum Kind {
 
 impl Tree {
     /// Returns up to `files` files of the source trees on this machine: the sources of cargo's
-    /// packages, or else headers and documentation. The files are sorted by name, so that the same
-    /// machine always has the same tree.
+    /// packages and, if these are too few, headers and documentation. The files are sorted by name,
+    /// so that the same machine always has the same tree.
     pub fn of_this_machine(files: u32) -> Tree {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), Into::into);
@@ -49,7 +50,7 @@ impl Tree {
         if tree.files == 0 { Tree::made_up(files) } else { tree }
     }
 
-    /// Returns `files` small files in directories of 20, the same on every machine.
+    /// Returns `files` small files, 20 in each directory. The result is the same on every machine.
     pub fn made_up(files: u32) -> Tree {
         let mut tree = Tree::default();
         for n in 0..files {
@@ -68,7 +69,7 @@ impl Tree {
         self.files
     }
 
-    /// Returns the bytes of content.
+    /// Returns the total size of the files' contents in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

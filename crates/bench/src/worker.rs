@@ -16,21 +16,21 @@ pub(crate) struct Assignment<'a> {
     /// The number of the thread, from 0.
     pub thread: u32,
     pub scale: &'a Scale,
-    /// The largest number of new files of this worker in one slice.
+    /// The largest number of files that this worker creates in one slice.
     pub new_files: u32,
-    /// Checked during long work.
+    /// A flag that the worker checks during long work.
     pub stop: &'a Stop,
 }
 
 /// One thread's part of a workload.
 pub(crate) trait Worker: Send {
-    /// Prepares a slice, until `end` at the latest. Not timed.
+    /// Prepares a slice. The preparation is not timed, and must be finished by `end`.
     fn prepare(&mut self, _end: Instant) -> Result<()> {
         Ok(())
     }
     /// Does one operation.
     fn operation(&mut self) -> Result<Operation>;
-    /// Cleans up after a slice. Not timed.
+    /// Cleans up after a slice. The clean-up is not timed.
     fn clean(&mut self) -> Result<()> {
         Ok(())
     }

@@ -9,19 +9,19 @@ use std::str::FromStr;
 pub enum Workload {
     /// Creates empty files, each thread in its own directory.
     Create,
-    /// Reads the attributes of one file of many.
+    /// Reads the attributes of one of many files.
     Stat,
     /// Removes empty files.
     Remove,
-    /// Opens one file of many, and closes it.
+    /// Opens one of many files, and closes it.
     OpenClose,
     /// Opens and closes one of the thread's own files. The files of all threads are in one
     /// directory.
     OpenCloseShared,
     /// Creates an empty file and removes it.
     CreateUnlink,
-    /// Creates files in a directory per thread, then reads the attributes of each, then removes
-    /// each: mdtest -F -C -r -u.
+    /// Creates files in a separate directory for each thread, then reads the attributes of each
+    /// file, then removes each file, as mdtest -F -C -r -u does.
     CreateStatRemove,
     /// Creates an empty file and removes it. All threads work in one directory.
     CreateUnlinkShared,
@@ -32,7 +32,7 @@ pub enum Workload {
     /// Lists the directories of a tree, one tree per thread, and reads the attributes of every
     /// file.
     ReaddirStat,
-    /// Allocates 8 KiB at the end of a file up to 1 MiB, then truncates it.
+    /// Allocates 8 KiB at the end of a file. Truncates the file when it has reached 1 MiB.
     Fallocate2,
     /// Moves a file to another name and back.
     Rename,
@@ -41,18 +41,19 @@ pub enum Workload {
     /// Reads 4 KiB, or [`crate::scale::Scale::access_bytes`], at a random offset of one file that
     /// all threads share, without the page cache.
     DirectRead,
-    /// Overwrites as many bytes as direct-read reads, at a random offset of one file that all
-    /// threads share, without the page cache.
+    /// Overwrites part of one file that all threads share, at a random offset, without the page
+    /// cache. Each write is as long as a read in direct-read.
     DirectWrite,
     /// Reads a file in sequence, 1 MiB at a time, after it was dropped from the page cache.
     SeqRead,
     /// Writes a new file in sequence, 1 MiB at a time. The time includes an fdatasync at the end.
     SeqWrite,
-    /// Appends 4 KiB, or as many bytes as direct-read reads, to a file.
+    /// Appends to a file. Each write has the size of a read in direct-read, 4 KiB by default.
     Append,
-    /// Creates a file, writes as many bytes as direct-read reads, and calls fsync.
+    /// Creates a file, writes as many bytes as one direct-read operation reads, and calls fsync.
     Fsync,
-    /// Creates the next entry of a source tree: a directory, or a file with contents and times.
+    /// Creates the next entry of a source tree, which is a directory, or a file with contents and
+    /// times.
     Untar,
     /// `git status` of a source tree.
     GitStatus,
@@ -131,8 +132,8 @@ impl Workload {
         }
     }
 
-    /// Returns whether [`crate::scale::Scale::files`] is the number of files in the workload's
-    /// directory or tree.
+    /// Returns whether [`crate::scale::Scale::files`] determines how many files the workload's
+    /// directory or tree has.
     pub fn looks_at_files(self) -> bool {
         use Workload::{OpenClose, OpenCloseShared, Readdir, ReaddirStat, Stat, TreeDiff};
         matches!(self, Stat | OpenClose | OpenCloseShared | TreeDiff | ReaddirStat | Readdir)
@@ -150,8 +151,8 @@ impl Workload {
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
     }
 
-    /// Returns whether the workload can be a part of [`Workload::Mix`]. It can if all its
-    /// operations are equal and their number is not limited.
+    /// Returns whether the workload can be a part of [`Workload::Mix`]. This requires that all its
+    /// operations are alike and that their number is not limited.
     pub fn can_be_mixed(self) -> bool {
         use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)
@@ -178,7 +179,7 @@ impl Display for Workload {
 impl FromStr for Workload {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Workload, String> {
-        // Other tools, and the seeds, have other names for some workloads.
+        // Names by which other tools, and the seeds, know some of the workloads.
         let name = match text {
             "overwrite" | "randwrite" => Workload::DirectWrite.name(),
             "randread" => Workload::DirectRead.name(),

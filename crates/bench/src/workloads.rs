@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::worker::{Assignment, Worker};
 use crate::workload::Workload;
 
-/// Creates the files that `workload` needs, and the worker for `given`.
+/// Creates the files that `workload` needs, and returns the worker for `given`.
 pub(crate) fn start<'a>(workload: Workload, given: Assignment<'a>) -> Result<Box<dyn Worker + 'a>> {
     Ok(match workload {
         Workload::Create => Box::new(names::Create::empty(given)),
@@ -42,7 +42,7 @@ pub(crate) fn start<'a>(workload: Workload, given: Assignment<'a>) -> Result<Box
     })
 }
 
-/// Creates a worker for each part of the mix, in a directory of its own.
+/// Creates a worker for each part of the mix. Each worker has a directory of its own.
 fn start_mixed(given: Assignment<'_>) -> Result<mixed::Mixed<'_>> {
     let mut parts = Vec::new();
     for workload in given.scale.mix.workloads() {

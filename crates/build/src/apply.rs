@@ -1,4 +1,4 @@
-//! Applies the entries of an archive to the tree, and feeds their data.
+//! Applies the entries of an archive to the tree, and passes their data to the feeder.
 
 use crate::entry::Kind;
 use crate::error::{Cause, Error, Result};
@@ -7,7 +7,7 @@ use crate::tar::{Body, Item, Reader};
 use crate::tree::{Over, Tree, parts};
 use std::io::Read;
 
-/// The meaning of an entry with a name `.wh.NAME`.
+/// What an entry with a name `.wh.NAME` means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Whiteouts {
     /// An ordinary file of this name, as in tar(1).
@@ -17,7 +17,7 @@ pub enum Whiteouts {
     Removals,
 }
 
-/// Applies all entries.
+/// Applies all entries of the archive `input`.
 pub(crate) fn archive(
     input: impl Read,
     tree: &mut Tree,
@@ -66,8 +66,8 @@ fn entry<R: Read>(
     {
         match hidden {
             b".wh..opq" => tree.clear_lower(dir),
-            // Other names that begin with `.wh..wh.` are files of aufs itself, not of the layer.
-            // They are skipped.
+            // All other names that begin with `.wh..wh.` belong to aufs itself and not to the
+            // layer. They are skipped.
             _ if hidden.starts_with(b".wh.") => {}
             _ => tree.remove_lower(dir, hidden),
         }

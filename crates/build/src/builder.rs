@@ -46,11 +46,12 @@ pub struct Builder<'p> {
 /// Whether the same sources give the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bytes {
-    /// UUID, hash seed and time of creation are new each time, unless they are given.
+    /// UUID, hash seed and creation time are new for each image, unless the caller sets them.
     #[default]
     New,
-    /// UUID, hash seed and time of creation are computed from the sources, so the same sources give
-    /// the same bytes. Times of access, change and creation are those of the last modification.
+    /// UUID, hash seed and creation time are computed from the sources, so the same sources give
+    /// the same bytes. Each file's access, change and creation times are set to its modification
+    /// time.
     Same,
 }
 
@@ -64,9 +65,10 @@ pub struct Built {
     pub files: u64,
     /// Number of directories.
     pub directories: u64,
-    /// Bytes of data in blocks.
+    /// The number of blocks that hold file data.
     pub data: u64,
-    /// Properties of files that were left out, if the options allow that: path and reason.
+    /// The file properties that were left out, if the options allow that. Each text names the path
+    /// and the reason.
     pub losses: Vec<String>,
 }
 
@@ -99,14 +101,15 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// Sets the options of the file system. With [`Bytes::Same`], the time in the options, if there
-    /// is one, is also the upper limit for the times of all files.
+    /// Sets the options of the file system. If they contain a time, then with [`Bytes::Same`] no
+    /// time of a file is later than that time.
     pub fn options(mut self, options: MkfsOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Sets how the size is chosen: [`Room::Fitted`] uses as little of the device as is needed.
+    /// Sets how the size is chosen. For example, [`Room::Fitted`] uses no more of the device than
+    /// is needed.
     pub fn room(mut self, room: Room) -> Self {
         self.room = room;
         self
@@ -119,28 +122,27 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Sets rules for owners.
+    /// Sets the rules that determine the owners of files.
     pub fn owners(mut self, owners: Owners) -> Self {
         self.owners = owners;
         self
     }
 
-    /// Adds a table of files, modes, owners or labels. Tables apply after all sources, in this
-    /// order: mtree specifications, tables of devices, fs_config, file_contexts. Tables of one kind
-    /// apply in the order in which they are added.
+    /// Adds a table of files, modes, owners or labels. Tables are applied after all sources, in
+    /// this order: mtree specifications, tables of devices, fs_config, file_contexts. Tables of one
+    /// kind are applied in the order in which they are added.
     pub fn table(mut self, table: Table) -> Self {
         self.tables.push(table);
         self
     }
 
-    /// Sets the number of threads that move data. It does not change the result.
+    /// Sets the number of threads that move data. The number does not change the result.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
     }
 
-    /// Sets the meaning of `.wh.` names in tars. In container images these names are always
-    /// removals.
+    /// Sets what `.wh.` names mean in tars. In container images they always mean removals.
     pub fn whiteouts(mut self, whiteouts: Whiteouts) -> Self {
         self.whiteouts = whiteouts;
         self
@@ -161,7 +163,8 @@ impl<'p> Builder<'p> {
     /// Builds the file system. The old contents of the device are lost.
     ///
     /// # Errors
-    /// [`Error`] names the source or the entry. The device then has no file system.
+    /// The [`Error`] names the source or entry that caused it. After an error, the device has no
+    /// file system.
     pub fn build(mut self, device: &dyn Device) -> Result<Built> {
         let meter = Meter::new(self.progress.take(), self.sources.len());
         for source in &self.sources {

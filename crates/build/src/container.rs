@@ -24,11 +24,11 @@ const DOCKER_MANIFEST: &str = "manifest.json";
 /// A layer that can be read.
 pub(crate) struct Layer {
     pub(crate) name: String,
-    /// The digest of the stored layer, according to the manifest.
+    /// The digest that the manifest states for the stored layer.
     pub(crate) packed: Option<String>,
-    /// The digest of the unpacked layer, according to the configuration.
+    /// The digest that the configuration states for the unpacked layer.
     pub(crate) unpacked: Option<String>,
-    /// The length of the stored layer.
+    /// The length of the stored layer in bytes.
     pub(crate) bytes: u64,
     pub(crate) input: Box<dyn Read + Send>,
 }
@@ -89,7 +89,7 @@ fn may_begin_with(name: &[u8]) -> bool {
         )
 }
 
-/// Returns whether the file is a container image in a tar.
+/// Returns whether the file is a tar that holds a container image.
 pub(crate) fn is_in(path: &Path) -> Result<bool> {
     let failed = |error| Error::new("", Cause::Io(error));
     let open = || File::open(path).map_err(failed);
@@ -109,7 +109,7 @@ pub(crate) fn is_in(path: &Path) -> Result<bool> {
     Ok(files.has(DOCKER_MANIFEST) || files.has("index.json") && files.has("oci-layout"))
 }
 
-/// Returns the archive without compression, so that parts of it can be read in any order.
+/// Returns the archive in uncompressed form, so that its parts can be read in any order.
 fn plain(mut file: File) -> Result<File> {
     let mut start = [0; 6];
     let read = file.read_at(&mut start, 0).map_err(|error| Error::new("", error))?;
@@ -279,8 +279,7 @@ impl Files {
     }
 }
 
-/// Fails if the digest that was found differs from the expected digest. A missing digest is
-/// accepted.
+/// Fails if the digest `found` differs from `expected`. If either is missing, nothing is checked.
 pub(crate) fn check(name: &str, expected: Option<&str>, found: Option<String>) -> Result<()> {
     match (expected, found) {
         (Some(expected), Some(found)) if *expected != found => {
@@ -320,8 +319,8 @@ fn platform<'m>(manifest: &'m Value, part: &str) -> Option<&'m str> {
     manifest.get("platform").and_then(|platform| platform.get(part)).and_then(Value::as_str)
 }
 
-/// Chooses the manifest with the wanted name. If there are several, chooses the manifest for this
-/// machine.
+/// Chooses the manifest with the wanted name. If several manifests have this name, chooses the one
+/// for this machine.
 fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Value> {
     let mut found: Vec<&Value> =
         manifests.iter().filter(|manifest| platform(manifest, "os") != Some("unknown")).collect();
@@ -374,8 +373,8 @@ fn joined(name: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// A part of a file. Reading it does not use the file's position, so several parts can be read at
-/// once.
+/// A part of a file. Reading a part does not use the file's position, so several parts can be read
+/// at once.
 struct Part {
     file: Arc<File>,
     at: u64,

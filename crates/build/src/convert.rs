@@ -8,13 +8,13 @@ use lanefs_ext4::mkfs::{NewContent, NewFile, NewTree, ROOT};
 use lanefs_ondisk::Time;
 use sha2::{Digest, Sha256};
 
-/// The conversion of the times of files.
+/// How the times of files are converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
     /// All times are kept.
     Kept,
-    /// All times of a file become the time of its last modification, or the given time in seconds
-    /// if that is earlier.
+    /// All times of a file become its modification time. If a time is given (in seconds) and is
+    /// earlier, they become the given time.
     Clamped(Option<u64>),
 }
 
@@ -23,12 +23,12 @@ pub(crate) struct Converted {
     pub(crate) tree: NewTree,
     pub(crate) files: u64,
     pub(crate) directories: u64,
-    /// Bytes of data in blocks.
+    /// The number of blocks that hold file data.
     pub(crate) data: u64,
-    /// The newest modification, in seconds.
+    /// The newest modification time of all files, in seconds.
     pub(crate) newest: u64,
     digest: [u8; 32],
-    /// The parent and the name of each file, by the file's index.
+    /// The parent and the name of each file, at the file's index.
     names: Vec<(usize, Box<[u8]>)>,
 }
 
@@ -58,8 +58,8 @@ impl Converted {
     }
 }
 
-/// Numbers the files in the order of the tree: a directory and everything below it come before the
-/// next name.
+/// Numbers the files in the order of the tree, in which a directory and everything below it come
+/// before the next name.
 pub(crate) fn convert(
     mut tree: Tree,
     data: Vec<FileData>,
@@ -131,7 +131,7 @@ impl Order {
         self.indices.get(id.index()).copied().flatten()
     }
 
-    /// Adds a file, unless it already has a number because of another name.
+    /// Adds a file, unless it already got a number under another name.
     fn add(&mut self, id: NodeId, parent: usize, name: &[u8]) {
         if let Some(place @ None) = self.indices.get_mut(id.index()) {
             *place = Some(self.nodes.len());
@@ -165,7 +165,8 @@ struct Converter {
     times: Times,
     now: u64,
     digest: Sha256,
-    /// The numbers of files, of directories and of bytes.
+    /// The number of files, the number of directories, and the number of blocks that hold file
+    /// data.
     converted: (u64, u64, u64),
     newest: u64,
 }

@@ -16,8 +16,7 @@ pub(crate) struct Meta {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) mtime: Time,
-    /// `None` if the source has no time of the last access. Then the time of the last modification
-    /// is used.
+    /// `None` if the source has no access time. The modification time is used instead.
     pub(crate) atime: Option<Time>,
     pub(crate) ctime: Option<Time>,
     /// Extended attributes, sorted by name.
@@ -45,9 +44,9 @@ impl Meta {
         }
     }
 
-    /// Takes the permissions from the access control list, if there is one, as a program does that
-    /// sets the list after the mode. A list that is equivalent to a mode is not kept, as in the
-    /// kernel.
+    /// Takes the permissions from the access control list, if there is one. The result is the same
+    /// as if a program had set the mode and then the list.
+    /// A list that is equivalent to a mode is not kept, as in the kernel.
     pub(crate) fn take_permissions_of_list(&mut self) {
         if let Some(list) = self.access_list() {
             self.permissions = self.permissions & 0o7000 | list.mode_bits();
@@ -72,7 +71,7 @@ impl Meta {
 /// The type of a file that is not a directory, with the properties that belong to the type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A regular file of this size; its data follows.
+    /// A regular file of this size. Its data follows in the source.
     Regular(u64),
     Symlink(Box<[u8]>),
     Device(FileType, u32, u32),

@@ -5,14 +5,14 @@ use std::fmt::Display;
 use std::io;
 use thiserror::Error;
 
-/// A result with the error of this crate.
+/// A result whose error is this crate's error type.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Building an image failed.
 #[derive(Debug, Error)]
 #[error("{place}: {cause}")]
 pub struct Error {
-    /// The source, or the entry in it.
+    /// The source, or the entry in the source, that caused the error.
     pub place: String,
     /// The reason.
     #[source]
@@ -24,7 +24,7 @@ impl Error {
         Error { place: place.to_string(), cause: cause.into() }
     }
 
-    /// Puts the name of the source before the place.
+    /// Puts the name of the source before the entry that the error names.
     pub(crate) fn within(self, source: &dyn Display) -> Error {
         match self.place.is_empty() {
             true => Error { place: source.to_string(), ..self },

@@ -26,12 +26,14 @@ pub(crate) fn directory(path: &Path, tree: &mut Tree, feeder: &mut Feeder<'_, '_
     feeder.send()
 }
 
-/// Returns how many bytes of data [`directory`] reads; `None` if `goes_on` returns false.
+/// Returns how many bytes of data [`directory`] reads. Stops and returns `None` as soon as
+/// `goes_on` returns false.
 pub(crate) fn measure(path: &Path, goes_on: &dyn Fn() -> bool) -> Option<u64> {
     let (mut sum, mut linked) = (0u64, HashSet::new());
     let mut waiting = vec![path.to_path_buf()];
     while let Some(path) = waiting.pop() {
-        // A directory that cannot be read counts as empty here. The build reports it.
+        // A directory that cannot be read counts as empty here, because the build itself reports
+        // it.
         for name in names(&path).unwrap_or_default() {
             if !goes_on() {
                 return None;
@@ -61,8 +63,8 @@ struct Walk<'w, 'p, 'd> {
 }
 
 impl Walk<'_, '_, '_> {
-    /// Copies the entries of a directory in the order of the tree: a directory and everything below
-    /// it come before the next name.
+    /// Copies the entries of a directory in the order of the tree, in which a directory and
+    /// everything below it come before the next name.
     fn directory(&mut self, path: PathBuf, into: NodeId) -> Result<()> {
         let mut open = vec![(path.clone(), into, names(&path)?.into_iter())];
         while let Some((path, into, rest)) = open.last_mut() {
@@ -139,7 +141,7 @@ impl Walk<'_, '_, '_> {
         let seek = |to| match rustix::fs::seek(&file, to) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NXIO) => Ok(None),
-            // The file system of the host does not report holes.
+            // The file system of the host cannot report holes, so the whole file is data.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(match to {
                 SeekFrom::Data(from) => Some(from),
                 _ => Some(size),
@@ -179,7 +181,7 @@ fn names(path: &Path) -> Result<Vec<Vec<u8>>> {
         path.read_dir()?.map(|entry| Ok(entry?.file_name().into_vec())).collect()
     };
     let mut names = read().map_err(|error| wrong(path, error))?;
-    // The order in which the host lists names varies.
+    // The names are sorted, because the order in which the host lists them varies.
     names.sort_unstable();
     Ok(names)
 }
@@ -212,7 +214,7 @@ fn meta(path: &Path, stat: &Stat) -> Result<Meta> {
                 value.truncate(len);
                 meta.set_attribute(&name, value);
             }
-            // Attributes that this user has no right to read are left out.
+            // Attributes that the calling user may not read are left out.
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
             Err(error) => return Err(wrong(path, error.into())),
         }

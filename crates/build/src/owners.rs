@@ -13,13 +13,13 @@ pub struct IdMap {
     pub count: u32,
 }
 
-/// The owners that files get.
+/// Which owners the files get.
 #[derive(Debug, Clone, Default)]
 pub struct Owners {
     /// The owner and group of all files.
     pub all: Option<(u32, u32)>,
-    /// Maps of users; an id outside of all ranges is an error. If there are no maps, ids are not
-    /// changed.
+    /// Maps of users. If there are no maps, ids are not changed. Otherwise an id outside of all
+    /// ranges is an error.
     pub users: Vec<IdMap>,
     /// Maps of groups.
     pub groups: Vec<IdMap>,

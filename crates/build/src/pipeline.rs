@@ -1,8 +1,8 @@
 //! Moves file data to the device on several threads.
 //!
 //! Data travels in batches of whole blocks. Any thread may read, inspect and write a batch, but
-//! batches claim their blocks in the order of their numbers. So the layout does not depend on the
-//! number of threads or on their speed.
+//! batches claim their blocks in the order of their numbers. Therefore the layout depends neither
+//! on the number of threads nor on their speed.
 
 use crate::error::{Cause, Error, Result};
 use crate::host_file::HostFile;
@@ -15,14 +15,14 @@ use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
 use std::sync::Arc;
 
-/// Bytes of a batch.
+/// The size of a full batch in bytes.
 const BATCH: usize = 1 << 20;
 
-/// The data of a file that is in blocks on the device.
+/// Where the data of a file lies on the device.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FileData {
     pub(crate) extents: Vec<Extent>,
-    /// A sum over the blocks of data, if a digest was requested. Holes do not count.
+    /// A sum over the file's blocks that hold data, if a digest was requested. Holes do not count.
     pub(crate) digest: u64,
 }
 
@@ -36,14 +36,14 @@ pub(crate) enum Digest {
 /// Consecutive blocks of one file.
 struct Piece {
     file: NodeId,
-    /// The first block in the file.
+    /// The number of the first block within the file.
     at: u32,
     blocks: u32,
     /// The source of the bytes, if the batch does not have them yet.
     from: Option<HostPiece>,
 }
 
-/// Bytes of a file of the host.
+/// Bytes that are to be read from a file of the host.
 struct HostPiece {
     file: Arc<HostFile>,
     len: usize,
@@ -59,7 +59,8 @@ struct Batch {
 /// Consecutive blocks of a batch that are not zeros.
 struct DataRun {
     piece: usize,
-    /// The number of the first block in the batch, and its number in the file.
+    /// The number of the first block within the batch; the next field is its number within the
+    /// file.
     in_batch: usize,
     in_file: u32,
     blocks: u32,
@@ -72,7 +73,7 @@ struct Shared<'d> {
     /// The number of the batch whose turn it is to claim blocks.
     turn: u64,
     failed: Option<Error>,
-    /// Whether a batch failed. Then the other batches stop waiting for their turn.
+    /// Whether a batch failed. If one did, threads that wait for the turn of their batch give up.
     stopped: bool,
 }
 
@@ -103,7 +104,7 @@ impl<'d> Pipeline<'d> {
         self.meter
     }
 
-    /// Runs `feed` while `threads` other threads write the batches that it produces.
+    /// Runs `feed`. Meanwhile `threads` other threads write the batches that it produces.
     pub(crate) fn run<T>(
         &self,
         threads: usize,
@@ -146,14 +147,14 @@ impl<'d> Pipeline<'d> {
         lock(&self.shared).failed.take()
     }
 
-    /// Returns the file system, and the data of each file at the index of its node.
+    /// Returns the file system, and the [`FileData`] of each file at the index of its node.
     pub(crate) fn into_parts(self) -> (Filling<'d>, Vec<FileData>) {
         let shared = self.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         (shared.filling, shared.files)
     }
 
-    /// Gives back the blocks of files that are not part of the tree any more. No batch may be in
-    /// progress.
+    /// Frees the blocks of files that are no longer part of the tree. The caller must ensure that
+    /// no batch is in progress.
     pub(crate) fn release(&self, files: &[NodeId]) {
         let mut shared = lock(&self.shared);
         for file in files {
@@ -164,8 +165,8 @@ impl<'d> Pipeline<'d> {
         }
     }
 
-    /// Claims blocks for one batch, and writes it to the device. Returns the batch's memory, for
-    /// another batch.
+    /// Claims blocks for one batch, and writes the batch to the device. Returns the batch's memory,
+    /// so that another batch can use it.
     fn take(&self, mut batch: Batch) -> Option<Vec<u8>> {
         let taken = self.fill(&mut batch).and_then(|()| self.store(&batch));
         if let Err(error) = taken {
@@ -193,7 +194,7 @@ impl<'d> Pipeline<'d> {
                 from.file.read(u64::from(piece.at) * self.block as u64, place)?;
             }
             start += piece.blocks as usize * self.block;
-            // Also zeroes the rest of a file's last block.
+            // Extending the buffer also fills the rest of a file's last block with zeros.
             if batch.bytes.len() < start {
                 batch.bytes.resize(start, 0);
             }
@@ -299,8 +300,8 @@ fn slot(files: &mut Vec<FileData>, file: NodeId) -> &mut FileData {
     &mut files[file.index()]
 }
 
-/// Gives the claimed blocks to the runs, in order. Returns the writes to do: place, block in the
-/// batch, number of blocks.
+/// Assigns the claimed blocks to the runs, in order. Returns the writes to do. Each consists of the
+/// first block on the device, the first block in the batch, and the number of blocks.
 fn assign(
     files: &mut Vec<FileData>,
     batch: &Batch,
@@ -356,15 +357,15 @@ fn push(extents: &mut Vec<Extent>, at: u32, place: u64, len: u32) {
 
 fn is_zero(bytes: &[u8]) -> bool {
     let words = bytes.as_chunks::<64>().0;
-    // Most blocks have data at their start, so the search ends early.
+    // Most blocks that hold data have some at their start, so this search ends early for them.
     words.iter().all(|words| words.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
-/// Mixes a block's number and checksum. The results of all blocks are added, so their order does
-/// not matter.
+/// Mixes a block's number and checksum. The results for all blocks are added up, so the order of
+/// the blocks does not matter.
 fn mixed(at: u32, crc: u32) -> u64 {
     let mut word = u64::from(at) << 32 | u64::from(crc);
-    // The finisher of splitmix64.
+    // These three steps are the finisher of splitmix64.
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
@@ -381,8 +382,8 @@ pub(crate) struct Feeder<'p, 'd> {
 }
 
 impl Feeder<'_, '_> {
-    /// Appends `len` bytes at `offset` of a file. `read` is called for each part, with the
-    /// buffer to fill. A file's bytes must come in ascending order.
+    /// Appends `len` bytes of a file, from `offset` on. Calls `read` for each part, with the buffer
+    /// that `read` has to fill. A file's bytes must come in ascending order.
     pub(crate) fn data(
         &mut self,
         file: NodeId,
@@ -414,7 +415,8 @@ impl Feeder<'_, '_> {
         Ok(())
     }
 
-    /// Returns the place in the batch where block `number` of the file is or can be.
+    /// Returns the offset in the batch at which block `number` of the file already is, or can be
+    /// added.
     fn room(&mut self, file: NodeId, number: u32) -> Result<usize> {
         let block = self.pipeline.block;
         if let Some(last) = self.pieces.last()
@@ -433,8 +435,8 @@ impl Feeder<'_, '_> {
         Ok(self.batch.len())
     }
 
-    /// Appends bytes of a file of the host, which another thread reads. `offset` is a multiple of
-    /// the block size.
+    /// Appends bytes of a file of the host. The bytes are read later, by another thread. `offset`
+    /// must be a multiple of the block size.
     pub(crate) fn host_data(
         &mut self,
         file: NodeId,
@@ -477,7 +479,7 @@ impl Feeder<'_, '_> {
         let batch = Batch { number: self.number, bytes, pieces };
         self.number += 1;
         let sent = self.sender.send(batch);
-        // After a failure the remaining data need not be read.
+        // If a batch has failed, report this now, because the remaining data need not be read.
         match self.pipeline.failure() {
             Some(error) => Err(error),
             None => sent.map_err(|_| Error::new("", std::io::Error::other("stopped"))),

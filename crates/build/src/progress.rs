@@ -6,24 +6,26 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// If a build takes less time than this, the sizes of directories are not added up.
+/// The sizes of directories are added up only if a build takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How much of the sources was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes that were read. For directories, these are the bytes of data of their files. For tars
-    /// and layers, they are the bytes as stored, compressed or not.
+    /// How many bytes were read. For a directory, the data of its files counts. For a tar or layer,
+    /// the bytes count as they are stored, compressed or not.
     pub done: u64,
-    /// Bytes of all sources; `None` if a source is a pipe, or was not measured yet.
+    /// The size of all sources in bytes; `None` if a source is a pipe, or its size is not known
+    /// yet.
     pub total: Option<u64>,
 }
 
 /// The caller's function that gets the progress. Any thread may call it.
 pub(crate) type Tell<'p> = dyn Fn(Progress) + Sync + 'p;
 
-/// Returns how many bytes of data a directory has; `None` if the given function stops the count.
+/// Returns how many bytes of data a directory has; `None` if the given function returned false to
+/// stop the count.
 pub(crate) type Measure = fn(&Path, &dyn Fn() -> bool) -> Option<u64>;
 
 /// Counts the bytes of all sources.
@@ -31,7 +33,7 @@ pub(crate) struct Meter<'p> {
     tell: Option<Box<Tell<'p>>>,
     done: AtomicU64,
     total: AtomicU64,
-    /// Sources of unknown size.
+    /// The number of sources whose size is not known yet.
     unknown: AtomicU64,
 }
 
@@ -44,7 +46,7 @@ impl<'p> Meter<'p> {
     /// Adds the size of one source.
     pub(crate) fn expect(&self, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
-        // Release: a thread that finds no unknown size reads the whole sum.
+        // Release, so that a thread that finds no unknown size also reads the complete sum.
         self.unknown.fetch_sub(1, Ordering::Release);
     }
 
@@ -56,8 +58,8 @@ impl<'p> Meter<'p> {
         tell(Progress { done, total: is_known.then(|| self.total.load(Ordering::Relaxed)) });
     }
 
-    /// Runs `build`. If the build takes long, adds up the sizes of `directories` meanwhile, with
-    /// `measure`.
+    /// Runs `build`. If the build takes long, another thread meanwhile adds up the sizes of
+    /// `directories` by calling `measure`.
     pub(crate) fn beside<T>(
         &self,
         directories: Vec<PathBuf>,

@@ -48,8 +48,8 @@ impl Source {
     }
 
     /// Returns the source to which a name on the command line refers. A prefix "dir:", "tar:",
-    /// "oci:" or "docker:" before a path gives the kind of source. Without a prefix, the contents
-    /// of the file determine the kind. "-" is a tar on standard input.
+    /// "oci:" or "docker:" before a path gives the kind of source. Without a prefix, the kind is
+    /// detected from the file's contents. "-" is a tar on standard input.
     ///
     /// # Errors
     /// If the file does not exist or cannot be read.
@@ -120,7 +120,8 @@ impl Source {
                 pipeline.run(threads, |feeder| host::directory(&path, tree, feeder))?;
             }
             Kind::Tar(path) if path == Path::new("-") => {
-                // This thread does not lock standard input, since another thread reads it.
+                // Standard input is not locked here, because another thread may read it, and the
+                // lock cannot be sent to that thread.
                 stream(io::stdin(), tree, pipeline, threads, whiteouts).map_err(within)?;
             }
             Kind::Tar(path) => {
@@ -191,7 +192,7 @@ fn add_layer(
     Ok(())
 }
 
-/// Ends a layer: frees the blocks of the files that it removed.
+/// Ends a layer, and frees the blocks of the files that the layer removed.
 fn finish(tree: &mut Tree, pipeline: &Pipeline<'_>) {
     pipeline.release(&tree.take_removed());
     tree.next_layer();

@@ -1,9 +1,10 @@
-//! Tables that change modes, owners, attributes and times after all sources, by name or by pattern.
+//! Tables that change modes, owners, attributes and times of files after all sources were read.
+//! They select the files by name or by pattern.
 //!
-//! The kinds apply in a fixed order, whatever the order in which they are given: mtree
-//! specifications and tables of devices, which can make files; then fs_config, then file_contexts.
-//! If several tables set the same property of a file, the last table wins, even if they are of one
-//! kind.
+//! The kinds of tables are applied in a fixed order, whatever the order in which they are given.
+//! mtree specifications come first, then tables of devices; both of these can make files. fs_config
+//! follows, and file_contexts comes last. If several tables set the same property of a file, the
+//! table that is applied last wins, even among tables of one kind.
 
 mod contexts;
 mod devices;
@@ -40,13 +41,14 @@ impl Table {
     /// Parses a table of devices, as `genext2fs -D` takes it; `name` is for messages.
     ///
     /// # Errors
-    /// The first wrong line. The functions for other kinds of tables return the same error.
+    /// The error names the first wrong line. The functions for the other kinds of tables return the
+    /// same error.
     pub fn parse(name: &str, text: &str) -> Result<Table> {
         Table::of(name, Devices::parse(text).map(Rules::Devices))
     }
 
     /// Parses an fs_config file of Android: path, user, group, mode, capabilities. The paths in the
-    /// file begin with `mountpoint`, where the image will be mounted.
+    /// file begin with `mountpoint`, the directory on which the image will be mounted.
     pub fn fs_config(name: &str, text: &str, mountpoint: &str) -> Result<Table> {
         Table::of(name, FsConfig::parse(text, mountpoint).map(Rules::FsConfig))
     }
@@ -69,7 +71,7 @@ impl Table {
         }
     }
 
-    /// Returns the place in the order in which tables apply.
+    /// Returns the table's position in the order in which tables are applied.
     pub(crate) fn rank(&self) -> u8 {
         match self.rules {
             Rules::Mtree(_) => 0,

@@ -5,8 +5,8 @@
 //! Sources of the formats: POSIX.1-2017 *pax*, "Interchange Format"; the manuals of GNU tar ("Basic
 //! Tar Format", "Sparse Formats") and of libarchive, tar(5).
 //!
-//! The crate `tar` is not used: it reads no sparse formats of pax and no attributes of libarchive,
-//! and sets no limit on the size of a header.
+//! The crate `tar` is not used, because it reads no sparse formats of pax and no attributes of
+//! libarchive, and sets no limit on the size of a header.
 
 mod acl;
 mod header;

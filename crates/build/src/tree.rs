@@ -1,7 +1,7 @@
 //! The tree that sources build: names, attributes and types, without data.
 //!
-//! Names are resolved inside of the tree, as if its root were the root of a process: a symbolic
-//! link or `..` never refers to a file outside.
+//! Names are resolved inside of the tree, as if its root were the root directory of a process. So a
+//! symbolic link or `..` never refers to a file outside of the tree.
 
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
@@ -20,7 +20,7 @@ pub(crate) struct NodeId(u32);
 #[derive(Debug, Clone, Copy)]
 struct Name {
     node: NodeId,
-    /// The last layer that made the name.
+    /// The layer that made the name most recently.
     layer: u32,
 }
 
@@ -28,7 +28,7 @@ struct Name {
 pub(crate) struct Node {
     pub(crate) meta: Meta,
     pub(crate) content: Content,
-    /// Number of names.
+    /// How many names the file has.
     pub(crate) links: u32,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct Directory {
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     layer: u32,
-    /// Files that lost their last name.
+    /// The files that have lost their last name.
     removed: Vec<NodeId>,
-    /// The time of directories for which no source has an entry.
+    /// The time that directories get if no source has an entry for them.
     time: Time,
     owners: Owners,
 }
@@ -71,7 +71,7 @@ impl Tree {
         self.layer += 1;
     }
 
-    /// Replaces the owner in the attributes of an entry according to the rules.
+    /// Replaces the owner in an entry's attributes by the owner that the rules require.
     pub(crate) fn owned(&self, mut meta: Meta) -> Result<Meta> {
         (meta.uid, meta.gid) = self.owners.of(meta.uid, meta.gid)?;
         Ok(meta)
@@ -90,7 +90,7 @@ impl Tree {
         self.nodes.len()
     }
 
-    /// Returns the files that lost their last name since the last call.
+    /// Returns the files that have lost their last name since the previous call.
     pub(crate) fn take_removed(&mut self) -> Vec<NodeId> {
         std::mem::take(&mut self.removed)
     }
@@ -124,8 +124,8 @@ impl Tree {
         self.directory(dir)?.names.get(name).map(|name| name.node)
     }
 
-    /// Returns the directory of this path, to which the caller adds an entry. Directories that are
-    /// missing are made. Symbolic links to directories are followed.
+    /// Returns the directory at this path, so that the caller can add an entry to it. Missing
+    /// directories are made. Symbolic links to directories are followed.
     pub(crate) fn parent_for(&mut self, parts: &[&[u8]]) -> Result<NodeId> {
         self.walk(parts, Missing::Make).map(|(id, _)| id)
     }
@@ -184,7 +184,8 @@ impl Tree {
         Ok((path.last().copied().unwrap_or(Tree::ROOT), true))
     }
 
-    /// Makes a directory, or gives an existing one new attributes. Replaces a file.
+    /// Makes a directory. If a directory of this name exists, sets its attributes instead; if a
+    /// file of this name exists, replaces it.
     pub(crate) fn make_directory(
         &mut self,
         dir: NodeId,
@@ -212,8 +213,8 @@ impl Tree {
         }
     }
 
-    /// Makes a file, in place of an existing file of this name. A directory that is not empty is
-    /// replaced only if `over` allows it.
+    /// Makes a file. Replaces an existing file or empty directory of this name. A directory that is
+    /// not empty is replaced only if `over` allows it.
     pub(crate) fn make_file(
         &mut self,
         dir: NodeId,
@@ -272,7 +273,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes a name, and everything below it.
+    /// Removes a name. If it is the name of a directory, removes everything below it too.
     pub(crate) fn remove(&mut self, dir: NodeId, name: &[u8]) {
         let removed = self.directory_mut(dir).and_then(|directory| directory.names.remove(name));
         let mut todo: Vec<NodeId> = removed.into_iter().map(|name| name.node).collect();
@@ -293,8 +294,8 @@ impl Tree {
         }
     }
 
-    /// Removes a name that an earlier layer made. If this layer has made a directory of that name,
-    /// removes the names that earlier layers put into the directory.
+    /// Removes a name if an earlier layer made it. If this layer has made a directory of that name,
+    /// removes only those names in the directory that earlier layers made.
     pub(crate) fn remove_lower(&mut self, dir: NodeId, name: &[u8]) {
         let found = self.directory(dir).and_then(|directory| directory.names.get(name)).copied();
         match found {
@@ -320,14 +321,14 @@ impl NodeId {
     }
 }
 
-/// The treatment of a missing directory.
+/// What to do about a missing directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,
     Stop,
 }
 
-/// The objects that a new file may replace.
+/// What a new file may replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
     /// Files and empty directories, as in tar(1).

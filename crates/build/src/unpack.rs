@@ -12,7 +12,7 @@ use std::io::{self, BufRead, BufReader, Read};
 const PIECE: usize = 256 << 10;
 const WAITING: usize = 8;
 
-/// The kinds of compression, by their first bytes.
+/// The kinds of compression, which are recognised by the first bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
     None,
@@ -34,7 +34,7 @@ impl Packing {
     }
 }
 
-/// The digests of the input: of the bytes as read, and of the unpacked bytes.
+/// The digests of the input: one of the bytes as they were read, and one of the unpacked bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Digests {
     pub(crate) packed: Option<String>,
@@ -93,14 +93,14 @@ pub(crate) fn with_unpacked<T>(
         let unpacker = scope.spawn(move || unpack(input, packing, wanted, &sender));
         let mut pieces = Pieces { receiver, piece: Vec::new(), at: 0 };
         let value = use_it(&mut pieces);
-        // The unpacking thread terminates when no thread receives its pieces any more.
+        // Dropping the receiver makes the unpacking thread terminate.
         drop(pieces);
         let digests = unpacker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok((value?, digests))
     })
 }
 
-/// Unpacks everything. Errors go to the reader of the pieces.
+/// Unpacks the whole input. Errors are sent to the reader of the pieces.
 fn unpack<R: Read>(
     input: BufReader<Digesting<R>>,
     packing: Packing,
@@ -112,13 +112,15 @@ fn unpack<R: Read>(
     let sent = send_all(&mut unpacked, sender);
     let digest = unpacked.digest.take().filter(|_| sent).map(hex);
     drop(unpacked);
-    // Bytes after the last frame belong to the digest of the packed bytes too.
+    // The rest of the input is read, because bytes after the last frame also count for the digest
+    // of the packed bytes.
     let _ = io::copy(&mut input, &mut io::sink());
     let packed = input.inner.into_inner().digest.map(hex);
     Digests { packed, unpacked: digest }
 }
 
-/// Sends pieces up to the end; false after an error.
+/// Sends pieces until the end of the input. Returns false if reading or sending failed before the
+/// end.
 fn send_all(input: &mut dyn Read, sender: &mpsc::SyncSender<io::Result<Vec<u8>>>) -> bool {
     loop {
         let mut piece = Vec::with_capacity(PIECE);
@@ -157,7 +159,7 @@ fn unpacking<'r, R: Read + 'r>(packing: Packing, input: R) -> Box<dyn Read + 'r>
     }
 }
 
-/// A stream of parts that are compressed each by itself, such as the members of a gzip stream.
+/// A stream of parts, each compressed separately, such as the members of a gzip stream.
 struct Parts<R, D> {
     /// The rest of the stream, while no part is being read.
     input: Option<R>,
@@ -184,8 +186,8 @@ impl<R, D: Read> Read for Parts<R, D> {
     }
 }
 
-/// Begins the next member of a gzip stream. Zeros may follow a member: tapes and some programs fill
-/// their last record with them.
+/// Begins the next member of a gzip stream. Zeros may follow a member, because tapes and some
+/// programs fill their last record with zeros.
 fn begin_member<R: BufRead>(mut input: R) -> io::Result<Option<GzDecoder<R>>> {
     loop {
         let start = input.fill_buf()?;
@@ -202,7 +204,7 @@ fn begin_member<R: BufRead>(mut input: R) -> io::Result<Option<GzDecoder<R>>> {
 
 type ZstdFrame<R> = StreamingDecoder<R, ruzstd::decoding::FrameDecoder>;
 
-/// Begins the next frame of a zstd stream that has data.
+/// Begins the next frame of a zstd stream. Skips frames that hold no data.
 fn begin_frame<R: BufRead>(mut input: R) -> io::Result<Option<ZstdFrame<R>>> {
     loop {
         match input.fill_buf()?.first() {
@@ -228,7 +230,7 @@ fn skip_frame(input: &mut impl Read) -> io::Result<()> {
     }
 }
 
-/// The pieces as a stream.
+/// A reader that returns the received pieces as one stream.
 struct Pieces {
     receiver: mpsc::Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,

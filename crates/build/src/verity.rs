@@ -8,16 +8,16 @@ use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
 use sha2::{Digest, Sha256};
 
-/// Bytes of a block. Blocks of data and of hashes have the same size.
+/// The block size in bytes. It is the same for data blocks and hash blocks.
 const BLOCK: u64 = 4096;
-/// Hashes in a block, as a power of two.
+/// How many hashes a block holds, as a power of two.
 const HASH_BITS: u32 = 7;
-/// Hash blocks that a thread computes at once.
+/// How many hash blocks a thread computes at a time.
 const BATCH: u64 = 16;
 /// The longest salt that the superblock holds.
 const MOST_SALT: usize = 256;
 
-/// The values on which a hash tree depends besides the data.
+/// The values on which a hash tree depends, apart from the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verity {
     salt: Vec<u8>,
@@ -28,11 +28,11 @@ pub struct Verity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sealed {
-    /// The root hash, which the kernel is given at boot.
+    /// The root hash, which has to be passed to the kernel at boot.
     pub root_hash: [u8; 32],
-    /// Number of blocks of 4096 bytes that are covered.
+    /// How many data blocks of 4096 bytes the tree covers.
     pub data_blocks: u64,
-    /// Bytes of superblock and hash tree.
+    /// How many bytes superblock and hash tree take together.
     pub hash_bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl Verity {
         (salt.len() <= MOST_SALT).then_some(Verity { salt, uuid })
     }
 
-    /// Creates values that follow from the UUID of a file system.
+    /// Creates values that are computed from the UUID of a file system.
     pub fn derived(file_system: [u8; 16]) -> Verity {
         let digest = |what: &str| {
             let hash = Sha256::new().chain_update(what).chain_update(file_system);
@@ -84,11 +84,11 @@ impl Verity {
     }
 
     /// Writes superblock and hash tree for the first `len` bytes of `data` to `out`, from byte
-    /// `offset` on. `len` and `offset` must be multiples of 4096; a part of a block at the end is
-    /// not hashed. Hashes with `threads` threads.
+    /// `offset` on. `offset` must be a multiple of 4096. `len` should be one too, because an
+    /// incomplete block at the end is not hashed. Uses `threads` threads for hashing.
     ///
     /// # Errors
-    /// The errors of the devices.
+    /// A device fails to read or write.
     pub fn write(
         &self,
         data: &dyn Device,
@@ -100,8 +100,9 @@ impl Verity {
         let mut source = Blocks { device: data, offset: 0, count: len / BLOCK };
         let data_blocks = source.count;
         let levels = levels(data_blocks);
-        // The levels are written from the end of the area backwards, because the level with the
-        // fewest blocks comes first on the device.
+        // On the device, the level with the fewest blocks comes first, and the level with the
+        // hashes of the data comes last. The latter is computed first, so the levels are written
+        // from the end of the area backwards.
         let mut end = offset + (1 + levels.iter().sum::<u64>()) * BLOCK;
         let hash_bytes = end - offset;
         for count in levels {
@@ -155,7 +156,7 @@ impl Verity {
         })
     }
 
-    /// Writes some hash blocks of a level.
+    /// Computes and writes the hash blocks `blocks` of a level.
     fn batch(
         &self,
         source: Blocks<'_>,
@@ -198,7 +199,8 @@ impl Verity {
     }
 }
 
-/// Returns the number of hash blocks of each level. The first level has the hashes of the data.
+/// Returns the number of hash blocks of each level. The first level holds the hashes of the data
+/// blocks.
 fn levels(data_blocks: u64) -> Vec<u64> {
     let mut levels = Vec::new();
     let mut count = data_blocks;

@@ -1,4 +1,5 @@
-//! The same sources give the same bytes, sizes fit, and owners follow the rules.
+//! Tests that the same sources give the same bytes, that sizes fit, and that owners follow the
+//! rules.
 
 mod image;
 
@@ -23,8 +24,8 @@ fn ten_builds_on_any_number_of_threads_from_shuffled_sources_are_one() {
     let image = dir.path().join("a.img");
     let mut digests = std::collections::BTreeSet::new();
     for run in 0..10 {
-        // The host may list the files of a new copy in another order. Half of the copies have no
-        // holes.
+        // The host may list the files of each new copy in a different order. Half of the copies are
+        // made without holes.
         let sparse = if run % 2 == 0 { "always" } else { "never" };
         shell(
             dir.path(),
@@ -90,14 +91,15 @@ fn a_small_tree_in_an_image_with_much_free_space_has_the_journal_of_that_size() 
         Builder::new().room(Room::Fitted(spare)).source(source).build(&device).unwrap().report
     };
     let large = built(Spare { bytes: 1 << 30, percent: 0 });
-    // The size of the journal that mke2fs makes for 1 to 2 GiB.
+    // The size of the journal that mke2fs makes in a file system of 1 to 2 GiB.
     assert_eq!(large.journal_blocks, 8 << 10);
     assert!(large.features.iter().any(|name| name == "orphan_file"));
     assert!(large.free_blocks >= (1 << 30) / 4096);
     assert_eq!(built(Spare { bytes: 1 << 20, percent: 0 }).journal_blocks, 0);
 }
 
-/// Tries sizes near the start of each group, with blocks of each size, with and without journal.
+/// Tries sizes near the start of each block group, with each block size, with and without a
+/// journal.
 #[test]
 fn fitted_images_of_all_sizes_are_clean() {
     let dir = scratch();
@@ -116,7 +118,7 @@ fn fitted_images_of_all_sizes_are_clean() {
         let size = size.min(300 << 20);
         let file = std::fs::File::create(tree.join("big")).unwrap();
         file.set_len(size).unwrap();
-        // Each block has a word, so no block becomes a hole.
+        // Each block gets a word that is not zero, so no block becomes a hole.
         for at in (0..size.saturating_sub(8)).step_by(1 << bits) {
             file.write_all_at(&random.u64(1..).to_le_bytes(), at).unwrap();
         }

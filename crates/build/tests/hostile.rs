@@ -1,5 +1,5 @@
-//! Archives that are unusual, damaged or hostile. Each gives an error that names the entry, or a
-//! tree inside of the image.
+//! Archives that are unusual, damaged or hostile. Each must result either in an error that names
+//! the entry, or in a tree that stays inside of the image.
 
 mod archive;
 mod image;
@@ -81,7 +81,7 @@ fn of_two_entries_with_one_name_the_later_counts() {
     assert_eq!(built.files, 2);
     let cat = |name: &str| shell(dir.path(), &format!("debugfs -R 'cat {name}' a.img 2>/dev/null"));
     assert_eq!((cat("f").as_str(), cat("other").as_str()), ("new", "old"));
-    // The blocks of a replaced file are not used again, so the image is larger.
+    // The blocks of a replaced file are not reused within one archive, so the image becomes larger.
     let big = vec![7u8; 4 << 20];
     let one = outcome(dir.path(), &[file("f", &big)]).unwrap();
     let two = outcome(dir.path(), &[file("f", &big), file("f", &big)]).unwrap();
@@ -170,7 +170,8 @@ fn as_many_links_as_ext4_allows_and_no_more() {
     assert_eq!(error, "/d/1: 65001 hard links; ext4 allows 65000");
 }
 
-/// Changes a real archive at random. The result is an image that e2fsck accepts, or an error.
+/// Changes a real archive at random places. Building from it must result in an image that e2fsck
+/// accepts, or in an error.
 #[test]
 fn no_damage_of_an_archive_damages_an_image() {
     let dir = scratch();
@@ -190,7 +191,7 @@ fn no_damage_of_an_archive_damages_an_image() {
             for _ in 0..random.usize(1..4) {
                 let at = random.usize(..bytes.len());
                 bytes[at] = random.u8(..);
-                // Half of the headers get a correct checksum again, so that their fields are
+                // Half of the changed headers get a correct checksum, so that their fields are
                 // parsed.
                 let start = at / 512 * 512;
                 if random.bool() && bytes[start + 257..].starts_with(b"ustar") {

@@ -1,4 +1,5 @@
-//! Container images: layers with removals, in OCI layouts and archives of docker.
+//! Tests of container images with layers that remove files, as OCI layouts and as archives of
+//! docker.
 
 mod image;
 
@@ -6,7 +7,7 @@ use image::{assert_same, build_from, can_mount, scratch, shell, survey_image, tr
 use lanefs_build::{Builder, Source};
 use std::path::Path;
 
-/// Makes three layers, and the tree that they result in.
+/// Makes three layers, and the tree that results from them.
 fn layers(dir: &Path) {
     shell(
         dir,
@@ -31,7 +32,8 @@ fn layers(dir: &Path) {
     );
 }
 
-/// Writes an OCI layout with one compressed layer of each kind.
+/// Writes an OCI layout of three layers: one is not compressed, one is compressed with gzip, and
+/// one with xz.
 fn layout(dir: &Path) {
     shell(
         dir,
@@ -89,7 +91,7 @@ fn a_blob_with_a_wrong_digest_is_refused() {
     layers(dir.path());
     layout(dir.path());
     docker(dir.path());
-    // The blobs are still valid archives, but their digests are not those in the manifest.
+    // The replaced blobs are valid archives, but their digests differ from those in the manifest.
     shell(
         dir.path(),
         "f=$(ls -S oci/blobs/sha256/* | head -1); cp l3.tar $f

@@ -1,4 +1,5 @@
-//! The progress of builds: bytes of the sources, with the total if it can be known.
+//! Tests of the progress that builds report: the bytes that were read from the sources, and the
+//! total if it can be known.
 
 mod image;
 
@@ -10,7 +11,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-/// Builds from a source, and returns the progress; `on_call` is called each time.
+/// Builds from a source, and returns all progress reports. Calls `on_call` for each of them.
 fn progress_of(source: Source, on_call: impl Fn(Progress) + Sync) -> Vec<Progress> {
     let device = RamDevice::create(1 << 30).unwrap();
     let seen = Mutex::new(Vec::new());
@@ -57,8 +58,8 @@ fn the_total_of_a_container_image_is_that_of_its_layers() {
     assert!(seen.iter().all(|now| now.total == Some(layer)), "{layer}: {seen:?}");
 }
 
-/// The builder computes the total size of a directory's files only if a build takes long. So each
-/// call of the progress function waits until the total is known.
+/// The builder computes the total size of a directory's files only if a build takes long. To make
+/// the build long enough, the progress function pauses at each call until the total is known.
 #[test]
 fn the_total_of_a_directory_is_the_data_of_its_files() {
     let dir = scratch();

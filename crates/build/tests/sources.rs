@@ -1,5 +1,5 @@
-//! Checks that images have the contents of their directories and tars: the kernel shows the tree of
-//! the directory, or the tree that GNU tar unpacks.
+//! Checks that images have the contents of the directories and tars from which they are built. The
+//! tree that the kernel shows must be the tree of the directory, or the tree that GNU tar unpacks.
 
 mod image;
 
@@ -49,7 +49,7 @@ fn a_file_of_more_than_four_gigabytes_keeps_its_size_and_its_end() {
     }
 }
 
-/// GNU tar unpacks each archive too, and both trees are the same.
+/// GNU tar unpacks each archive too. Its tree must be the same as the tree in the image.
 #[test]
 fn each_format_of_tar_gives_what_gnu_tar_gives() {
     if !can_mount() {
@@ -113,13 +113,14 @@ fn packed_tars_give_the_same_image_from_a_file_and_from_a_stream() {
         let stream = std::fs::File::open(&path).unwrap();
         assert_eq!(digest(name, Source::stream(stream)), plain, "{name} as a stream");
     }
-    // A packed archive that ends early is an error, not a shorter tree.
+    // A compressed archive that ends early must result in an error, not in a smaller tree.
     let whole = std::fs::read(dir.path().join("t.tar.gz")).unwrap();
     let cut = std::io::Cursor::new(whole[..whole.len() / 2].to_vec());
     let image = dir.path().join("cut.img");
     let error = try_build(&image, Builder::new().source(Source::stream(cut))).unwrap_err();
     assert!(error.to_string().starts_with("stream: ./"), "{error}");
-    // So is one with other bytes between two frames, though they begin like a frame without data.
+    // Other bytes between two zstd frames must also result in an error, even if they begin like a
+    // frame without data.
     shell(dir.path(), "(head -c 1M t.tar | zstd -q; printf 'PK345678'; zstd -qc t.tar) >odd.zst");
     let error = try_build(&image, Builder::new().source(Source::tar(dir.path().join("odd.zst"))));
     assert!(error.unwrap_err().to_string().contains("not a frame of zstd"));

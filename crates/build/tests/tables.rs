@@ -1,5 +1,5 @@
-//! Tables of owners, modes, labels and files: mtree, fs_config, file_contexts, and which of them
-//! wins.
+//! Tests of tables of owners, modes, labels and files: mtree, fs_config and file_contexts, and
+//! which table wins over which.
 
 mod image;
 
@@ -148,7 +148,8 @@ fn an_mtree_specification_makes_missing_files_and_changes_existing_ones() {
     }
 }
 
-/// Describes a tree by mtree(8). An image that is built from this description has the same tree.
+/// Describes a tree with mtree(8). An image that is built from this description must have the same
+/// tree.
 #[test]
 fn output_of_mtree_gives_the_same_tree() {
     let dir = scratch();

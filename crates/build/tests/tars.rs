@@ -1,5 +1,5 @@
-//! A table of unusual, damaged and hostile archives: each gives an error, or the tree that GNU tar
-//! unpacks into the kernel's ext4. `--nocapture` prints the table of `docs/results/`.
+//! A table of unusual, damaged and hostile archives. Each must result in an error, or in the tree
+//! that GNU tar unpacks into the kernel's ext4. `--nocapture` prints the table of `docs/results/`.
 
 mod archive;
 mod image;
@@ -11,10 +11,11 @@ use std::io::Cursor;
 use std::path::Path;
 use std::process::Command;
 
-/// The result of an archive in Lanefs, and in GNU tar as root on the kernel's ext4.
+/// Compares what Lanefs makes of an archive with what GNU tar makes of it. GNU tar runs as root on
+/// the kernel's ext4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// The same tree.
+    /// Both make the same tree.
     Same,
     /// Lanefs and GNU tar both report an error.
     Refused,
@@ -362,8 +363,8 @@ fn by_gnu_tar(dir: &Path) -> Vec<Case> {
     ]
 }
 
-/// Describes a tree. A directory without an entry has the time at which it was unpacked, which is
-/// shown as `now`.
+/// Describes a tree. A directory that has no entry in the archive has the time at which it was
+/// unpacked. This time is shown as `now`.
 fn survey(dir: &Path) -> String {
     let files = shell(
         dir,

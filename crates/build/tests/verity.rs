@@ -52,7 +52,7 @@ fn the_hash_tree_is_that_of_veritysetup() {
         while data.len() < blocks * 4096 {
             data.extend((data.len() as u64 / 3).to_le_bytes());
         }
-        // The data has some blocks of zeros.
+        // Some blocks of the data hold only zeros.
         data.chunks_mut(4096).step_by(5).for_each(|block| block.fill(0));
         std::fs::write(path("data"), &data).unwrap();
         let verity = Verity::new(salt.clone(), UUID_BYTES).unwrap();

@@ -1,7 +1,8 @@
-//! Checks extended attributes, in the inode and in a block.
+//! Checks the extended attributes in an inode and in its attribute block.
 //!
-//! The entries of an area are at its front, and the values at its back. No two parts may share a
-//! byte. Source: kernel documentation, *ext4: Extended Attributes*.
+//! Attributes are stored in areas: a part of an inode, or a block. An area has its entries at the
+//! front and its values at the back. No two entries or values may share a byte. Source: kernel
+//! documentation, *ext4: Extended Attributes*.
 
 use crate::bytes::{le16, le32, part};
 use crate::fault::Fault;
@@ -16,18 +17,20 @@ use lanefs_ondisk::{Block, Ino};
 const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER: usize = 32;
 const ENTRY: usize = 16;
-/// Bytes of zeros after the last entry.
+/// The number of zero bytes that end the entries.
 const END: usize = 4;
-/// The number of the prefix `system.`: `system.data` has the rest of an inline file.
+/// The number that stands for the prefix `system.`. The attribute `system.data` holds the part of
+/// an inline file that does not fit into the block field.
 const SYSTEM: u8 = 7;
 
-/// The attribute with the encryption context: the number of its prefix, and its name.
+/// The name of the attribute that holds the encryption context: the number of the prefix, and the
+/// rest of the name.
 const CONTEXT: (u8, &[u8]) = (9, b"c");
 
 /// An entry with its value.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribute<'a> {
-    /// The number of the name's prefix.
+    /// The number that stands for the name's prefix.
     index: u8,
     name: &'a [u8],
     value: &'a [u8],
@@ -41,14 +44,14 @@ struct Area<'a> {
     bytes: &'a [u8],
     /// The offset of the first entry.
     entries: usize,
-    /// The position from which the offsets of values count.
+    /// The position to which the offsets of values are relative.
     base: usize,
-    /// Whether the area is in an inode. There, a stored hash of 0 means that the entry has no hash,
-    /// and e2fsck does not check the place of an empty value.
+    /// Whether the area is in an inode. In an inode, a stored hash of 0 means that the entry has no
+    /// hash, and e2fsck does not check the offset of an empty value.
     in_inode: bool,
 }
 
-/// An attribute block without values in inodes of their own.
+/// The space that an attribute block takes if all its values are in the block itself.
 const BLOCK: Taken = Taken { clusters: 1, values: 0 };
 
 /// Checks the attributes of an inode.
@@ -76,8 +79,8 @@ fn inode_area<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Option<Are
     has_some.then_some(Area { bytes, entries: 4, base: 4, in_inode: true })
 }
 
-/// Returns the value of `system.data`: the part of an inline file that does not fit into the block
-/// field. `None` if there is no such attribute.
+/// Returns the value of `system.data`, which is the part of an inline file that does not fit into
+/// the block field; `None` if the inode has no such attribute.
 pub fn inline_data<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Option<&'a [u8]> {
     let area = inode_area(run, record, bytes)?;
     let found = parse(&area).ok()?;
@@ -85,8 +88,8 @@ pub fn inline_data<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Optio
     data.map(|attribute| attribute.value)
 }
 
-/// Returns the value of the attribute with the encryption context of an inode; `None` if there is
-/// no such attribute.
+/// Returns the encryption context of an inode, which is the value of an attribute; `None` if the
+/// inode has no such attribute.
 pub fn encryption_context(run: &Run<'_>, record: &Record, bytes: &[u8]) -> Option<Vec<u8>> {
     let within = |area: &Area<'_>| {
         let found = parse(area).ok()?;
@@ -113,7 +116,8 @@ fn check_block(run: &Run<'_>, ino: Ino, block: Block) -> Taken {
         known.found = known.found.saturating_add(1);
         Arc::clone(&known.content)
     };
-    // The block is checked once. The other threads that find it wait until its values are known.
+    // The block is checked once. Other threads that find the same block wait until its values are
+    // known.
     BLOCK + content.get_or_init(|| check_content(run, place, block)).values
 }
 
@@ -150,8 +154,8 @@ fn check_block_bytes(
     Ok(check_values(run, place, &parse(&area)?))
 }
 
-/// Checks the references to inodes that hold values. Returns what the values take: their clusters
-/// count as the inode's own.
+/// Checks the references to inodes that hold values. Returns how many clusters the values take,
+/// because the block count of the inode that has the attributes includes these clusters.
 fn check_values(run: &Run<'_>, place: Place, attributes: &[Attribute<'_>]) -> Taken {
     let geometry = &run.volume.geometry;
     let cluster = 1u64 << (geometry.block_size().bits() + geometry.cluster_bits());
@@ -206,8 +210,8 @@ fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
     {
         return Err(Cause::ValueOverlap { offset: pair.first().map_or(0, |p| p.0) }.into());
     }
-    // Hashes are checked last, when no parts overlap. If a value overlapped its entry, a repair of
-    // the hash would change the value.
+    // Hashes are checked last, when it is certain that no parts overlap. If a value overlapped its
+    // entry, correcting the hash would change the value.
     for (at, head, name) in hashed {
         check_hash(area, at, head, name)?;
     }
@@ -236,8 +240,8 @@ fn value<'a>(
     Ok(value)
 }
 
-/// Checks the hash of an entry. The hash covers the name and the value, with the padding of the
-/// value's last word.
+/// Checks the hash of an entry. The hash covers the name, the value, and the padding after the
+/// value.
 fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Result<(), Cause> {
     let found = le32(head, 12);
     let start = area.base + usize::from(le16(head, 2));
@@ -251,7 +255,8 @@ fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Resul
     Err(Cause::Hash { offset, found, computed })
 }
 
-/// Compares the reference counts of blocks with the inodes that refer to them.
+/// Compares the reference count of each attribute block with the number of inodes that refer to the
+/// block.
 pub fn check_references(run: &Run<'_>) {
     let shared = std::mem::take(&mut *run.shared.lock());
     for (block, shared) in shared {

@@ -85,7 +85,7 @@ fn check_block_bitmap(
     let start = u64::from(group.0) * u64::from(geometry.clusters_per_group());
     let claimed = |bit: u32| run.claims.word_at(start + u64::from(bit));
     if has_flag(run, desc, GroupFlags::BLOCK_UNINIT) {
-        // In a group with BLOCK_UNINIT only the blocks of the file system itself are in use.
+        // In a group with BLOCK_UNINIT, only blocks of the file system's own metadata are in use.
         fill_uninitialised(run, group, buffer);
     } else {
         if !read(run, desc.block_bitmap, buffer, place) {
@@ -109,7 +109,8 @@ fn check_block_bitmap(
     sums.clusters.fetch_add(used.into(), Ordering::Relaxed);
 }
 
-/// Computes a bitmap that was never written. Only the bits of the file system's own blocks are set.
+/// Computes the content of a block bitmap that was never written: only the bits of the file
+/// system's own blocks are set.
 fn fill_uninitialised(run: &Run<'_>, group: Group, buffer: &mut Vec<u8>) {
     let start = u64::from(group.0) * u64::from(run.volume.geometry.clusters_per_group());
     buffer.clear();
@@ -158,14 +159,14 @@ fn check_inode_bitmap(
     sums.directories.fetch_add(used.directories.into(), Ordering::Relaxed);
 }
 
-/// The inodes of a group that are in use.
+/// The used inodes of one group.
 pub struct Used {
     pub words: Vec<u64>,
     pub inodes: u32,
     pub directories: u32,
 }
 
-/// Returns the inodes of a group that are in use.
+/// Returns which inodes of a group are in use.
 pub fn used_inodes_of(run: &Run<'_>, group: Group, bits: u32) -> Used {
     let geometry = &run.volume.geometry;
     let mut used = Used { words: vec![0; bits.div_ceil(64) as usize], inodes: 0, directories: 0 };
@@ -209,7 +210,7 @@ fn check_padding(run: &Run<'_>, place: Place, bytes: &[u8], bits: u32, by: Unit)
     }
 }
 
-/// Reports the runs in which a bitmap differs from the claims.
+/// Reports each run of bits in which a bitmap differs from the claims.
 fn compare(
     run: &Run<'_>,
     place: Place,

@@ -1,4 +1,4 @@
-//! Claims the blocks of one inode, and checks their number.
+//! Claims the blocks of one inode, and compares their number with the inode's fields.
 
 use crate::fault::Fault;
 use crate::mapping::{self, Sink};
@@ -16,13 +16,14 @@ const MAX_DIRECTORY: u64 = 2 << 30;
 /// The result of claiming the blocks of one inode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Claimed {
-    /// Blocks of data and of the mapping; clusters with `bigalloc`.
+    /// The number of data blocks and mapping blocks together. With `bigalloc`, the number of their
+    /// clusters.
     pub clusters: u64,
     /// The last mapped block of the file.
     pub last: Option<u32>,
     /// The last mapped block that holds data.
     pub last_written: Option<u32>,
-    /// Whether the walk met a fault, so that the numbers do not cover the whole file.
+    /// Whether the walk met a fault. In that case the other fields do not cover the whole file.
     pub is_partial: bool,
     /// The first data block of the file.
     pub first_block: Option<Block>,
@@ -54,8 +55,9 @@ pub fn claim(run: &Run<'_>, ino: Ino, record: &Record) -> Claimed {
 }
 
 impl FileBlocks<'_> {
-    /// Claims clusters. The inode of reserved descriptors claims only its first block, because
-    /// `special` checks that all its other blocks are blocks that the groups reserve.
+    /// Claims clusters. For the resize inode, only the first block is claimed, because all its
+    /// other blocks are reserved descriptor blocks, which the groups claim. `special` checks that
+    /// the inode refers to exactly these blocks.
     fn claim(&self, place: Place, clusters: Range<u64>) {
         if self.ino != Ino::RESIZE || self.claimed.clusters == 1 {
             self.run.claim_clusters(place, clusters);
@@ -95,7 +97,8 @@ impl Sink for FileBlocks<'_> {
         let first = (clusters.start, u64::from(extent.start.0) >> bits);
         let is_divided = self.last_cluster.is_some_and(|(at, n)| n == first.1 && at != first.0);
         let is_shifted = extent.block.0 & mask != u64::from(extent.start.0) & mask;
-        // The positions of reserved descriptors depend on the groups, not on clusters.
+        // The resize inode is exempt, because the positions of reserved descriptor blocks depend on
+        // the groups and not on cluster boundaries.
         if bits > 0 && self.ino != Ino::RESIZE && (is_shifted || is_divided) {
             self.run.add(place, Fault::ClusterOffset { block: extent.start });
         }
@@ -119,8 +122,8 @@ impl Sink for FileBlocks<'_> {
     }
 }
 
-/// Checks `i_blocks` and the size of an inode with these blocks. `attributes` is the number of
-/// blocks, or of clusters with `bigalloc`, that its attributes take.
+/// Compares `i_blocks` and the size of an inode with its claimed blocks. `attributes` is the number
+/// of blocks, or of clusters with `bigalloc`, that its attributes take.
 pub fn check_counts(run: &Run<'_>, ino: Ino, record: &Record, claimed: &Claimed, attributes: u64) {
     let place = Place::Inode { ino };
     let geometry = &run.volume.geometry;
@@ -172,7 +175,7 @@ fn max_pointed(geometry: &lanefs_ondisk::superblock::Geometry) -> u64 {
     let bits = geometry.block_size().bits();
     let per_block = 1u64 << (bits - 2);
     let blocks = 12 + per_block + per_block.pow(2) + per_block.saturating_pow(3);
-    // Without `huge_file`, `i_blocks` has only 32 bits of sectors. As in e2fsck, they do not limit
-    // the size. `check_counts` compares `i_blocks` itself.
+    // Without `huge_file`, `i_blocks` counts sectors in only 32 bits. As in e2fsck, this does not
+    // limit the size here, because `check_counts` compares `i_blocks` itself.
     blocks << bits
 }

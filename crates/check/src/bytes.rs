@@ -10,7 +10,7 @@ pub fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(array(bytes, at))
 }
 
-/// Returns `len` bytes from `at`; `None` if they are not all there.
+/// Returns the `len` bytes from `at` on; `None` if some of them are beyond the end.
 pub fn part(bytes: &[u8], at: usize, len: usize) -> Option<&[u8]> {
     bytes.get(at..at.checked_add(len)?)
 }

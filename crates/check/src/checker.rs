@@ -1,19 +1,19 @@
 //! The passes of a check, in order:
 //!
 //! 1. *The log.* A log that has to be replayed is replayed in memory, and the result is checked.
-//! 2. *Superblock and descriptors.* If the superblock is damaged, the first sound copy serves
+//! 2. *Superblock and descriptors.* If the superblock is damaged, the first intact copy is used
 //!    instead.
 //! 3. *Inodes*, all tables in parallel: fields, flags, checksums, links, attributes, extent trees
-//!    and block pointers. Each block is claimed in a map of bits, so a second claim is seen. Sizes
-//!    and `i_blocks` follow from the claims.
+//!    and block pointers. Each block is claimed in a bitmap, so that a second claim on the same
+//!    block is noticed. Sizes and `i_blocks` are compared with the claims.
 //! 4. *Directories* in parallel: records, names, targets, types, `.` and `..`, indexes with the
 //!    hashes of all names, checksums, inline directories.
-//! 5. *Paths and links*, then orphans, quota files, reserved descriptors, mmp.
-//! 6. *Bitmaps and counts* against the claims.
+//! 5. *Paths and link counts*, then orphans, quota files, reserved descriptors and mmp.
+//! 6. *Bitmaps and counts*, which are compared with the claims.
 //!
-//! Memory: two bits for each cluster, a word for each inode that was touched, two words for each
-//! directory. `Options::memory` limits the memory for the bits. If a file system needs more, the
-//! inode tables are read in several passes.
+//! A check keeps in memory two bits for each cluster, 8 bytes for each inode that it touches, and
+//! 12 bytes for each directory. `Options::memory` limits only the memory for the bits of clusters.
+//! If a file system needs more, the inode tables are read in several passes.
 
 use crate::bitmaps::{self, Sums};
 use crate::claims::Claims;
@@ -38,9 +38,10 @@ use std::sync::Arc;
 pub struct Options {
     /// The number of threads; 0 means one for each processor.
     pub threads: usize,
-    /// The most memory, in bytes, for the maps of used clusters. If they need more, the inode tables
-    /// are read several times, once for each part of the file system. Twice as much is used while
-    /// blocks that several files use are assigned to the later file.
+    /// The most memory, in bytes, for the maps of used clusters. If they need more, the inode
+    /// tables are read several times, once for each part of the file system. If several files use
+    /// the same block, the check briefly uses twice as much memory, to find out which of these
+    /// files has the highest inode number.
     pub memory: u64,
     /// The largest number of findings that are kept. Further faults are only counted.
     pub findings: usize,
@@ -62,7 +63,8 @@ pub enum Error {
     /// The log is on another device, and the caller has to replay it first.
     #[error("the log is on another device and has to be replayed first")]
     LogElsewhere,
-    /// A repair would need to replay fast commits, which the caller has to replace first.
+    /// The log contains fast commits, which a repair cannot replay. The caller has to replay them
+    /// first.
     #[error("the log has fast commits to be replayed: run lanefs recover first")]
     FastCommits,
     /// The host's memory cannot hold a word for each inode of the file system.
@@ -76,9 +78,9 @@ pub enum Error {
 /// The part of a check that is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Inode tables, with the blocks of all files. The units are groups.
+    /// Inode tables, with the blocks of all files. Progress is counted in groups.
     Inodes,
-    /// Directories. The units are directories.
+    /// Directories. Progress is counted in directories.
     Directories,
 }
 
@@ -98,7 +100,7 @@ type Told<'a> = &'a (dyn Fn(Progress) + Sync);
 /// Checks the file system on `device`; calls `told` from several threads as the check proceeds.
 ///
 /// # Errors
-/// [`Error`] if the image cannot be checked. Everything else is a finding of the report.
+/// [`Error`] if the image cannot be checked. All other faults become findings in the report.
 pub fn check(
     device: Arc<dyn Device>,
     options: &Options,
@@ -107,10 +109,11 @@ pub fn check(
     inspect(device, options, told, &mut |_, _, _| {})
 }
 
-/// A function that gets the state of a check at its end, and the findings.
+/// A function that is called at the end of a check with the state of the check and the findings.
 pub(crate) type Then<'t> = &'t mut dyn FnMut(&Run<'_>, &Parents, Vec<Finding>);
 
-/// Does the same as [`check`], and calls `then` if all was checked in one pass.
+/// Works like [`check`], and also calls `then` at the end if one pass was enough to check
+/// everything.
 pub(crate) fn inspect(
     device: Arc<dyn Device>,
     options: &Options,
@@ -127,15 +130,16 @@ pub(crate) fn inspect(
     if journal::needs_replay_elsewhere(&volume) {
         return Err(Error::LogElsewhere);
     }
-    // The log may contain newer descriptors. But only the descriptors in place lead to the log.
+    // The log may contain newer descriptors, but the log itself can only be found through the
+    // descriptors in place.
     let scratch = Collector::new(0);
     let groups = Groups::read(&volume, &scratch);
     if let Some(after) = journal::check(&volume, &groups, &report) {
         let opened = superblock::open(&*after, &report).map_err(Error::NoSuperblock)?;
         let superblock;
         (superblock, _) = opened;
-        // The kernel writes the counts of the superblock only at the unmount. After a crash, only
-        // the counts of the groups are right.
+        // The kernel writes the superblock's counts only when it unmounts. After a crash, only the
+        // counts in the group descriptors are right.
         counts = Counts::Old;
         volume = Volume::new(after, superblock);
     }
@@ -199,7 +203,7 @@ impl Checker<'_> {
         Ok(totals)
     }
 
-    /// Returns the groups of each pass over the inode tables. There is only one pass if the memory
+    /// Returns the groups of each pass over the inode tables. One pass is enough if the memory
     /// suffices.
     fn windows(&self) -> Vec<Range<u32>> {
         let geometry = &self.volume.geometry;
@@ -228,9 +232,9 @@ impl Checker<'_> {
         Ok(Run::new(self.volume, self.groups, self.report, states, both, first))
     }
 
-    /// Claims the blocks of files again, by one thread, and reports those that were claimed before.
-    /// So the file with the higher inode number has the finding. Of several threads any could be
-    /// the second.
+    /// Claims the blocks of all files again on one thread, and reports each block that is claimed
+    /// twice. One thread visits the inodes in order, so the finding always names the file with the
+    /// higher inode number. On several threads, either file could be the second to claim the block.
     fn report_doubled(&self, states: &States, groups: Range<u32>) -> Result<(), Error> {
         let again = self.pass(states, groups, false)?;
         table::check(&again, 1, &|_| {});

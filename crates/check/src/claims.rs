@@ -6,24 +6,25 @@ use zerocopy::FromZeros;
 
 const WORD: u64 = 64;
 
-/// The clusters that files and metadata claim, within one window of the file system. Claims outside
-/// of the window are ignored, because a check of a larger file system makes one pass for each
-/// window.
+/// The clusters that files and metadata claim within one window, which is a part of the file
+/// system. Claims outside of the window are ignored: the check of a file system that is larger than
+/// the window makes one pass for each window.
 pub struct Claims {
     words: Box<[AtomicU64]>,
     window: Range<u64>,
 }
 
 impl Claims {
-    /// Creates claims without any cluster. The memory is zeroed by the host when it is first used,
-    /// so a sparse file system costs little.
+    /// Creates an empty set of claims. The host provides zeroed memory only when it is first used,
+    /// so a large but mostly empty file system costs little.
     pub fn new(window: Range<u64>) -> Option<Claims> {
         let words = (window.end - window.start).div_ceil(WORD);
         let words = <[AtomicU64]>::new_box_zeroed_with_elems(usize::try_from(words).ok()?).ok()?;
         Some(Claims { words, window })
     }
 
-    /// Claims a run of clusters. Returns the first cluster of the run that was claimed before.
+    /// Claims a run of clusters. Returns the first cluster of the run that had already been
+    /// claimed, if there is one.
     pub fn claim(&self, run: Range<u64>) -> Option<u64> {
         let mut doubled = None;
         self.for_words(run, |word, mask, first| {
@@ -35,7 +36,7 @@ impl Claims {
         doubled
     }
 
-    /// Returns the bits of 64 clusters from `cluster` on.
+    /// Returns the bits of the 64 clusters from `cluster` on.
     pub fn word_at(&self, cluster: u64) -> u64 {
         let Some(at) = cluster.checked_sub(self.window.start) else { return 0 };
         let load = |n: u64| {
@@ -48,8 +49,8 @@ impl Claims {
         }
     }
 
-    /// Calls `f` with each word of the run, the mask of the run's bits in it, and the cluster of
-    /// the word's first bit.
+    /// Calls `f` with each word that has bits of the run, the mask of these bits, and the cluster
+    /// of the word's first bit.
     fn for_words(&self, run: Range<u64>, mut f: impl FnMut(&AtomicU64, u64, u64)) {
         let start = run.start.max(self.window.start) - self.window.start;
         let end = run.end.min(self.window.end).saturating_sub(self.window.start);

@@ -22,10 +22,10 @@ use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, FileBlock, Ino, htree};
 
-/// Blocks of a directory that are read together.
+/// The number of directory blocks that are read together.
 const TOGETHER: u32 = 32;
 
-/// Checks every directory of `parents`, and counts the names of all inodes.
+/// Checks every directory in `parents`, and counts the names of each inode.
 pub fn check(run: &Run<'_>, parents: &Parents, threads: usize, done: &(dyn Fn(u64) + Sync)) {
     let count = parents.inos().len() as u64;
     parallel::each(threads, count, Vec::new, |buffer: &mut Vec<u8>, n| {

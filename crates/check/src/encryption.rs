@@ -1,10 +1,10 @@
-//! The encryption policies of inodes (fscrypt), as far as the names of encrypted directories
-//! depend on them.
+//! The encryption policies of inodes (fscrypt), which decide which inodes may have names in an
+//! encrypted directory.
 //!
-//! As in e2fsck, only the length of a context is checked, and an unknown version is not a fault. An
-//! encrypted directory contains only files, directories and links of its own policy, which is the
-//! context without the nonce. Source: kernel documentation, *Filesystem-level encryption
-//! (fscrypt)*, "Encryption context".
+//! As in e2fsck, only the length of a context is checked, and an unknown version is not a fault.
+//! All files, directories and symbolic links in an encrypted directory must have the same policy as
+//! the directory. The policy is the context without the nonce. Source: kernel documentation,
+//! *Filesystem-level encryption (fscrypt)*, "Encryption context".
 
 use crate::attributes;
 use crate::record::Record;
@@ -24,9 +24,9 @@ pub enum Policy {
     Missing,
     /// The context is damaged.
     Damaged(Cause),
-    /// The context has a version that is not known.
+    /// The version of the context is unknown.
     Unknown,
-    /// The context without the nonce.
+    /// The policy itself: the context without the nonce.
     Known(Vec<u8>),
 }
 

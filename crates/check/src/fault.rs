@@ -7,12 +7,12 @@ use lanefs_ondisk::{bitmap, dirent, extent, group_desc, htree, inode, jbd2, orph
 use lanefs_ondisk::{superblock, xattr};
 use thiserror::Error;
 
-/// A fault. The damaged object is recorded apart, as a place.
+/// A fault. The damaged object is recorded separately, as the place of the finding.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found and expected
 pub enum Fault {
-    // Faults that the decoder of a structure finds.
+    // Faults that a decoder finds while it decodes a structure.
     #[error("{0}")]
     Superblock(superblock::Cause),
     #[error("{0}")]
@@ -165,7 +165,7 @@ pub enum Fault {
     OrphansPending { orphans: u64 },
 }
 
-/// The object that a bit of a bitmap represents.
+/// What one bit of a bitmap stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// A block, or a cluster of blocks.

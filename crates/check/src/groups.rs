@@ -1,5 +1,5 @@
-//! Checks group descriptors: their checksums, the places of bitmaps and tables, and the blocks that
-//! the file system itself uses.
+//! Checks group descriptors: their checksums, the positions of bitmaps and inode tables, and the
+//! blocks that the file system itself uses.
 
 use crate::bytes::le16;
 use crate::claims::Claims;
@@ -44,7 +44,7 @@ impl Groups {
         Groups { groups }
     }
 
-    /// Returns the descriptor of a group; `None` if block numbers in it are invalid.
+    /// Returns the descriptor of a group; `None` if it contains invalid block numbers.
     pub fn get(&self, group: Group) -> Option<&GroupDesc> {
         self.groups.get(usize::try_from(group.0).ok()?)?.as_ref()
     }
@@ -63,8 +63,8 @@ impl Groups {
     /// Claims the blocks that the file system itself uses.
     pub fn claim(&self, volume: &Volume, report: &Collector, claims: &Claims, first: bool) {
         let geometry = &volume.geometry;
-        // With `bigalloc`, two claims of one cluster are no fault, since a cluster may hold several
-        // of these blocks.
+        // With `bigalloc`, claiming a cluster twice is no fault here, since a cluster may hold
+        // several of these blocks.
         let is_exact = geometry.cluster_bits() == 0;
         let take = |place: Place, start: Block, len: u64| {
             if let Some(found) = claims.claim(volume.clusters(start, len))
@@ -139,8 +139,8 @@ fn check_flags(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) {
     }
 }
 
-/// Checks that bitmaps and table are inside the file system, and without `flex_bg` inside the
-/// group.
+/// Checks that the bitmaps and the inode table are inside the file system and, without `flex_bg`,
+/// inside the group.
 pub fn check_places(volume: &Volume, group: Group, desc: &GroupDesc) -> Result<(), Cause> {
     let geometry = &volume.geometry;
     let first = geometry.group_first_block(group).ok_or(Cause::NoSuchGroup)?;

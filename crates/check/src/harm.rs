@@ -6,13 +6,13 @@ use std::fmt;
 /// The harm of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Harm {
-    /// The file system cannot be mounted, or only without its journal.
+    /// The file system cannot be mounted, or can be mounted only without its journal.
     Unmountable,
     /// No file can be created or written in the block group.
     NoAllocation,
-    /// The whole file or directory cannot be used.
+    /// A whole file or directory cannot be used.
     FileLost,
-    /// Data of the file is lost, from block `from` on if that block is known.
+    /// Data of the file is lost: from block `from` on, if the first lost block is known.
     DataLost {
         /// The first lost block of the file.
         from: Option<FileBlock>,
@@ -38,7 +38,7 @@ pub enum Harm {
     WrongCounts,
     /// A system call returns a wrong result.
     WrongAnswers,
-    /// The fault has no effect: no reader uses the wrong field.
+    /// The fault has no effect, because no reader uses the wrong field.
     Harmless,
     /// A remark, not a fault. An image with nothing but remarks is clean.
     Note,

@@ -1,4 +1,4 @@
-//! Checks one inode: its fields, its blocks, its attributes.
+//! Checks one inode: its fields, its blocks and its attributes.
 
 mod symlink;
 
@@ -20,10 +20,11 @@ use lanefs_ondisk::{FileType, Ino};
 pub const BAD_BLOCKS: Ino = Ino(1);
 /// The inode of a boot loader. It may be any file but a directory.
 const BOOT_LOADER: Ino = Ino(5);
-/// The smallest size in bytes with which a file needs the feature `large_file`.
+/// The smallest file size in bytes that needs the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
 const GOOD_OLD_SIZE: usize = 128;
-/// The smallest extra size that is not 0: the field itself and half of the checksum.
+/// The smallest valid extra size except 0. An extra size of 4 covers the size field itself and half
+/// of the checksum.
 const LEAST_EXTRA: u16 = 4;
 
 /// Checks an inode and claims its blocks. Returns whether it is a directory in use.
@@ -64,9 +65,10 @@ fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Reports a deletion time that is the number of an inode, because the inode is then on a list of
-/// orphans that the superblock does not reach. The check is left out if the file system's own times
-/// are as small as an inode number.
+/// Reports a deletion time that is as small as an inode number. In an orphan list, this field holds
+/// the number of the next orphan, so the inode may belong to an orphan list that the superblock
+/// does not refer to. If a time in the superblock is also that small, small times are normal in
+/// this image, and nothing is reported.
 fn check_low_deletion_time(run: &Run<'_>, ino: Ino, record: &Record) {
     let (raw, inodes) = (run.volume.raw(), run.volume.geometry.inode_count());
     let times = [raw.s_wtime.get(), raw.s_mtime.get(), raw.s_mkfs_time.get()];
@@ -103,19 +105,20 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
     check_flags(run, ino, record);
     if ino == BAD_BLOCKS {
-        // e2fsck looks only at the lower 16 bits of user and group.
+        // e2fsck looks only at the lower 16 bits of the user id and the group id.
         let owners = (record.uid | record.gid) & 0xffff;
         let fields = [record.mode.into(), record.links.into(), owners, record.acl_lo];
         if fields != [0; 4] {
             let what = "not a list of bad blocks, which has no mode, owner, links or attributes";
             run.add(place, Fault::Special { ino: ino.0, what });
         }
-        // The inode of bad blocks has no type. It maps the blocks that cannot be used.
+        // The inode of bad blocks has no file type, but it maps the blocks that cannot be used, as
+        // a regular file would.
         let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
         check_blocks(run, ino, &maps, bytes);
         return;
     }
-    // The attributes of a reserved inode that has no use are not checked, because nothing reads
+    // If a reserved inode serves no purpose, its attributes are not checked, because nothing reads
     // them.
     let has_attributes = is_named || is_own;
     let (acl_lo, acl_hi) = if has_attributes { (record.acl_lo, record.acl_hi) } else { (0, 0) };
@@ -159,7 +162,7 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     quota::add(run, ino, record, attributes.values);
 }
 
-/// Checks fields that must be zero without the feature that gives them a meaning.
+/// Checks fields that must be zero if the file system lacks the feature that gives them a meaning.
 fn check_fields(run: &Run<'_>, ino: Ino, record: &Record) {
     let place = Place::Inode { ino };
     let volume = run.volume;
@@ -228,8 +231,8 @@ fn check_extra(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Returns whether the seconds of a time are negative, and its extra bits those of a year after
-/// 2310. A faulty kernel stored times before 1970 like this.
+/// Returns whether a time has negative seconds together with the extra bits of a year after
+/// 2310. A kernel with a bug stored times before 1970 in this form.
 fn has_early_time(record: &Record, bytes: &[u8]) -> bool {
     const TIMES: [(usize, usize); 4] = [(0x0c, 0x84), (0x10, 0x88), (0x08, 0x8c), (0x90, 0x94)];
     TIMES.iter().any(|&(seconds, extra)| {
@@ -238,7 +241,7 @@ fn has_early_time(record: &Record, bytes: &[u8]) -> bool {
     })
 }
 
-/// Checks an inode without data: a device, a named pipe, a socket.
+/// Checks an inode that cannot have data: a device, a named pipe or a socket.
 fn check_device(run: &Run<'_>, ino: Ino, record: &Record) {
     let place = Place::Inode { ino };
     if record.size() != 0 {
@@ -251,8 +254,8 @@ fn check_device(run: &Run<'_>, ino: Ino, record: &Record) {
     }
 }
 
-/// Checks attributes, blocks and the counts that follow from them. Returns what the attributes
-/// take.
+/// Checks attributes and blocks, and the counts that depend on them. Returns how much space the
+/// attributes take.
 fn check_blocks(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> Taken {
     if record.file_type() == Some(FileType::Regular) && record.size() >= LARGE_FILE {
         run.has_large_file.store(true, Ordering::Relaxed);

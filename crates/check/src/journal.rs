@@ -1,7 +1,7 @@
-//! The log: its superblock, and a view of the image as a replay would leave it.
+//! Checks the log, and provides a view of the image as a replay of the log would leave it.
 //!
-//! The view is computed independently of the file system's code for a replay, and nothing is
-//! written.
+//! The view is computed without using the file system's replay code, and nothing is written to the
+//! device.
 
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The largest number of bytes of a replay that are kept in memory.
+/// The most bytes that a replay may keep in memory.
 const MOST_REPLAYED: u64 = 1 << 30;
 
 /// The longest log that mke2fs makes, in blocks.
@@ -43,12 +43,13 @@ pub fn needs_replay_elsewhere(volume: &Volume) -> bool {
     volume.superblock().has_journal_elsewhere() && volume.incompat(Incompat::RECOVER)
 }
 
-/// Checks the journal. If the log has to be replayed, returns the device as it is after the replay.
+/// Checks the journal. If the log has to be replayed, returns a view of the device after the
+/// replay.
 pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc<dyn Device>> {
     let needs_replay = volume.incompat(Incompat::RECOVER);
     let ino = match volume.superblock().journal() {
         Some(JournalPlace::Inode(ino)) => ino,
-        // The caller replays a log on another device before the check.
+        // If the log is on another device, the caller replays it before the check.
         Some(JournalPlace::Device(_)) => return None,
         None => {
             if needs_replay {
@@ -106,7 +107,7 @@ impl LogBlocks {
         Some(LogBlocks { ino, runs: Log::open(volume, groups, ino).ok()?.runs })
     }
 
-    /// Returns the block of the log's superblock.
+    /// Returns the block that holds the log's superblock.
     pub fn head(&self) -> Option<Block> {
         self.runs.block(FileBlock(0))
     }
@@ -132,9 +133,9 @@ pub enum Replayed {
     Damaged,
 }
 
-/// Replays the log on `target`, a writable view of the volume's device, and marks it empty there.
-/// The caller changes the superblock. With `stale`, a log is replayed even if the superblock does
-/// not ask for a replay.
+/// Replays the log on `target`, a writable view of the volume's device, and marks the log empty
+/// there. The caller updates the file system's superblock. With `stale`, the log is replayed even
+/// if that superblock does not ask for a replay.
 pub fn replay_onto(
     volume: &Volume,
     groups: &Groups,
@@ -198,7 +199,8 @@ impl<'a> Log<'a> {
         self.volume.read_block(block).map_err(|error| error.to_string())
     }
 
-    /// Returns the block `n` blocks after `at`; the log wraps at its end.
+    /// Returns the log block that is `n` blocks after `at`; after the last block, the log continues
+    /// at its start.
     fn after(&self, at: u32, n: u32) -> u32 {
         let area = self.superblock.log_area();
         let size = u64::from(area.end.saturating_sub(area.start)).max(1);
@@ -206,7 +208,8 @@ impl<'a> Log<'a> {
         area.start + (from_start % size) as u32
     }
 
-    /// Writes the newest copy of each block to `target`. Returns the number of blocks.
+    /// Writes the newest logged copy of each block to `target`. Returns how many blocks were
+    /// written.
     fn replay(&self, start: u32, target: &dyn Device, report: &Collector) -> Result<u64, String> {
         let found = self.scan(start)?;
         if self.has_fast_commits(found.end)? {
@@ -237,8 +240,8 @@ impl<'a> Log<'a> {
         Ok(newest.len() as u64)
     }
 
-    /// Returns whether there is a whole fast commit after the last transaction. The checker does
-    /// not replay it: see `lanefs_ext4::log::replace_fast_commits`.
+    /// Returns whether a complete fast commit follows the last transaction. The checker does not
+    /// replay fast commits: see `lanefs_ext4::log::replace_fast_commits`.
     fn has_fast_commits(&self, end: Sequence) -> Result<bool, String> {
         let mut commits = FastCommits::new(end);
         for at in self.superblock.fast_commit_area() {
@@ -251,7 +254,7 @@ impl<'a> Log<'a> {
         Ok(false)
     }
 
-    /// Follows the transactions that have a commit block.
+    /// Reads the transactions of the log in order, up to the last one that has a commit block.
     fn scan(&self, start: u32) -> Result<Scanned, String> {
         let format = self.superblock.format();
         let area = self.superblock.log_area();
@@ -276,9 +279,9 @@ impl<'a> Log<'a> {
 /// The committed part of a log.
 struct Scanned {
     copies: Vec<Copy>,
-    /// The last transaction that revoked a block.
+    /// For each revoked block, the last transaction that revoked it.
     revoked: HashMap<Block, Sequence>,
-    /// The number that follows the number of the last transaction.
+    /// The sequence number after that of the last transaction.
     end: Sequence,
 }
 
@@ -294,7 +297,7 @@ struct Copy {
     sequence: Sequence,
 }
 
-/// A transaction whose commit block was not read yet.
+/// A transaction whose commit block has not been read yet.
 #[derive(Default)]
 struct Open {
     copies: Vec<Copy>,
@@ -302,8 +305,8 @@ struct Open {
 }
 
 impl Open {
-    /// Adds a descriptor, revoke or commit block. Returns the number of log blocks that this block
-    /// and its logged copies take; `None` at the end of the log.
+    /// Adds a descriptor, revoke or commit block. Returns how many log blocks this block and the
+    /// logged copies after it take; `None` if the log ends here.
     fn add(
         &mut self,
         log: &Log<'_>,

@@ -10,7 +10,8 @@ use lanefs_ondisk::features::RoCompat;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileType, Group, Ino};
 
-/// With `dir_nlink`, a directory with more subdirectories has a link count of 1.
+/// The largest link count of a directory. With `dir_nlink`, a directory that would need more links
+/// has a link count of 1.
 const MOST_LINKS: u32 = 65_000;
 
 /// Checks that every directory has a path from the root, and that its ".." refers to its parent.
@@ -46,8 +47,8 @@ pub fn check_paths(run: &Run<'_>, parents: &Parents) {
     }
 }
 
-/// Returns for each directory whether the chain of its parents ends at the root. The chain of a
-/// directory in a ring, or below a ring, does not end.
+/// Returns for each directory whether the chain of its parents ends at the root. In a ring of
+/// directories, and below one, the chain has no end.
 fn reached(parents: &Parents) -> Vec<bool> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -105,8 +106,8 @@ pub fn check_counts(run: &Run<'_>, threads: usize) {
 }
 
 /// Returns whether a directory with this number of names may have a link count of 1, because it
-/// has, or once had, more subdirectories than can be counted. The kernel does not count the
-/// subdirectories of an indexed directory again, and e2fsck accepts that.
+/// has, or once had, more subdirectories than can be counted. For an indexed directory, the kernel
+/// keeps the count of 1 even after subdirectories are removed, and e2fsck accepts that.
 fn may_be_uncounted(run: &Run<'_>, ino: Ino, expected: u32) -> bool {
     let has_many = run.volume.ro_compat(RoCompat::DIR_NLINK) && expected > MOST_LINKS;
     let is_indexed = |bytes: Vec<u8>| Record::decode(&bytes).flags.contains(InodeFlags::INDEX);
@@ -119,7 +120,8 @@ fn check_links(run: &Run<'_>, ino: Ino) {
         return;
     }
     if state.has_values() && state.names() == 0 {
-        // An inode that holds an attribute's value has no name. Only attributes refer to it.
+        // An inode that holds an attribute's value has no name, because only attributes refer to
+        // it.
         if !run.values.lock().contains_key(&ino) {
             run.add(Place::Inode { ino }, Fault::NoName);
         }

@@ -23,7 +23,7 @@ pub fn walk(volume: &Volume, ino: Ino, record: &Record, sink: &mut dyn Sink) {
     }
 }
 
-/// The runs of blocks of a small file or of a directory; faults are ignored.
+/// The runs of blocks of a small file or of a directory. Faults in the mapping are ignored.
 #[derive(Debug, Default)]
 pub struct Runs {
     extents: Vec<Extent>,
@@ -44,7 +44,7 @@ impl Runs {
         &self.extents
     }
 
-    /// Returns the block of the device that holds block `at` of the file.
+    /// Returns the device block that holds block `at` of the file.
     pub fn block(&self, at: FileBlock) -> Option<Block> {
         let extent = self.extent(at)?;
         Some(Block(extent.block.0 + u64::from(at.0 - extent.start.0)))

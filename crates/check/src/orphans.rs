@@ -15,8 +15,9 @@ use std::collections::HashSet;
 /// The offset of a block's checksum from its end, in bytes (kernel documentation, "Orphan file").
 const CHECKSUM: usize = 4;
 
-/// Checks the list and the file. Orphans after a crash are not damage. But they occupy space until
-/// a mount or e2fsck has deleted them, so the image is not clean.
+/// Checks the orphan list and the orphan file. Orphans that a crash left behind are not damage, but
+/// the image does not count as clean, because they occupy space until a mount or e2fsck deletes
+/// them.
 pub fn check(run: &Run<'_>) {
     let orphans = check_list(run);
     if orphans > 0 {
@@ -32,12 +33,13 @@ pub fn check(run: &Run<'_>) {
     let named = run.volume.raw().s_orphan_file_inum.get();
     let record = run.read_inode(Ino(named)).map(|bytes| Record::decode(&bytes));
     if record.is_some_and(|record| record.is_in_use()) {
-        // e2fsck would clear the inode.
+        // The feature is off, but the inode is in use. This is a fault, because e2fsck would clear
+        // the inode.
         run.add(Place::Superblock, Fault::Field { field: Field::OrphanFile, found: named.into() });
     }
 }
 
-/// Follows the list; returns its length.
+/// Follows the orphan list; returns its length.
 fn check_list(run: &Run<'_>) -> u64 {
     let mut seen = HashSet::new();
     let mut next = run.volume.raw().s_last_orphan.get();
@@ -77,7 +79,8 @@ fn check_file(run: &Run<'_>, ino: Ino) {
             match OrphanBlock::decode(&bytes, at, seed) {
                 Ok(block) => {
                     orphans += block.orphans().count() as u64;
-                    // e2fsck takes a block for one with orphans if this field is not 0.
+                    // Without checksums, the checksum field must be 0: otherwise e2fsck assumes
+                    // that the block contains orphans.
                     let found = le32(&bytes, bytes.len().saturating_sub(CHECKSUM)).into();
                     if run.volume.checksums.seed().is_none() && found != 0 {
                         run.add(place, Fault::NotZero { what: "the checksum", found });

@@ -1,11 +1,11 @@
-//! Work on numbered pieces, on several threads.
+//! Runs numbered pieces of work on several threads.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::thread;
 
 /// Calls `work` for each number below `count`, on `threads` threads. A thread takes the next number
-/// when it has finished a piece, so pieces may differ in size. Each thread makes a state of its
-/// own.
+/// when it has finished a piece, so the threads stay busy even if pieces differ in size. `state`
+/// makes a separate state for each thread.
 pub fn each<S>(
     threads: usize,
     count: u64,

@@ -1,4 +1,4 @@
-//! The parents of all directories, found while names are counted.
+//! The parents of all directories, which are recorded while names are counted.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use lanefs_ondisk::Ino;
@@ -25,13 +25,13 @@ impl Parents {
         &self.inos
     }
 
-    /// Returns the position of a directory.
+    /// Returns the position of a directory in [`Parents::inos`].
     pub fn position(&self, ino: Ino) -> Option<usize> {
         self.inos.binary_search(&ino).ok()
     }
 
-    /// Records that `parent` has a name of a directory. If the directory has several names, the
-    /// first one counts.
+    /// Records that `parent` contains a name of the directory `ino`. If the directory has several
+    /// names, the first one counts.
     pub fn set_parent(&self, ino: Ino, parent: Ino) {
         if let Some(word) = self.position(ino).and_then(|n| self.parents.get(n)) {
             let _ = word.compare_exchange(0, parent.0, Ordering::Relaxed, Ordering::Relaxed);

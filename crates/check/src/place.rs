@@ -29,7 +29,7 @@ pub enum Place {
         ino: Ino,
         block: Option<Block>,
     },
-    /// A block of pointers of a file that is mapped by indirect blocks.
+    /// A block of pointers of a file that is mapped by indirect blocks; `None` is the inode.
     Pointers {
         ino: Ino,
         block: Option<Block>,
@@ -39,7 +39,7 @@ pub enum Place {
         ino: Ino,
         block: FileBlock,
     },
-    /// An entry at `offset` bytes in a block of a directory.
+    /// The entry at byte `offset` in a block of a directory.
     Entry {
         ino: Ino,
         block: FileBlock,

@@ -1,7 +1,8 @@
-//! Compares the usage in quota files with the space and number of the inodes of each user, group
-//! and project.
+//! For each user, group and project, compares the usage in the quota file with the number of inodes
+//! and the space that these inodes take.
 //!
-//! Source of the format: `lanefs_ondisk::quota`. Which inodes count was observed in e2fsck.
+//! Source of the format: `lanefs_ondisk::quota`. Source of the rules for which inodes are counted:
+//! observation of e2fsck.
 
 use crate::fault::Fault;
 use crate::field::Field;
@@ -22,15 +23,16 @@ pub const LARGEST: u64 = 64 << 20;
 
 /// The content of a quota file.
 pub struct Content {
-    /// The bytes of the file, with zeros where it cannot be read.
+    /// The bytes of the file, with zeros in place of blocks that cannot be read.
     pub bytes: Vec<u8>,
-    /// The first place that cannot be read: the offset in bytes, and the fault.
+    /// The first part that cannot be read: its offset in bytes, and the fault.
     pub fault: Option<(usize, Fault)>,
 }
 
-/// Adds an inode and its space to the usage of its owners. Each of its `values` that is in an inode
-/// of its own counts as one more inode, even if other inodes have the same value; the inode of a
-/// value counts for nobody.
+/// Adds an inode and its space to the usage of its owners. `values` is the number of the inode's
+/// attribute values that are stored in separate inodes. Each of these values counts as one more
+/// inode for the owners, even if other inodes share the value. The inode that stores the value is
+/// not counted again.
 pub fn add(run: &Run<'_>, ino: Ino, record: &Record, values: u64) {
     let is_counted = (ino == Ino::ROOT || ino >= run.volume.geometry.first_ino())
         && !record.flags.contains(InodeFlags::EA_INODE);

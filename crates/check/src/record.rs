@@ -1,4 +1,4 @@
-//! The fields of an inode, without any check.
+//! The fields of an inode, decoded without any check.
 //!
 //! Source: ext4 disk layout documentation, "Index Nodes".
 
@@ -8,7 +8,7 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, FileType};
 
-/// Bytes that every inode has.
+/// The size in bytes of the part that every inode has.
 const GOOD_OLD_SIZE: usize = 128;
 
 /// The fields of an inode as they are on disk.
@@ -78,12 +78,12 @@ impl Record {
     }
 
     /// Returns the reference count of an inode that holds the value of an attribute. The count is
-    /// in fields that such an inode does not use otherwise.
+    /// stored in fields that have no other use in such an inode.
     pub fn value_references(&self) -> u64 {
         u64::from(self.ctime) << 32 | u64::from(self.version)
     }
 
-    /// Returns the block of extended attributes.
+    /// Returns the block that holds the inode's extended attributes.
     pub fn file_acl(&self, geometry: &Geometry) -> Option<Block> {
         let wide = geometry.features().incompat.contains(Incompat::BIT64);
         let hi = if wide { self.acl_hi } else { 0 };
@@ -91,13 +91,13 @@ impl Record {
         (block != 0).then_some(Block(block))
     }
 
-    /// Returns whether the inode has links or data, so that it is in use even if nothing refers to
-    /// it.
+    /// Returns whether the inode has links or data. Such an inode is in use even if nothing refers
+    /// to it.
     pub fn is_in_use(&self) -> bool {
         self.links != 0 || self.blocks_lo != 0 || self.pointer(0) != 0
     }
 
-    /// Returns `i_blocks`, in its own unit.
+    /// Returns `i_blocks`, in sectors or blocks as stored.
     pub fn blocks(&self, geometry: &Geometry) -> u64 {
         let huge = geometry.features().ro_compat.contains(RoCompat::HUGE_FILE);
         let hi = if huge { self.blocks_hi } else { 0 };
@@ -127,14 +127,15 @@ impl Record {
             && !self.is_fast_symlink()
     }
 
-    /// Returns the start of the attributes in the inode, if there is room for them.
+    /// Returns the offset at which the attributes in the inode start, if there is room for
+    /// attributes.
     pub fn attributes_at(&self, geometry: &Geometry) -> Option<usize> {
         let start = GOOD_OLD_SIZE + usize::from(self.extra_isize);
         (self.extra_isize != 0 && start + 4 <= geometry.inode_size()).then_some(start)
     }
 }
 
-/// Returns the project, or 0 if the inode does not have the field.
+/// Returns the project id, or 0 if the inode's extra fields do not include it.
 fn projid(bytes: &[u8]) -> u32 {
     const PROJID: usize = 0x9c;
     let fields = GOOD_OLD_SIZE + usize::from(le16(bytes, 0x80));

@@ -1,9 +1,10 @@
 //! Repairs an image in memory, as e2fsck -y does. The result is a plan of blocks to write.
 //!
-//! A round checks the image and mends the faults of one stage; the next round checks again. So the
-//! checker decides when a repair is complete, and a fault that is only a consequence of another one
-//! disappears with that one. The plan writes nothing to the device: all changes are in views in
-//! memory, and the caller writes them (`lanefs_offline::mend`).
+//! A round checks the image and mends the faults of one stage; the next round checks again. In this
+//! way the checker decides when a repair is complete, and a fault that is only a consequence of
+//! another fault disappears when that other fault is mended. Planning writes nothing to the device:
+//! all changes are made in views in memory, and the caller writes them to the device
+//! (`lanefs_offline::mend`).
 
 mod attributes;
 mod compare;
@@ -36,8 +37,8 @@ use stage::Stage;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The largest number of rounds. A round mends all faults of a stage, so even an image of random
-/// bytes takes few rounds.
+/// The largest number of rounds. Even an image of random bytes takes few rounds, because a round
+/// mends all faults of a stage.
 const MOST_ROUNDS: usize = 100;
 
 /// A block with its new content.
@@ -51,12 +52,12 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// The report of the last check: the faults that are left, and the parts that are not checked.
     pub after: Report,
-    /// Whether the log of the image can take the repair as one transaction.
+    /// Whether the repair can be written to the image's log as one transaction.
     pub has_log: bool,
     log_head: Option<Block>,
     base: Arc<dyn Device>,
-    /// The image after the changes that are safe to write in place: copies of the superblock and of
-    /// descriptors over damaged ones, and the replay of the log.
+    /// The image after the changes that are safe to write in place: damaged superblocks and
+    /// descriptors are overwritten with their copies, and the log is replayed.
     recovered: Arc<OverlayDevice>,
     repaired: Arc<OverlayDevice>,
     block_size: BlockSize,
@@ -69,8 +70,8 @@ impl Plan {
     }
 
     /// Returns the blocks to write in place before all others. The last two are the head of the log
-    /// and the superblock: write them when the others are durable. Then nothing is lost if blocks
-    /// are written twice, or only some of them are written.
+    /// and the superblock. The caller must write these two only when all other blocks are durable.
+    /// In this order, nothing is lost if the writing is interrupted or repeated.
     ///
     /// # Errors
     /// The errors of the device.
@@ -81,7 +82,8 @@ impl Plan {
         Ok(writes)
     }
 
-    /// Returns the blocks of the repair itself, which must be written all or not at all.
+    /// Returns the blocks of the repair itself. They must be written atomically: all of them or
+    /// none.
     ///
     /// # Errors
     /// The errors of the device.
@@ -142,7 +144,7 @@ pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
 struct Round {
     report: Report,
     changed: bool,
-    /// Whether the log cannot take the repair (see `Mender::log_is_damaged`).
+    /// Whether the repair cannot be written through the log (see `Mender::log_is_damaged`).
     touches_log: bool,
 }
 
@@ -152,7 +154,7 @@ fn round(
     mends: bool,
     actions: &mut Vec<Action>,
 ) -> Result<Round, Error> {
-    // The checks run on one thread, so that the same image always gives the same plan.
+    // The checks run on one thread, so that the same image always leads to the same plan.
     let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
     let (mut changed, mut touches_log) = (false, false);
     let view: Arc<dyn Device> = device.clone();

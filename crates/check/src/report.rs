@@ -45,11 +45,12 @@ pub struct Totals {
 /// The result of a check.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// The findings, sorted by place, at most as many as the options allow.
+    /// The findings, sorted by place. `Options::findings` limits their number.
     pub findings: Vec<Finding>,
     /// The number of faults that were not kept, because there were too many findings.
     pub left_out: u64,
-    /// The names of parts that were not checked, because the checker does not know them.
+    /// The names of the parts that were not checked, because the checker does not know their
+    /// format.
     pub unchecked: Vec<String>,
     /// Counts of the checked objects.
     pub totals: Totals,
@@ -67,7 +68,7 @@ pub enum Verdict {
 }
 
 impl Report {
-    /// Returns the verdict. Notes are no faults.
+    /// Returns the verdict. Notes do not count as faults.
     pub fn verdict(&self) -> Verdict {
         let damaged = self.findings.iter().any(|finding| finding.harm() != Harm::Note);
         match (damaged || self.left_out > 0, self.unchecked.is_empty()) {
@@ -78,7 +79,7 @@ impl Report {
     }
 }
 
-/// Collects findings of several threads.
+/// Collects the findings of several threads.
 pub(crate) struct Collector {
     findings: Mutex<Vec<Finding>>,
     unchecked: Mutex<Vec<String>>,
@@ -110,8 +111,8 @@ impl Collector {
         self.findings.lock().len()
     }
 
-    /// Removes the doubly claimed blocks from the findings after the first `kept` ones. Returns
-    /// whether there were any.
+    /// Keeps the first `kept` findings. From the later findings, removes those that report doubly
+    /// claimed blocks. Returns whether any were removed.
     pub(crate) fn forget_doubled(&self, kept: usize) -> bool {
         let mut findings = self.findings.lock();
         let all = findings.len();
@@ -121,7 +122,7 @@ impl Collector {
         findings.len() < all
     }
 
-    /// Adds a fault to the findings if there is one.
+    /// Adds the fault to the findings if `result` is an error.
     pub(crate) fn check(&self, place: Place, result: Result<(), Fault>) {
         if let Err(fault) = result {
             self.add(place, fault);
@@ -149,7 +150,7 @@ impl Collector {
     }
 }
 
-/// Sorts findings by place. Those of one place stay in the order in which they were found.
+/// Sorts findings by place. Findings at the same place stay in the order in which they were found.
 fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_by_key(|finding| finding.place);
     findings

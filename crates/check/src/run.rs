@@ -15,11 +15,11 @@ use lanefs_ondisk::{Block, Ino};
 use std::collections::HashMap;
 use std::ops::{Add, Range};
 
-/// What the attributes of an inode take outside of the inode.
+/// The space that the attributes of an inode take outside of the inode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// The number of blocks, or of clusters with `bigalloc`, of the attribute block and of values
-    /// in inodes of their own.
+    /// The number of blocks (with `bigalloc`, of clusters) that are taken by the attribute block
+    /// and by values in separate inodes.
     pub clusters: u64,
     /// The number of references to inodes that hold a value.
     pub values: u64,
@@ -55,11 +55,11 @@ impl SharedBlock {
 pub struct BlockContent {
     /// The reference count in the block.
     pub references: u32,
-    /// What the values of the block take in inodes of their own.
+    /// The space that is taken by those values of the block that are in separate inodes.
     pub values: Taken,
 }
 
-/// Usages by kind and id.
+/// The counted usage, by the kind and the id of its owner.
 pub type Usages = HashMap<(Kind, u32), Usage>;
 
 /// The state of a check.
@@ -76,13 +76,13 @@ pub struct Run<'a> {
     /// Maps each inode that contains the value of an attribute to the number of entries that refer
     /// to the inode.
     pub values: Mutex<HashMap<Ino, u32>>,
-    /// Counted only with the feature `quota`.
+    /// The usage of all owners, which is counted only with the feature `quota`.
     pub usages: Mutex<Usages>,
     pub directories: Mutex<Vec<Ino>>,
     /// Entries of directories.
     pub entries: AtomicU64,
-    /// The number of directory blocks that were read. A hostile image could have one block in many
-    /// directories.
+    /// The number of directory blocks that were read. They are counted because a hostile image
+    /// could have one block in many directories.
     pub directory_blocks: AtomicU64,
     /// Whether a file was found that needs the feature `large_file`.
     pub has_large_file: AtomicBool,
@@ -122,8 +122,8 @@ impl<'a> Run<'a> {
         self.groups.read_inode(self.volume, ino)
     }
 
-    /// Counts blocks of a directory before they are read. Returns false once more blocks were read
-    /// than the file system has, because then some blocks are claimed twice.
+    /// Counts directory blocks before they are read. Returns false once more directory blocks were
+    /// counted than the file system has blocks, because in that case some blocks are claimed twice.
     pub fn may_read(&self, blocks: u32) -> bool {
         let before = self.directory_blocks.fetch_add(blocks.into(), Ordering::Relaxed);
         before <= self.volume.geometry.block_count()
@@ -152,7 +152,8 @@ impl<'a> Run<'a> {
             let bits = self.volume.geometry.cluster_bits();
             let first = self.volume.geometry.first_data_block().0;
             let start = Block((cluster << bits) + first);
-            // Claims outside of the window are ignored, so each cluster is reported in one pass.
+            // Claims outside of the window are ignored, so no cluster is reported in more than one
+            // pass.
             self.report.add(place, Fault::DoublyClaimed { start, len: clusters.end - cluster });
         }
     }

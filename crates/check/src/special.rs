@@ -1,5 +1,4 @@
-//! Checks the inode that reserves blocks for descriptors, the mmp block, and the feature of large
-//! files.
+//! Checks the resize inode, the mmp block, and the feature `large_file`.
 
 use crate::bytes::le32;
 use crate::fault::Fault;
@@ -12,14 +11,15 @@ use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// The index of the pointer to the tree of two levels.
+/// The index of the double indirect pointer.
 const DOUBLE: usize = 13;
 const POINTERS: usize = 15;
 const MMP_MAGIC: u32 = 0x004d_4d50;
-/// Bytes of the mmp block before its checksum.
+/// The number of bytes of the mmp block before its checksum.
 const MMP_COVERED: usize = 1020;
 
-/// Checks the inode of reserved descriptors, the block of mmp, and the feature of large files.
+/// Checks the resize inode, the mmp block, and whether the feature `large_file` is set if a file
+/// needs it.
 pub fn check(run: &Run<'_>) {
     if let Err(what) = check_resize(run) {
         run.add(Place::Inode { ino: Ino::RESIZE }, Fault::Special { ino: Ino::RESIZE.0, what });
@@ -34,8 +34,8 @@ pub fn check(run: &Run<'_>) {
     }
 }
 
-/// Checks that the inode maps every reserved block of descriptors, and the block's copies in all
-/// groups with a copy of the superblock.
+/// Checks that the resize inode maps every block that is reserved for descriptors, and also the
+/// copy of each such block in every group that has a copy of the superblock.
 fn check_resize(run: &Run<'_>) -> Result<(), &'static str> {
     let geometry = &run.volume.geometry;
     let bytes = run.read_inode(Ino::RESIZE).ok_or("cannot be read")?;

@@ -1,4 +1,4 @@
-//! The state that a check keeps of each inode: one word.
+//! The state of each inode during a check, kept in one word.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_ondisk::{FileType, Ino};
@@ -13,8 +13,8 @@ const SCANNED: u64 = 1 << 53;
 const HAS_NAME: u64 = 1 << 54;
 const VALUES: u64 = 1 << 55;
 
-/// One word for each inode, written by several threads. Words of inodes that were never touched
-/// take no memory.
+/// One word for each inode, written by several threads. The host provides memory only for words
+/// that are written.
 pub struct States {
     words: Box<[AtomicU64]>,
 }

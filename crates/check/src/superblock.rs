@@ -14,17 +14,18 @@ use lanefs_ondisk::superblock::{
 use lanefs_ondisk::{Block, BlockSize, Corruption, Group, Ino};
 use zerocopy::FromBytes;
 
-/// Bytes that every inode has.
+/// The size in bytes of the part that every inode has.
 const GOOD_OLD_SIZE: usize = 128;
 /// The reserved inode of the user quota file.
 pub const USER_QUOTAS: u32 = 3;
 /// The reserved inode of the group quota file.
 pub const GROUP_QUOTAS: u32 = 4;
-/// The number of the encoding UTF-8 12.1, the only encoding for names that ignore case.
+/// The number that stands for the encoding UTF-8 12.1, the only encoding for directories that
+/// ignore case.
 const UTF8_12_1: u16 = 1;
 /// The largest size of a descriptor that e2fsck accepts.
 const MOST_DESCRIPTOR_SIZE: u16 = 1024;
-/// The smallest extra size of an inode that is not 0.
+/// The smallest valid extra size of an inode except 0.
 const LEAST_EXTRA: usize = 4;
 
 /// Features that the checker knows, or that change no structure.
@@ -65,8 +66,8 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::STABLE_INODES)
     .union(Compat::ORPHAN_FILE);
 
-/// Reads the superblock. If a field is damaged and no other structure depends on the field, mends
-/// it in memory. After other damage, reads the first intact copy.
+/// Reads the superblock. If the only damage is in a field on which no other structure depends,
+/// mends that field in memory. After any other damage, reads the first intact copy.
 pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
     match read_primary(device) {
         Ok(superblock) => Ok((superblock, Counts::Right)),
@@ -80,13 +81,13 @@ pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Coun
     }
 }
 
-/// Whether the counts of a superblock have to agree with the file system.
+/// Whether the superblock's counts have to agree with the file system's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
     /// The counts have to agree.
     Right,
-    /// The counts may be old, because they come from a copy, which mounts do not write, or from the
-    /// time before a crash.
+    /// The counts may be old. They come from a copy, which mounts do not update, or from the time
+    /// before a crash.
     Old,
 }
 
@@ -128,8 +129,9 @@ pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
     read(device, SUPERBLOCK_OFFSET)
 }
 
-/// Finds a copy of the superblock. Looks at the start of group 1, as the damaged superblock
-/// describes it, and at the places where mke2fs puts the first copy for each block size.
+/// Finds a copy of the superblock. Looks first at the start of group 1, whose position is computed
+/// from the damaged superblock. Then tries the positions at which mke2fs puts the first copy for
+/// each block size.
 pub fn copy(device: &dyn Device) -> Option<Superblock> {
     let usual = (10..=16).filter_map(|bits: u32| {
         let block_size = BlockSize::new(1 << bits)?;
@@ -179,8 +181,8 @@ pub fn check(volume: &Volume, report: &Collector) {
     }
 }
 
-/// Returns whether the device is shorter than the file system. In that case nothing else is
-/// checked, because a few bytes of a superblock could ask for years of work.
+/// Returns whether the device is shorter than the file system. If it is, nothing else is checked,
+/// because a superblock with a few wrong bytes can state a size that would take years to check.
 pub fn is_truncated(volume: &Volume, report: &Collector) -> bool {
     let device = volume.device().len() >> volume.geometry.block_size().bits();
     let blocks = volume.geometry.block_count();
@@ -199,7 +201,7 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
             wrong.push((field, found));
         }
     };
-    // Without this feature the kernel does not read the size of descriptors.
+    // Without this feature, the kernel does not use the descriptor size in the superblock.
     if !volume.incompat(Incompat::BIT64) {
         let size = raw.s_desc_size.get();
         let is_valid = size == 0 || (size.is_power_of_two() && size <= MOST_DESCRIPTOR_SIZE);
@@ -223,7 +225,8 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
             && geometry.has_inode(Ino(ino))
             && volume.superblock().orphan_file() != Some(Ino(ino));
         let is_own = match has_quotas {
-            // If a quota file is in another inode, e2fsck offers to move it to the reserved inode.
+            // A quota file in any other inode is a fault, because e2fsck offers to move it to the
+            // reserved inode.
             true => reserved.map_or(is_any, |own| ino == own),
             false => is_any || [USER_QUOTAS, GROUP_QUOTAS].contains(&ino),
         };
@@ -243,8 +246,8 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
     wrong
 }
 
-/// Compares the superblock with its copies. Mounts do not write the copies, so only the fields that
-/// never change while mounted have to agree.
+/// Compares the superblock with its copies. Mounts do not update the copies, so only the fields
+/// that never change while the file system is mounted have to agree.
 pub fn check_copies(volume: &Volume, report: &Collector) {
     for group in volume.geometry.backups() {
         let Some(start) = volume.geometry.group_first_block(group) else { continue };

@@ -8,7 +8,7 @@ use crate::place::Place;
 use crate::run::Run;
 use lanefs_ondisk::{Block, Group};
 
-/// Bytes of a table that are read together.
+/// The number of bytes of a table that are read together.
 const CHUNK: usize = 256 << 10;
 
 /// Checks every inode of every table, and claims their blocks.

@@ -1,4 +1,4 @@
-//! The image: its superblock, and reads of its blocks.
+//! The image: its superblock, and functions that read its blocks.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::casefold::Folding;
@@ -69,8 +69,8 @@ impl Volume {
         Ok(bytes)
     }
 
-    /// Returns the clusters of a run of blocks, counted from the first data block; without
-    /// `bigalloc` a cluster is a block.
+    /// Returns the clusters that a run of blocks touches. Clusters are numbered from the first data
+    /// block on; without `bigalloc`, a cluster is a block.
     pub fn clusters(&self, start: Block, len: u64) -> Range<u64> {
         let bits = self.geometry.cluster_bits();
         let from = start.0.saturating_sub(self.geometry.first_data_block().0);
@@ -78,17 +78,17 @@ impl Volume {
         from >> bits..(to >> bits) + 1
     }
 
-    /// Returns whether files may use `block`.
+    /// Returns whether a file can use `block`, which must not be block 0 or beyond the end.
     pub fn is_for_files(&self, block: Block) -> bool {
         self.geometry.contains(block) && block.0 > 0
     }
 
-    /// Returns the format of the blocks of a directory with these flags.
+    /// Returns the format of directory blocks, for a directory with these flags.
     pub fn dir_format_of(&self, flags: InodeFlags) -> DirFormat {
         DirFormat { names: NameForm::from(flags), ..self.dir_format() }
     }
 
-    /// Returns the format of directory blocks, except for the names in them.
+    /// Returns the format of directory blocks, for a directory without encrypted names.
     pub fn dir_format(&self) -> DirFormat {
         DirFormat {
             block_size: self.geometry.block_size(),
@@ -118,15 +118,16 @@ impl Volume {
         self.superblock.quota_files().contains(&Some(ino))
     }
 
-    /// Returns whether the superblock names the inode as a quota file without the feature `quota`.
+    /// Returns whether the superblock names the inode as a quota file although the feature `quota`
+    /// is missing.
     pub fn is_unused_quota_file(&self, ino: Ino) -> bool {
         let raw = self.raw();
         let named = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];
         !self.ro_compat(RoCompat::QUOTA) && named.iter().any(|named| named.get() == ino.0)
     }
 
-    /// Returns whether the inode is in use without a name: it is reserved, or the superblock refers
-    /// to it.
+    /// Returns whether the inode may be in use without a name, because it is reserved or the
+    /// superblock refers to it.
     pub fn is_hidden(&self, ino: Ino) -> bool {
         (ino != Ino::ROOT && ino < self.geometry.first_ino())
             || self.is_quota_file(ino)

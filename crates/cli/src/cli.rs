@@ -1,4 +1,4 @@
-//! Code that several subcommands share, in the conventions of other Unix tools.
+//! Code shared by several subcommands. It follows the conventions of other Unix tools.
 
 mod acl_text;
 mod arguments;

@@ -1,8 +1,8 @@
 //! Walks over every file of a tree, in an image or on the host.
 //!
-//! The walk uses an explicit stack, since a tree may be deeper than the thread's stack. It uses
-//! inodes in place of paths, since a path may be longer than a path walk accepts. Its memory is one
-//! open directory for each level, and one bit for each directory.
+//! The walk uses an explicit stack, since a recursive walk of a deep tree could overflow the
+//! thread's stack. It uses inodes instead of paths, since a path may be longer than path resolution
+//! accepts. It needs memory for one open directory at each level, and one bit for each directory.
 
 mod each;
 mod seen;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A time limit that is long enough on a busy machine.
+/// A time limit that is long enough even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The output and exit code of a run.
@@ -52,7 +52,8 @@ fn still_runs(bench: &mut Child) -> bool {
     true
 }
 
-/// Returns whether this process ignores `signal`, as background commands of a shell do.
+/// Returns whether this process ignores `signal`, as it does if a shell started it in the
+/// background.
 fn is_ignored(signal: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -106,7 +107,8 @@ fn a_benchmark_of_seeds_ends_at_a_signal_and_keeps_no_empty_file() {
     let ended = interrupted(&words, "TERM", &temporary, || report.exists());
     assert_eq!(ended.code, Some(143), "{}", ended.said);
     let left: Vec<_> = dir.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
-    // Either no slice was complete, or the page reports the way in which the run ended.
+    // Either no slice was complete and the report was removed, or the report says that the run was
+    // interrupted.
     let page = std::fs::read_to_string(&report).unwrap_or_default();
     assert!(left == [temporary.clone()] || page.contains("Interrupted"), "{left:?}");
     assert_eq!(temporary.read_dir().unwrap().count(), 0);
@@ -127,7 +129,8 @@ fn a_benchmark_beside_others_that_a_signal_ends_takes_their_mounts_and_servers_a
         words.filter(|words| String::from_utf8_lossy(words).contains(&name)).count()
     };
     let words = ["statfs", "--peers"];
-    // At least one server runs: the next image is being created, or measuring has started.
+    // Once at least one server runs, either the next image is being created or measuring has
+    // started.
     let ended = interrupted(&words, "TERM", dir.path(), || servers() > 0);
     assert_eq!(ended.code, Some(143), "{}", ended.said);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{}", ended.said);

@@ -257,7 +257,7 @@ fn ranges_move_and_extents_are_listed_and_joined() {
     let refused = fails(&["fallocate", "-c", "-o", "0", "-l", "1M", &f]);
     assert!(refused.contains("reaches the end"), "{refused}");
 
-    // Two files that grow by turns.
+    // Two files grow by turns, so that each gets many extents.
     let [a, b] = ["/a", "/b"].map(|name| at(&image.path, name));
     lanefs(&["touch", &a, &b]);
     for n in 0..8 {
@@ -270,7 +270,7 @@ fn ranges_move_and_extents_are_listed_and_joined() {
     assert_eq!(said["before"].as_array().unwrap().len(), before);
     assert_eq!(said["after"], listed(&a)["extents"]);
     assert!(before > 4 && said["after"].as_array().unwrap().len() == 1, "{said}");
-    // Defragments the whole image, with the other file in a directory of its own.
+    // Defragments the whole image, after the second file was moved into a directory.
     lanefs(&["mkdir", &at(&image.path, "/d")]);
     lanefs(&["mv", &b, &at(&image.path, "/d/b")]);
     lanefs(&["ln", "-s", "/nowhere", &at(&image.path, "/d/link")]);

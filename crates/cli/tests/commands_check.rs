@@ -25,7 +25,7 @@ fn a_clean_image_exits_with_0_and_a_damaged_one_with_4() {
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains(": clean; "), "{said}");
     let before = std::fs::read(&image.path).unwrap();
-    // Changes the number of free blocks in the superblock, but not the checksum.
+    // Changes the free block count in the superblock, but not the superblock's checksum.
     write(&image.path, 1024 + 12, &[1, 2]);
     let (status, said) = check(&["--json", path]);
     assert_eq!(status, Some(4), "{said}");
@@ -64,7 +64,7 @@ fn an_indexed_directory_may_have_a_link_count_of_1_as_for_e2fsck() {
     }
 }
 
-/// Files in several groups claim the blocks of one file; threads meet them in any order.
+/// Files in several groups claim a block of one file. The threads meet these files in any order.
 #[test]
 fn a_block_of_two_files_is_reported_for_the_later_one_by_any_number_of_threads() {
     let image = Image::with("64M", &["-b", "1024", "-g", "1024"]);

@@ -168,8 +168,8 @@ fn links_in_an_image_do_not_lead_a_copy_out_of_its_directory() {
     lanefs(&["ln", "-s", outside.to_str().unwrap(), &at(&image.path, "/evil/way")]);
     let out = dir.join("out");
     lanefs(&["cp", "-r", &at(&image.path, "/evil"), out.to_str().unwrap()]);
-    // The second copy finds the link that the first copy made. A directory with the link's name
-    // must not be copied through the link.
+    // The second copy finds the link that the first copy made. The source now has a directory of
+    // that name. The contents of this directory must not be written through the link.
     lanefs(&["rm", &at(&image.path, "/evil/way")]);
     lanefs(&["mkdir", &at(&image.path, "/evil/way")]);
     std::fs::write(dir.join("f"), "f").unwrap();
@@ -218,7 +218,8 @@ fn existing_files_are_overwritten_or_kept() {
     assert_eq!(lanefs(&["cat", &target]), "old");
     lanefs(&["cp", &here("new"), &target]);
     assert_eq!(lanefs(&["cat", &target]), "new");
-    // A copied tree replaces a link and does not write through it.
+    // If a copied tree has a file at the path where the target has a symbolic link, the file
+    // replaces the link. The file's data is not written through the link.
     lanefs(&["ln", "-s", "f", &at(&image.path, "/l")]);
     std::fs::create_dir(dir.join("t")).unwrap();
     std::fs::write(dir.join("t/l"), "tree").unwrap();
@@ -310,7 +311,7 @@ fn a_destination_with_a_slash_is_a_directory() {
     }
     assert_eq!(lanefs(&["ls", "-A", &place("/")]), "f\nlost+found\n");
     assert!(!dir.join("none").exists());
-    // The name of a directory's copy may end in a slash, even if the source is a link to a
+    // The destination of a directory may end in a slash, even if the source is a link to a
     // directory.
     lanefs(&["cp", "-r", &here("d"), &place("/new/")]);
     lanefs(&["cp", "-rL", &here("l"), &place("/linked/")]);

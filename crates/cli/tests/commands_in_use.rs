@@ -1,5 +1,5 @@
-//! Tests of images in use. They are not changed, and the message names the user. A command waits if
-//! the use is about to end.
+//! Tests of images in use. Commands refuse to change them, with a message that names the program
+//! that uses the image. A command waits if that use is about to end.
 
 mod mounting;
 
@@ -46,7 +46,7 @@ fn an_image_that_the_kernel_has_mounted_is_not_written_nor_read() {
     }
     let said = refused(&mut lanefs_mount(&image.path, &point, &[]));
     assert!(said.contains("/dev/loop"), "{said}");
-    // A command that changes nothing works, and names the user too.
+    // `lanefs info` works on an image in use, and names the program that uses it too.
     let said = lanefs(&["info", disk]);
     assert!(said.contains("In use:                by the kernel: /dev/loop"), "{said}");
     drop(kernel);
@@ -96,7 +96,7 @@ fn an_image_whose_server_is_closing_is_waited_for() {
             Mounted::new(&image, &[]).umount();
         }
     }
-    // A command does not wait for a mount that does not end.
+    // A command does not wait if the image is mounted and the mount is not about to end.
     let mounted = Mounted::new(&image, &[]);
     let start = Instant::now();
     for line in [["touch", &at], ["ls", &at]] {

@@ -182,7 +182,8 @@ fn listings_equal_those_of_coreutils_on_the_kernels_mount() {
         trees::fill(&kernel.path);
         let names = shell(&kernel.path, "LC_ALL=C ls -A many");
         let sums = shell(&kernel.path, "sha256sum < d/e/f/noise; sha256sum < d/spots");
-        // The times are compared last, since the other commands set access times.
+        // The output of stat is taken last, since it shows access times, which the other commands
+        // change.
         let format = "%a %A %u %g %h %s %F %t %T %X %Y %i %n";
         let stats = shell(
             &kernel.path,

@@ -54,7 +54,8 @@ fn blocks_larger_than_a_page_are_those_of_e2fsprogs() {
             dir.path(),
             "debugfs -R 'rdump / out' disk.img; rmdir out/lost+found; diff -r tree out",
         );
-        // debugfs and Lanefs each change the image that the other has written.
+        // debugfs changes the image that Lanefs has written, and then Lanefs changes what debugfs
+        // has written.
         shell(
             dir.path(),
             "printf 'mkdir many/d\\nwrite tree/numbers many/n\\n' | debugfs -w disk.img",
@@ -160,7 +161,8 @@ fn an_image_is_made_from_sources_of_each_kind() {
     assert!(len < 3 << 20, "{len}");
     assert_clean(&dir.path().join("a.img"));
     assert_eq!(lanefs(&["cat", &format!("{}:/etc/motd", at("a.img"))]), "over\n");
-    // The second run, over the old image and from standard input, gives the same bytes.
+    // The second run overwrites the old image and reads from standard input. It produces the same
+    // bytes.
     let first = std::fs::read(at("a.img")).unwrap();
     let again = Command::new(LANEFS)
         .args(["mkfs", "-q", "-F", &at("a.img"), "auto+1M", "--reproducible", "--owner", "7:8"])

@@ -1,5 +1,5 @@
-//! Gives the options of mke2fs to `lanefs mkfs` too: both must make the same bytes, and dumpe2fs
-//! must show the same.
+//! Runs mke2fs and `lanefs mkfs` with the same options. The two images must have the same bytes,
+//! and dumpe2fs must show the same for both.
 
 mod mounting;
 
@@ -13,8 +13,8 @@ const TIME: &str = "1700000000";
 const IDENTITY: [&str; 2] = ["-U", "11111111-2222-3333-4444-555566667777"];
 const SEED: &str = "hash_seed=5a5a5a5a-1111-2222-3333-444455556666";
 
-/// The size of the file, and the arguments, which end with a size if the file system is smaller
-/// than the file.
+/// The size of the file, and the arguments. The arguments end with a size if the file system is to
+/// be smaller than the file.
 const CASES: [(&str, &str); 65] = [
     ("64M", "-t ext2"),
     ("64M", "-t ext3"),
@@ -119,8 +119,8 @@ fn make(dir: &Path, program: &str, size: &str, arguments: &str, image: &Path) ->
     dump.lines().filter(kept).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the first byte that differs. The superblocks may differ in their counts of KiB written,
-/// and so in their checksums.
+/// Returns the first byte that differs. The superblocks may differ in how many KiB were written to
+/// the file system, and so in their checksums.
 fn first_difference(theirs: &Path, ours: &Path) -> Option<String> {
     let found = Command::new("cmp").arg("-l").args([theirs, ours]).output().unwrap();
     let found = String::from_utf8(found.stdout).unwrap();
@@ -191,7 +191,8 @@ fn an_option_that_cannot_be_obeyed_is_refused_by_name_before_anything_is_written
         assert!(said.contains(told), "{told}: {said}");
         assert!(!image.exists());
     }
-    // A refused option leaves the old contents, also if the image is to be filled (`-d`).
+    // If an option is refused, the image keeps its old contents, even if it was to be filled
+    // (`-d`).
     std::fs::write(&image, [7; 4096]).unwrap();
     for wrong in ["-Ononsense", "-Obigalloc", "-Eoffset=x", "-g100"] {
         for size in ["64M", "auto"] {

@@ -23,7 +23,8 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&lanefs(arguments)).unwrap()
 }
 
-/// Copies an image that the kernel has mounted, after a sync: the copy's log has to be replayed.
+/// Syncs an image that the kernel has mounted, and copies it. The log of the copy has to be
+/// replayed.
 fn copy_of_a_mounted_image(image: &Image, to: &Path) -> Option<()> {
     let kernel = KernelMounted::new(&image.path, "kernel", "rw")?;
     shell(&kernel.path, "mkdir d; echo text >d/f; exec 9>gone; rm gone; sync");

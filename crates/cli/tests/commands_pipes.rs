@@ -1,5 +1,5 @@
-//! Tests with closed pipes as standard output or standard error: a command does all its work
-//! without messages about the pipe, and the exit code says that the output is incomplete.
+//! Tests with closed pipes as standard output or standard error. A command still does all its work,
+//! and prints no message about the pipe. Its exit code says that the output is incomplete.
 
 mod mounting;
 
@@ -38,7 +38,7 @@ fn an_image_has_no_name_before_it_is_complete() {
     let mut command = Command::new(LANEFS);
     command.arg("mkfs").arg(&new).args(["--size", "auto", "--from", "-"]).stdin(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Only a part of the archive is sent, so the command is killed while it waits for the rest.
+    // Only a part of the archive is sent, so the command waits for the rest until it is killed.
     let mut pipe = child.stdin.take().unwrap();
     shell(dir.path(), "mkdir t; head -c 3M /dev/zero | tr '\\0' x >t/f; tar -cf t.tar t");
     let tar = std::fs::read(dir.path().join("t.tar")).unwrap();
@@ -63,7 +63,7 @@ fn an_image_has_no_name_before_it_is_complete() {
 }
 
 /// Creates an image with `n` directories `0/f`, `1/f` and so on, and next to it a tree `u` with
-/// files of these names. So the copy of each of these files fails.
+/// files of these names. A file cannot replace a directory, so copying each of these files fails.
 fn tree_of_failures(n: usize) -> Image {
     let image = Image::new("32M");
     let line = format!(

@@ -34,7 +34,7 @@ fn usage_is_shown_and_limits_are_set() {
     let limited = owner("project", 7, path);
     assert_eq!((&limited["soft_kib"], &limited["hard_kib"]), (&900.into(), &1024.into()));
     assert_eq!((&limited["soft_inodes"], &limited["hard_inodes"]), (&0.into(), &10.into()));
-    // One limit changes; the other limits stay.
+    // Only the given limit changes, and all other limits stay.
     lanefs(&["quota", "--project", "7", "--inodes", "5:0", path]);
     let limited = owner("project", 7, path);
     assert_eq!((&limited["hard_kib"], &limited["soft_inodes"]), (&1024.into(), &5.into()));

@@ -18,7 +18,7 @@ fn tool(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
     (status.code(), said)
 }
 
-/// Sets the number of free blocks of the superblock to a wrong value, and leaves the checksum.
+/// Sets the free block count in the superblock to a wrong value, and does not update the checksum.
 fn damage(path: &Path) {
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&[1, 2], 1024 + 12).unwrap();
@@ -77,8 +77,8 @@ fn an_image_without_a_log_is_repaired_only_with_an_undo_file() {
     let path = image.path.to_str().unwrap();
     assert_eq!(tool("mke2fs", &["-q", "-F", "-t", "ext2", path]).0, Some(0));
     let file = std::fs::OpenOptions::new().write(true).open(&image.path).unwrap();
-    // Changes the number of free blocks in the first descriptor, which is in the second block of 4
-    // KiB or in the third block of 1 KiB.
+    // Changes the free block count in the first group descriptor. The descriptor lies in the second
+    // block if blocks have 4 KiB, and in the third if they have 1 KiB. Both positions are written.
     file.write_all_at(&[7], 4096 + 12).unwrap();
     file.write_all_at(&[7], 2048 + 12).unwrap();
     let (status, said) = repair(&[path]);

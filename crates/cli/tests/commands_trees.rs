@@ -25,8 +25,8 @@ fn filled() -> Option<Image> {
     Some(image)
 }
 
-/// Returns the sorted records of an output. Their paths are changed to those that a program in the
-/// mounted directory prints.
+/// Returns the sorted records of an output. Paths are rewritten in the form in which a program
+/// running in the mounted directory prints them.
 fn records(output: &str, image: &str, end: char) -> Vec<String> {
     let shown = format!("{image}:/");
     let relative = output.replace(&shown, "./");
@@ -160,8 +160,8 @@ fn a_tar_of_an_image_is_the_same_tree_for_gnu_tar_and_for_mkfs() {
     let kernel = KernelMounted::new(&unpacked.path, "kernel", "rw").unwrap();
     shell(&kernel.path, &format!("tar --xattrs --xattrs-include='*' --acls -xpf {tar}"));
     let mut found = survey(&kernel.path);
-    // GNU tar sets the attributes of a file before its owner, and the change of the owner removes
-    // the capability. So the attributes of this file are not compared.
+    // GNU tar sets the attributes of a file before its owner, and changing the owner removes the
+    // capability attribute. So the attributes of this file are not compared.
     let noise = Path::new("d/e/f/noise");
     found.get_mut(noise).unwrap().attributes = expected[noise].attributes.clone();
     assert_same(&found, &expected);

@@ -69,7 +69,8 @@ impl Pair {
         format!("journal_path={}", word(&self.log))
     }
 
-    /// Returns copies of both files, as after a power cut.
+    /// Copies both files while they are in use. The copies are in the state that a power cut would
+    /// leave.
     fn copied(&self) -> Pair {
         let copy = Pair::empty();
         fs::copy(&self.image, &copy.image).unwrap();
@@ -82,7 +83,7 @@ impl Pair {
         run(e2fsck.arg("-fn").arg("-j").arg(&self.log).arg(&self.image));
     }
 
-    /// Recovers a file system that needs it.
+    /// Recovers the file system, which must need a recovery.
     fn recover(&self) {
         let (status, said) = code(&["recover", "--journal", word(&self.log), word(&self.image)]);
         assert_eq!(status, Some(1), "{said}");
@@ -107,8 +108,8 @@ fn mkfs_makes_the_journal_device_of_mke2fs_and_gives_it_to_one_file_system() {
         said.lines().any(|line| line.starts_with(name) && line.ends_with(id))
     };
     assert!(says("Filesystem UUID:", journal) && says("Journal users:", own), "{said}");
-    // `lanefs mkfs` and mke2fs write the same bytes, except for times, the hash seed and the
-    // inodes' extra size.
+    // `lanefs mkfs` and mke2fs write the same bytes, except for times, the hash seed and the extra
+    // size of inodes.
     let theirs = pair.dir.path().join("theirs.img");
     let id = "11223344-5566-7788-99aa-bbccddeeff00";
     let ours = pair.dir.path().join("ours.img");
@@ -143,7 +144,7 @@ fn mkfs_makes_the_journal_device_of_mke2fs_and_gives_it_to_one_file_system() {
     let json = lanefs(&["mkfs", "--json", "-O", "journal_dev", "--size", "5M", word(&third)]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["journal_blocks"], &json["block_size"]), (&1280.into(), &4096.into()));
-    // A journal has one user.
+    // A journal device can serve only one file system.
     let device = format!("device={}", word(&pair.log));
     let second = pair.dir.path().join("second.img");
     let (status, said) = code(&["mkfs", "-J", &device, "--size", "32M", word(&second)]);
@@ -176,7 +177,8 @@ fn a_killed_mount_is_recovered_from_the_journals_device() {
     let (status, said) = code(&["mkfs", "-O", "journal_dev", "--force", log]);
     assert!(status == Some(1) && said.contains("log.img: in use"), "{said}");
     mounted.kill();
-    // Without the journal the newest state is unknown: nothing is read or written.
+    // Without the journal the newest state is unknown, so commands refuse to read or write the
+    // image.
     for refused in
         [&["ls", &format!("{image}:/")][..], &["recover", image], &["tune", "-L", "a", image]]
     {
@@ -187,13 +189,13 @@ fn a_killed_mount_is_recovered_from_the_journals_device() {
     let (status, said) = code(&["recover", "-n", "--journal", log, image]);
     assert_eq!(status, Some(4), "{said}");
     pair.recover();
-    // A clean file system is read without its journal, and is not written.
+    // A clean file system can be read without its journal, but not written.
     assert_eq!(lanefs(&["cat", &format!("{image}:/d/f")]), "text\n");
     for refused in [&["rm", &format!("{image}:/d/f")][..], &["tune", "-L", "name", image]] {
         let (status, said) = code(refused);
         assert!(status != Some(0) && said.contains("journal"), "{refused:?}: {said}");
     }
-    // One of the two images has its journal inside.
+    // `--journal` is also accepted if only one of the two images has its journal on that device.
     let inside = pair.dir.path().join("inside.img");
     lanefs(&["mkfs", "-q", "--size", "16M", word(&inside)]);
     let [from, to] = [&inside, &pair.image].map(|image| format!("{}:/", word(image)));
@@ -229,7 +231,7 @@ fn the_kernel_and_lanefs_replay_each_others_external_journals() {
     crashed.recover();
     assert_eq!(lanefs(&["cat", &format!("{}:/d/f", word(&crashed.image))]), "kernel\n");
 
-    // The other direction: the kernel replays the log of a killed Lanefs.
+    // Now the other way round: the kernel replays the log that a killed Lanefs server left.
     let other = crashed.copied();
     let mounted = Mounted::in_foreground_at(&other.image, &other.mount_point(), &[&other.option()]);
     shell(&other.mount_point(), "mkdir e; echo lanefs >e/f; sync e/f");

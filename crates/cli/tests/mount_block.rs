@@ -1,5 +1,5 @@
-//! Tests of mounts of type `fuseblk`, by which root mounts a block device. The kernel claims the
-//! device, umount(2) waits for the server, and syncfs(2) reaches the server.
+//! Tests of mounts of type `fuseblk`, the type with which root mounts a block device. The kernel
+//! claims the device, umount(2) waits for the server, and syncfs(2) reaches the server.
 
 mod mounting;
 
@@ -57,7 +57,8 @@ fn a_device_can_be_used_as_soon_as_umount_8_returns() {
         );
         fs::create_dir(mounted.path.join(format!("round {round}"))).unwrap();
         umount_8(&mounted);
-        // Directly after the unmount the image is closed and clean, and neither locked nor claimed.
+        // As soon as the unmount returns, the image is closed and clean, and neither locked nor
+        // claimed.
         let shared = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         rustix::fs::flock(&lock, shared).unwrap_or_else(|e| panic!("round {round}: locked: {e}"));
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).unwrap();
@@ -86,8 +87,8 @@ fn changes_before_a_sync_survive_a_kill_of_the_server() {
         let point = disk.image.mount_point();
         let mut mounted = Mounted::in_foreground_at(&disk.device.path, &point, &["commit=600"]);
         assert_eq!(disk.mounted_as(), "fuseblk.lanefs rw");
-        // The script itself kills the server, since the server commits by itself when requests
-        // pause.
+        // The script kills the server at once, since the server would commit by itself if no
+        // requests came for a while.
         let script = format!(
             "mkdir d{round}; touch d{round}/a; sync -f d{round}; kill -9 {}",
             mounted.server().id()
@@ -116,20 +117,20 @@ fn a_device_in_use_is_refused_and_left_alone() {
     let ext4 = |on: &Path| {
         try_run(Command::new("mount").args(["-t", "ext4"]).arg(&disk.device.path).arg(on)).0
     };
-    // The device is mounted by the kernel's ext4.
+    // The kernel's ext4 has mounted the device, so Lanefs refuses it.
     let point = disk.image.mount_point();
     if ext4(&point).success() {
         refused();
         run(Command::new("umount").arg(&point));
     }
     // Lanefs has mounted the device. The kernel's ext4 refuses the device too, since the kernel
-    // holds the claim, not the server.
+    // itself, not the server, holds the claim on it.
     let mut mounted = Mounted::in_foreground_at(&disk.device.path, &point, &[]);
     refused();
     assert!(!ext4(&other).success());
     let (status, _) = try_run(Command::new("mke2fs").args(["-q", "-F"]).arg(&disk.device.path));
     assert!(!status.success());
-    // Whether the server runs or not, the device stays claimed until the mount is gone.
+    // Even after the server has been killed, the device stays claimed until the mount is gone.
     mounted.server().kill().unwrap();
     mounted.server().wait().unwrap();
     assert!(!ext4(&other).success());
@@ -190,7 +191,7 @@ fn a_mount_that_the_kernel_need_not_hold_stays_of_type_fuse() {
         mounted.umount();
     }
     assert_eq!(fs::metadata(&disk.image.path).unwrap().size(), 64 << 20);
-    // Lanefs finds features that allow only read access after it has created the mount.
+    // Some features allow only read access. Lanefs finds them only after it has created the mount.
     let Some(disk) = Disk::new(&["-O", "quota,ea_inode"]) else { return };
     let said = run(&mut lanefs_mount(&disk.device.path, &disk.image.mount_point(), &["nosuid"]));
     assert!(said.contains("mounted read-only"), "{said}");
@@ -217,18 +218,18 @@ fn a_claim_is_handed_over_or_stays_and_the_lock_stays_always() {
     // If `take` fails, the device keeps its claim.
     let refused = device.hand_claim_to(path, || Err("refused"), no_take_back).unwrap();
     assert!(refused.is_err() && device.is_claimed() && exclusively().is_err());
-    // `take` returns success without claiming the device.
+    // If `take` returns success without claiming the device, the device keeps its claim too.
     let untaken = device.hand_claim_to(path, || Ok(1), |one| one + 1).unwrap();
     assert_eq!(untaken, Err(2));
     assert!(device.is_claimed() && exclusively().is_err());
-    // `take` claims the device.
+    // If `take` claims the device, the claim is handed over.
     let taken = device.hand_claim_to(path, || exclusively().map_err(|_| "busy"), no_take_back);
     let taken = taken.unwrap().unwrap();
     assert!(!device.is_claimed() && exclusively().is_err());
     assert!(matches!(open(Access::ReadOnly), Err(OpenError::InUse { .. })), "the lock stays");
     drop(taken);
     drop(device);
-    // Another user claims the device while this one has released its claim.
+    // Another program claims the device while `device` has released its claim.
     let mut device = open(Access::ReadWrite).unwrap();
     let mut other = None;
     let take = || {

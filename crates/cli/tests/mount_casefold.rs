@@ -6,8 +6,8 @@ mod mounting;
 use mounting::*;
 use std::fs;
 
-/// Functions of the shell that end a script with an error, since the shell ignores a failed
-/// `! test`.
+/// Shell functions that end a script with an error. They are needed because a shell with `-e` does
+/// not exit if `! test` fails.
 const CHECKS: &str = r#"
     gone() { if test -e "$1"; then echo "$1 is there" >&2; exit 1; fi; }
     refused() { if "$@" 2>/dev/null; then echo "$* succeeded" >&2; exit 1; fi; }
@@ -28,16 +28,17 @@ fn a_directory_that_ignores_case_finds_every_spelling() {
     assert_eq!(fs::read(dir.join("d/README")).unwrap(), b"one\ntwo\n");
     assert_eq!(shell(dir, "ls d").trim(), "README");
     let stale = [
-        // An absent name, created and removed in other spellings.
+        // A name that was looked up while it was absent, and is then created and removed in other
+        // spellings.
         "gone d/later; echo x >d/LATER; test -e d/later; rm d/Later; gone d/LATER",
         // A name that the kernel has cached in a plain directory.
         "echo x >plain; cat plain; mv plain d/Plain; rm d/PLAIN; gone d/Plain",
         "echo x >plain; ln plain d/Linked; rm d/LINKED; gone d/Linked; rm plain",
-        // A directory that was moved in.
+        // A directory that was moved into a directory that ignores case.
         "mkdir sub; ls sub; mv sub d/Sub; ls d/SUB; rmdir d/sub; gone d/Sub; mkdir d/SUB; rmdir d/Sub",
-        // The names of a listing with attributes.
+        // A name whose attributes the kernel got together with a listing.
         "echo x >d/Listed; ls -l d; rm d/LISTED; gone d/Listed",
-        // A name that was absent before the directory ignored case.
+        // A name that was looked up while it was absent, before the directory began to ignore case.
         "mkdir e; gone e/x; chattr +F e; echo x >e/X; test -e e/x; refused chattr -F e",
         "rm e/x; chattr -F e; echo x >e/X; gone e/x",
         // New directories inherit the flag.
@@ -47,7 +48,7 @@ fn a_directory_that_ignores_case_finds_every_spelling() {
     stale.into_iter().for_each(|script| drop(shell(dir, &format!("{CHECKS}{script}"))));
     mounted.umount();
     image.assert_clean();
-    // Without the feature the flag is refused.
+    // A file system without the feature `casefold` refuses the flag.
     let plain = Image::new("16M");
     let mounted = Mounted::new(&plain, &[]);
     shell(&mounted.path, &format!("{CHECKS} mkdir d; refused chattr +F d"));

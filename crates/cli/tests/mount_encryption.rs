@@ -8,13 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Lists all names with types, sizes and targets, and the contents.
+/// Lists all names with types, sizes and targets, and the digests of the contents.
 const DESCRIBE: &str = r#"
     find . -name lost+found -prune -o -type d -printf '%P d %m\n' -o \
         -printf '%P %y %m %n %s %l\n' | LC_ALL=C sort
     find . -name lost+found -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0r sha256sum"#;
 
-/// Lists the same without the contents, and tries operations on a directory whose key is missing.
+/// Makes the same list without the digests, and tries operations on a directory whose key is
+/// missing.
 const WITHOUT_KEY: &str = r#"
     find . -name lost+found -prune -o -type d -printf '%P d %m\n' -o \
         -printf '%P %y %m %n %s %l\n' | LC_ALL=C sort
@@ -76,7 +77,7 @@ fn may_judge() -> bool {
     can_mount() && needs("xfs_io")
 }
 
-/// Describes the tree in the image as the kernel shows it, with the key.
+/// Describes the tree in the image as the kernel shows it after it got the key.
 fn by_kernel(image: &Path, key: &Path) -> Option<String> {
     let mounted = KernelMounted::new(image, "kernel", "")?;
     add_key(&mounted, key);
@@ -90,7 +91,7 @@ fn by_lanefs(image: &Image, key: &Path) -> String {
     described
 }
 
-/// Fails with the first line that differs.
+/// Compares two texts line by line, and fails at the first difference.
 fn assert_same(ours: &str, theirs: &str) {
     for (ours, theirs) in ours.lines().zip(theirs.lines()) {
         assert_eq!(ours, theirs, "ours and the kernel's");
@@ -144,14 +145,14 @@ fn files_encrypted_by_the_kernel_are_the_same_on_a_mount() {
     }
 }
 
-/// Changes the padding of names in the encryption context of a file in the encrypted directory `d`:
-/// the result is another policy with the same key. The image has no checksums.
+/// Changes the padding of names in the encryption context of a file in the encrypted directory `d`.
+/// The file then has another policy with the same key. The image has no checksums.
 fn give_another_policy(image: &Image, key: &Path, name: &str) {
     let place = format!("{}:/d/{name}", image.path.display());
     let ino = run(Command::new(LANEFS).args(["stat", "-c", "%i", "--key"]).arg(key).arg(place));
     let request = format!("imap <{}>", ino.trim());
     let said = run(Command::new("debugfs").args(["-R", &request]).arg(&image.path));
-    // "located at block 39, offset 0x0c00"
+    // The output contains, for example, "located at block 39, offset 0x0c00".
     let (_, place) = said.split_once("located at block ").unwrap();
     let (block, rest) = place.split_once(", offset 0x").unwrap();
     let offset = rest.split_whitespace().next().unwrap();

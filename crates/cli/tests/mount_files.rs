@@ -71,8 +71,8 @@ fn a_whiteout_takes_the_old_name() {
     });
 }
 
-/// If this test fails, a later kernel passes these operations to the server, and docs/mount.md is
-/// out of date.
+/// If this test fails, the kernel is a later one that passes these operations to the server, and
+/// docs/mount.md is out of date.
 #[test]
 #[ignore = "long: a real mount"]
 fn the_kernel_passes_no_collapsed_or_inserted_ranges() {
@@ -87,7 +87,7 @@ fn the_kernel_passes_no_collapsed_or_inserted_ranges() {
     });
 }
 
-/// The kernel alone makes the mount read-only; the server is not informed.
+/// The kernel alone makes the mount read-only. It does not inform the server.
 #[test]
 #[ignore = "long: a real mount"]
 fn the_kernel_obeys_a_remount_alone() {
@@ -152,8 +152,8 @@ fn data_in_the_kernels_cache_is_not_reported_as_a_hole() {
     });
 }
 
-/// Archives a file that is open for writing, whose data is in the kernel's cache, by programs that
-/// do not read a file without sectors.
+/// Archives a file that is open for writing and whose data is still in the kernel's cache. The
+/// archiving programs do not read a file that shows no sectors.
 #[test]
 #[ignore = "long: a real mount"]
 fn a_file_that_is_being_written_is_archived_whole() {
@@ -185,7 +185,8 @@ fn a_file_that_is_being_written_is_archived_whole() {
             drop(file);
         }
         shell(dir, "rm -f *.tar");
-        // Closed files show their own sectors, even after one was shown for them.
+        // While a file is open, it may show one sector more than it has. After it is closed, it
+        // shows only the sectors that it has, except with `no_open`.
         let file = open("closed");
         assert_eq!(sectors("closed"), u64::from(options != ["no_writeback"]), "{options:?}");
         drop(file);
@@ -496,7 +497,7 @@ fn a_slow_request_does_not_hold_up_a_quick_one() {
         let mut waits = Vec::new();
         let mut n = 0;
         while Instant::now() < end {
-            // The kernel has to request this name, since it was never looked up.
+            // This name was never looked up before, so the kernel has to send a request.
             let begun = Instant::now();
             assert!(fs::metadata(dir.join(format!("absent {n}"))).is_err());
             waits.push(begun.elapsed());
@@ -524,7 +525,8 @@ fn files_of_every_kind_survive_a_remount() {
          ln -s $(printf 'x%.0s' $(seq 200)) long; mkfifo pipe; mknod null c 1 3; mknod disk b 8 300; \
          truncate -s 10G sparse; printf end >>sparse; touch -d '1960-01-01 00:00:00.5' old";
     shell(&mounted.path, script);
-    // Shows the attributes except block counts and the times of access and change, and some data.
+    // Shows all attributes except block counts, access times and change times, and also shows some
+    // data.
     let look = "find . -mindepth 1 ! -name lost+found -printf '%p %y %l %m %n %U %G %s %T@\\n' | sort; stat -c '%t %T' null disk; tail -c 3 sparse; cat hard";
     let before = shell(&mounted.path, look);
     mounted.umount();
@@ -565,7 +567,7 @@ fn without_the_writeback_cache_each_write_sets_times_and_sizes_at_once() {
     assert!(!is_new(&file));
     (&file).write_all(&[2; 5000]).unwrap();
     assert!(is_new(&file) && file.metadata().unwrap().len() == 10_000);
-    // Another process reads all data through the mount.
+    // Another process can read all data through the mount.
     let stats = || shell(&mounted.path, "true; cat file | wc -c");
     assert_eq!(stats().trim(), "10000");
     // Writes through a mapping, by Python, since mmap would need unsafe code in the test.
@@ -577,12 +579,12 @@ fn without_the_writeback_cache_each_write_sets_times_and_sizes_at_once() {
         assert!(is_new(&file), "a page that was changed through a mapping");
         assert!(fs::read(&path).unwrap()[9998..] == [2, b'x']);
     }
-    // If a program sets the times after its writes, they are kept.
+    // If a program sets the times after its writes, these times are kept.
     age(&file);
     drop(file);
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mtime(), old.tv_sec);
-    // For an unlink the kernel sends one request and the FORGET, and no SETATTR afterwards.
+    // For an unlink the kernel sends one request and a FORGET, but no SETATTR afterwards.
     let before = requests(&mounted.path, "setattr");
     (0..20).for_each(|n| fs::write(mounted.path.join(format!("f{n}")), "x").unwrap());
     (0..20).for_each(|n| fs::remove_file(mounted.path.join(format!("f{n}"))).unwrap());
@@ -605,13 +607,13 @@ fn without_open_files_are_opened_and_truncated_without_a_request() {
     let counted = || (requests(&mounted.path, "open"), requests(&mounted.path, "release"));
     let before = counted();
     for n in 0..20 {
-        // Each file is shorter than the last one: the open must have truncated it.
+        // Each content is shorter than the previous one, so this fails if the open did not truncate
+        // the file.
         fs::write(&path, vec![n; 9_000 - usize::from(n)]).unwrap();
         assert_eq!(fs::read(&path).unwrap(), vec![n; 9_000 - usize::from(n)]);
     }
     assert_eq!(counted(), before);
-    // The kernel's cache has the only copy of the data, in a range that is still a hole for the
-    // server.
+    // Only the kernel's cache has the data, in a range that is still a hole for the server.
     let script = "truncate -s 1M sparse; printf x | dd of=sparse bs=1 seek=500000 conv=notrunc status=none; \
                   cp --sparse=always sparse copy; cmp sparse copy";
     shell(&mounted.path, script);

@@ -1,6 +1,6 @@
-//! Runs random operations on one file of a mount: through the kernel's cache and with O_DIRECT, and
-//! with all modes of fallocate that FUSE supports. The fsx of crates.io uses neither O_DIRECT nor
-//! all these modes.
+//! Runs random operations on one file of a mount, both through the kernel's cache and with
+//! O_DIRECT. The operations include all modes of fallocate that FUSE supports. The fsx of crates.io
+//! does not use O_DIRECT, and uses only some of these modes.
 
 mod mounting;
 

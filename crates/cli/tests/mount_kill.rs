@@ -1,5 +1,5 @@
-//! Kills the server while programs write: afterwards Lanefs and the kernel find all data that fsync
-//! made durable, and e2fsck finds nothing except a log to replay.
+//! Kills the server while programs write. Afterwards Lanefs and the kernel must find all data that
+//! fsync made durable, and e2fsck must find nothing except a log to replay.
 
 mod mounting;
 
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// The files whose fsync succeeded, with the seeds of their contents.
+/// The names of the files whose fsync succeeded, each with the seed of its content.
 type Promises = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// Returns the number of kills (`LANEFS_KILLS`).
+/// Returns how often to kill the server (`LANEFS_KILLS`).
 fn kills() -> usize {
     std::env::var("LANEFS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
 }
@@ -29,8 +29,8 @@ fn content(seed: u64) -> Vec<u8> {
     (0..len.max(1)).map(|_| random.u8(..)).collect()
 }
 
-/// Writes files until the mount is gone. Most files are synced, and are expected to survive from
-/// then on. Some are renamed over others, some are deleted, and some stay in the kernel's cache.
+/// Writes files until the mount is gone. Most files are synced; once synced, they are expected to
+/// survive. Some are renamed over others, some are deleted, and some stay in the kernel's cache.
 fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) {
     for n in 0.. {
         let mut work = || -> std::io::Result<()> {
@@ -42,8 +42,8 @@ fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) 
                 fs::write(dir.join(format!("{name} loose {n}")), content(seed))?;
             }
             file.sync_all()?;
-            // From now on both contents are right, and neither is promised until the rename is
-            // durable.
+            // From now on either the old or the new content may survive a kill. The test expects
+            // neither of them until the rename is durable.
             promises.lock().unwrap().remove(&file_name);
             fs::rename(dir.join(&new), dir.join(&file_name))?;
             file.sync_all()?;
@@ -80,8 +80,8 @@ fn changes_survive_a_kill_of_the_server_after_a_pause() {
         let mut mounted = Mounted::in_foreground(&image, &[]);
         let name = format!("d{round}/a");
         fs::create_dir(mounted.path.join(format!("d{round}"))).unwrap();
-        // syncfs(2) makes the kernel write its cache, but the kernel sends the server no request
-        // for it.
+        // syncfs(2) makes the kernel write its cache, but the kernel does not send a SYNCFS request
+        // to the server.
         fs::write(mounted.path.join(&name), "x").unwrap();
         run(Command::new("sync").arg("-f").arg(mounted.path.join(&name)));
         thread::sleep(Duration::from_millis(500));
@@ -141,7 +141,7 @@ fn with_sync_and_dirsync_changes_survive_a_kill_of_the_server() {
             ".\n./dir\n./dir/moved\n./file\n./lost+found\n"
         );
         let text = fs::read_to_string(again.path.join("file")).unwrap();
-        // The file was still open: its data is durable only with `sync`.
+        // The file was still open, so its data is durable only with the option `sync`.
         let expected = if options == "dirsync" { "" } else { "new" };
         assert_eq!(text, expected, "{options}");
         again.umount();
@@ -176,7 +176,7 @@ fn synced_changes_survive_a_kill_of_the_server() {
         let promises = promises.lock().unwrap().clone();
         kept += promises.len();
 
-        // A copy for e2fsck, which replays the log, and for the kernel, which reads the result.
+        // In a copy of the image, e2fsck replays the log and the kernel reads the result.
         let copy = image.copy("copy.img");
         run(Command::new("e2fsck").args(["-fy", "-E", "journal_only"]).arg(&copy));
         // With -p, e2fsck makes only repairs that are always safe, such as freeing deleted files

@@ -283,7 +283,7 @@ fn a_user_mounts_an_image_with_fusermount3() {
     for path in [&image.path, &point] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     }
-    // The program may be in a directory that other users cannot read.
+    // Copies the program, because it may lie in a directory that other users cannot read.
     let program = image.dir.path().join("lanefs");
     fs::copy(LANEFS, &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -378,8 +378,8 @@ fn only_the_owner_of_a_mount_reads_its_statistics() {
     watching.wait().unwrap();
     assert_eq!(headings[0], "since it was mounted");
     assert!(headings[1].starts_with("in "), "{headings:?}");
-    // Other users cannot read the attribute. Other directories do not have it, and no listing shows
-    // it.
+    // Other users cannot read the attribute with the counters. Other directories do not have this
+    // attribute, and it is not listed.
     fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o755)).unwrap();
     let attribute = "system.lanefs_statistics";
     if needs("getfattr") {
@@ -435,7 +435,7 @@ fn a_mount_that_is_read_only_though_it_was_to_be_written_says_so() {
     if !needs("fusermount3") {
         return;
     }
-    // A user without write permission on the image.
+    // A user without write permission on the image gets a read-only mount and a warning.
     let image = Image::with("64M", &["-E", "root_owner=65534:65534"]);
     let program = image.dir.path().join("lanefs");
     fs::copy(LANEFS, &program).unwrap();

@@ -1,6 +1,6 @@
-//! Tests of mounts inside mount namespaces. These tests are a separate program: a new mount
-//! namespace has a copy of each existing mount, so the servers of other tests would run until the
-//! namespace ends.
+//! Tests of mounts inside mount namespaces. These tests are a separate program, because a new mount
+//! namespace copies each existing mount. In the same program, the servers of other tests would
+//! therefore run until the namespace ends.
 
 mod mounting;
 

@@ -1,5 +1,5 @@
-//! A write by another user removes set-user-ID from a program at once, before the written code can
-//! be executed with the rights of the owner.
+//! If another user writes to a program, the program loses its set-user-ID bit at once, so the
+//! written code never runs with the owner's rights.
 
 mod mounting;
 
@@ -21,10 +21,10 @@ const WAYS: &[(&str, &str)] = &[
     ("allocate inside", "fallocate -z -o 100000 -l 4096 f"),
 ];
 
-/// Makes a program of root with set-user-ID and set-group-ID on the file system at `dir`, and
-/// changes it, once in each way. Most changes are made by another user and again by root. Returns
-/// for each way of writing: its name, the program's mode afterwards, and the user and group as
-/// which the program then runs.
+/// Makes a program that belongs to root and has the set-user-ID and set-group-ID bits, on the file
+/// system at `dir`. Changes the program in each way, in most cases once by another user and once by
+/// root. Returns for each change: its name, the program's mode afterwards, and the user and group
+/// as which the program then runs.
 fn after_each_way(dir: &Path) -> Vec<(String, u32, String)> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     let file = dir.join("f");
@@ -33,7 +33,8 @@ fn after_each_way(dir: &Path) -> Vec<(String, u32, String)> {
     };
     let mut seen = Vec::new();
     let mut look = |way: &str| {
-        // The program is run before any request for its mode.
+        // The program is run before anything requests its mode, so the bits must be gone without
+        // such a request.
         let user = run(as_nobody("./f").arg("-u").current_dir(dir));
         let group = run(as_nobody("./f").arg("-g").current_dir(dir));
         let mode = fs::metadata(&file).unwrap().mode() & 0o7777;

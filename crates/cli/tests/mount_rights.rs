@@ -2,9 +2,9 @@
 //! what they change.
 //!
 //! Library, mount and kernel each start with a copy of the same image. Each case is one operation
-//! by one caller on an object of its own (`rights/cases.rs`). The results must be the same, and so
-//! must the state of the object that root sees afterwards, except for the differences in
-//! `rights/listed.rs`, each with its reason.
+//! by one caller on an object that no other case uses (`rights/cases.rs`). The result must be the
+//! same in all three, and root must see the object in the same state afterwards. The only
+//! exceptions are the differences in `rights/listed.rs`, each with its reason.
 
 mod mounting;
 mod rights;
@@ -20,23 +20,24 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Waits until a new second starts, since some inodes store only seconds; returns the new time in
-/// seconds and nanoseconds.
+/// Waits until a new second starts, since some inodes store only whole seconds. Returns the start
+/// of this second in seconds and nanoseconds.
 fn new_second() -> (i64, u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    // Waits 20 ms longer, since a clock that ticks every 10 ms may be late.
+    // The wait is 20 ms longer, since the kernel's clock may tick only every 10 ms and thus be
+    // late.
     std::thread::sleep(Duration::from_millis(1020 - u64::from(now.subsec_millis())));
     (now.as_secs() as i64 + 1, 0)
 }
 
-/// The results of the operations, and the times at which they started.
+/// The results of the operations, and the time at which the first one started.
 struct Run {
     outcomes: Vec<rights::Outcome>,
     started: (i64, u32),
 }
 
 impl Run {
-    /// Adds the observations after each case.
+    /// Combines the result of each case with what `observe` sees after it.
     fn seen(&self, cases: &[Case], observe: impl Fn(&Case) -> Vec<rights::Seen>) -> Vec<Trial> {
         let trial = |(case, outcome): (&Case, &rights::Outcome)| Trial {
             outcome: outcome.clone(),
@@ -89,12 +90,12 @@ fn by_library(path: &Path, cases: &[Case]) -> Vec<Trial> {
 /// The server of a mount.
 enum Server<'a> {
     KernelExt4,
-    /// Lanefs with these options.
+    /// Lanefs, mounted with these options.
     Lanefs(&'a [&'a str]),
 }
 
-/// Runs the cases on a mount; returns the observations on the mount, and those of the kernel's ext4
-/// on the image afterwards.
+/// Runs the cases on a mount. Returns what is observed on the mount, and then what is observed when
+/// the kernel's ext4 mounts the same image.
 fn by_mount(image: &Image, path: &Path, server: &Server<'_>, cases: &[Case]) -> [Vec<Trial>; 2] {
     let tried_at = |root: &Path| {
         let tree = Tree { root: root.into() };
@@ -172,7 +173,7 @@ fn difference(kernel: &Trial, ours: &Trial) -> String {
     text
 }
 
-/// Tries `cases` on images made with `arguments`; returns the number of differences.
+/// Runs `cases` on images made with `arguments`. Returns the number of differences.
 fn tried(arguments: &[&str], cases: &[Case]) -> usize {
     let image = Image::with("192M", &[&["-N", "60000"], arguments].concat());
     let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return 0 };
@@ -214,8 +215,8 @@ fn times_out_of_range_become_what_they_do_in_the_kernel_with_small_inodes() {
     assert_eq!(tried(&["-I", "128"], &cases::of_the_clock()), 0, "differ without being listed");
 }
 
-/// Makes a file immutable while it is open for writing; returns the results of close and fsync, and
-/// the file's length.
+/// Makes a file immutable while it is open for writing. Returns the result of fsync, and the file's
+/// length.
 fn made_immutable_while_it_is_written(dir: &Path, name: &str) -> (Result<(), i32>, u64) {
     let path = dir.join(name);
     let mut file = std::fs::File::create(&path).unwrap();
@@ -277,7 +278,7 @@ fn atime_moves_with_reads_that_reach_the_server_as_the_options_say() {
     }
     let image = Image::new("64M");
     let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
-    // The access time is older than the modification time, so with relatime a read sets it.
+    // The access time is older than the modification time, so with relatime a read updates it.
     shell(
         &kernel.path,
         "mkdir dir; touch dir/x; echo text >file; ln -s to link

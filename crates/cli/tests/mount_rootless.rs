@@ -89,8 +89,9 @@ fn with_fakeroot_a_tree_is_unpacked_as_root_unpacks_it() {
     assert_eq!(ours, expected);
 }
 
-/// With `fakeroot` alone the kernel refuses to change access control lists and flags of other
-/// users' files. With `uid=` too, the owner of the mount owns all files in the kernel's view.
+/// With `fakeroot` alone, the kernel refuses to change access control lists and flags of other
+/// users' files. With `uid=` in addition, the kernel takes the owner of the mount for the owner of
+/// all files, and permits these changes.
 #[test]
 #[ignore = "long: a real mount"]
 fn fakeroot_with_shown_owners_sets_lists_and_flags_of_files_of_others() {
@@ -185,8 +186,8 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     ] {
         assert!(said.lines().any(|stated| stated == line), "{line} in {said}");
     }
-    // Changes of owners and creations of files fail with EOVERFLOW; an access control list with an
-    // unmapped id is invalid.
+    // If an id is not mapped, changing an owner or creating a file fails with EOVERFLOW, and
+    // setting an access control list with this id fails with EINVAL.
     assert_eq!(said.matches("Value too large for defined data type").count(), 5, "{said}");
     assert_eq!(said.matches("Invalid argument").count(), 1, "{said}");
     assert_eq!(scene.owner_on_disk("/etc/made"), (0, 0));
@@ -240,7 +241,7 @@ echo secret >grouped; chown 5:777 grouped; chmod 040 grouped; chmod 700 private
 cp /bin/true executable; chmod 711 executable; ls -R . >/dev/null; cat private/dir/file >/dev/null
 ";
 
-/// The operations that the other user tries; none of them may succeed.
+/// The operations that the other user tries. None of them may succeed.
 const ATTACKS: [&str; 25] = [
     "cat mnt/private/file",
     "cat mnt/private/dir/file",
@@ -330,7 +331,7 @@ fn another_users_program_does_not_run_as_the_shown_owner() {
     if !needs("perl") {
         return;
     }
-    // Root mounts, so that set-user-ID works on the mount.
+    // Root creates the mount, so that set-user-ID programs work on it.
     let said = scene.run(
         "$L mkfs -q disk.img --size 64M --root-owner 0:0
          $L mount -o uid=12345,gid=12345 disk.img mnt
@@ -365,8 +366,8 @@ fn options_that_exclude_each_other_are_refused_by_name() {
 }
 
 /// Root of the user namespace is ann, and the ids 100000 to 165535 of the host are 1 to 65536
-/// there. All operations have the same results as for root, except operations on device nodes and
-/// `trusted.` attributes.
+/// there. All operations have the same results as for the host's root, except operations on device
+/// nodes and `trusted.` attributes.
 #[test]
 #[ignore = "long: a real mount"]
 fn in_a_user_namespace_a_tree_is_unpacked_as_root_unpacks_it() {

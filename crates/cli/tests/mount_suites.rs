@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-/// The configuration of fsx: all kinds of operations, writes that cross pages and blocks, and a
-/// file so small that operations overlap.
+/// The configuration of fsx. It includes all kinds of operations and writes that cross page and
+/// block boundaries. The file is so small that operations overlap.
 const FSX: &str = "
 flen = 1048576
 [opsize]
@@ -32,9 +32,9 @@ posix_fadvise = 1
 copy_file_range = 3
 ";
 
-/// Returns the number of runs of fsx, each with its own seed and `OPERATIONS` operations. Without
-/// `LANEFS_FSX_RUNS` returns `None`. Then there are two runs, and the time limit determines the
-/// number of operations.
+/// Returns the number of fsx runs, each with its own seed and `OPERATIONS` operations. Returns
+/// `None` if `LANEFS_FSX_RUNS` is not set. In this case the test makes two runs, and the time limit
+/// determines the number of operations.
 fn fsx_runs() -> Option<usize> {
     std::env::var("LANEFS_FSX_RUNS").ok().and_then(|text| text.parse().ok())
 }

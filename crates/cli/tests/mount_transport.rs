@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Returns a counter of the mount.
+/// Returns the value of a counter of the mount.
 fn counter(mount: &Path, name: &str) -> u64 {
     let said = run(Command::new(LANEFS).args(["stats", "--json"]).arg(mount));
     let (_, rest) = said.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{said}"));
@@ -87,7 +87,7 @@ fn each_processor_has_its_requests_served() {
         );
         assert_eq!(shell(&mounted.path, &line).trim(), (24 << 20).to_string());
     }
-    // FORGET always comes by read(2).
+    // The server always gets FORGET requests by read(2).
     wait_for("the unlinked files to be forgotten", Duration::from_secs(20), || {
         counter(&mounted.path, "request.forget.count") > 0
     });

@@ -55,8 +55,8 @@ fn fsverity_makes_and_measures_files_on_a_mount() {
     assert!(told.iter().zip(expected).all(|(line, end)| ends(line, end)), "{said}");
     mounted.umount();
     image.assert_clean();
-    // With no_open, a write that is not refused would change pages in the kernel's cache, and
-    // readers would see it.
+    // With no_open, a write must be refused. Otherwise it would change pages in the kernel's cache,
+    // and readers would see the change.
     let mounted = Mounted::new(&image, &["no_open"]);
     let said = shell(
         &mounted.path,

@@ -1,5 +1,5 @@
-//! Tests of changes of a whole file system while it is mounted: a larger size, and free blocks that
-//! are given back.
+//! Tests of commands that work on a whole file system while it is mounted: they enlarge it, or
+//! return its free blocks to the host.
 
 mod mounting;
 
@@ -20,7 +20,7 @@ fn image(options: &[&str], size: &str) -> Image {
     image
 }
 
-/// Returns the bytes that a file takes on the host.
+/// Returns how many bytes a file takes on the host.
 fn taken(path: &Path) -> u64 {
     std::fs::metadata(path).unwrap().blocks() * 512
 }
@@ -89,7 +89,7 @@ fn the_server_is_killed_while_its_image_grows() {
     let kills: u64 = std::env::var("LANEFS_KILLS").map_or(6, |text| text.parse().unwrap());
     let mut rng = fastrand::Rng::with_seed(seed());
     let mut sizes = std::collections::BTreeMap::new();
-    // Measures the time of an undisturbed growth.
+    // Measures how long the file system takes to grow without a kill.
     let undisturbed = image(&["-b", "1024", "-E", "resize=500000"], "24M");
     let mounted = Mounted::new(&undisturbed, &[]);
     let began = std::time::Instant::now();
@@ -139,7 +139,7 @@ fn free_blocks_of_a_mount_are_given_back_by_fstrim_and_by_discard() {
     let sum = shell(&mounted.path, "md5sum kept");
     let full = taken(&image.path);
     shell(&mounted.path, "rm large; sync -f .; sync kept");
-    // The blocks are free once the deletion is committed.
+    // The blocks become free once the deletion is committed.
     wait_for("the commit", std::time::Duration::from_secs(20), || {
         lanefs(&["trim", "-q", mounted.path.to_str().unwrap()]);
         taken(&image.path) + (90 << 20) < full

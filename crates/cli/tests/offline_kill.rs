@@ -1,7 +1,8 @@
-//! Commands that change a whole image, killed at a random moment. After a recovery the contents are
-//! as before the command or as after it; after another run they are as after the command. e2fsck
-//! finds nothing both times. Kills that leave the same bytes are checked once. `LANEFS_KILLS` sets
-//! the kills of each command, 4 by default.
+//! Kills commands that change a whole image, at a random moment. After a recovery, the image must
+//! have the contents from before the command or from after it. If the command is run again on the
+//! image that the kill left, the image must then have the contents from after the command. In both
+//! cases, e2fsck must find nothing. If several kills leave the same bytes, only one of them is
+//! checked. `LANEFS_KILLS` sets the number of kills for each command, 4 by default.
 
 mod mounting;
 
@@ -25,15 +26,15 @@ fn same(a: &Path, b: &Path, times: Times) -> bool {
     output.status.success()
 }
 
-/// Whether the times of files are compared. An edit sets them to the time of the run, so they are
-/// ignored there.
+/// Whether the times of files are compared. `lanefs edit` sets them to the time of the run, so they
+/// are ignored for this command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Times {
     Compared,
     Ignored,
 }
 
-/// Makes an image with files all over it.
+/// Makes an image with many files, which take most of its blocks.
 fn make(path: &str, dir: &Path) {
     lanefs(&["mkfs", "-q", "--size", "24M", "-b", "1024", path]);
     let tree = dir.join("tree");
@@ -49,7 +50,7 @@ fn make(path: &str, dir: &Path) {
     lanefs(&["cp", "-a", tree.to_str().unwrap(), &format!("{path}:/")]);
 }
 
-/// Makes an image whose log has to be replayed: the server of its mount is killed.
+/// Makes an image whose log has to be replayed, by killing the server of its mount.
 fn tear(base: &Path, torn: &Path) {
     std::fs::copy(base, torn).unwrap();
     let mount_point = torn.with_file_name("mnt");
@@ -78,25 +79,26 @@ fn complete(command: &[&str]) {
     assert!(is_done, "{command:?}: {output:?}");
 }
 
-/// A command, and the image that it is run on.
+/// A command, and the image on which it runs.
 struct Case<'a> {
     command: Vec<&'a str>,
     before: &'a Path,
     image: &'a Path,
 }
 
-/// The number of kills of a case, by the contents of the image after the recovery.
+/// Counts the kills of a case by the contents that the image has after the recovery.
 #[derive(Debug, Default)]
 struct Counts {
     before: u32,
     after: u32,
-    /// The number of kills that came after the command had ended.
+    /// How many kills came only after the command had ended.
     ended: u32,
     /// The number of different images that the kills left.
     states: usize,
 }
 
-/// The files of an image after a recovery.
+/// Whether the files in an image after a recovery are those from before the command, or those from
+/// after it.
 #[derive(Debug, Clone, Copy)]
 enum Files {
     Before,
@@ -107,8 +109,8 @@ enum Files {
 fn digest(path: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     let bytes = std::fs::read(path).unwrap();
-    // Most blocks are zeros and need no hashing, since the other blocks are hashed with their
-    // places.
+    // Most blocks hold only zeros. They need no hashing, since each other block is hashed together
+    // with its position.
     for (at, block) in
         bytes.chunks(1024).enumerate().filter(|(_, block)| block.iter().any(|b| *b != 0))
     {
@@ -163,7 +165,7 @@ impl Case<'_> {
         counts
     }
 
-    /// Judges the image that a kill left.
+    /// Checks the image that a kill left.
     fn check_left(&self, after: &Path) -> Files {
         let killed = self.image.with_extension("killed");
         std::fs::copy(self.image, &killed).unwrap();
@@ -173,7 +175,8 @@ impl Case<'_> {
         let files = match same(&killed, after, self.times()) {
             true => Files::After,
             false => {
-                // `same` reads an image that was not closed as a recovery would leave it.
+                // `self.before` may need a recovery too, but `same` reads such an image as a
+                // recovery would leave it.
                 assert!(same(&killed, self.before, self.times()), "{:?}: neither", self.command);
                 Files::Before
             }

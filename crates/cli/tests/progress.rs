@@ -5,11 +5,13 @@ mod mounting;
 use mounting::{LANEFS, needs, scratch, shell};
 use std::path::Path;
 
-/// Runs `feed`, a shell script in which `$MKFS` makes an image, on a terminal. Returns its output.
+/// Runs the shell script `feed` on a terminal, and returns its output. In the script, `$MKFS` makes
+/// an image.
 fn on_terminal(dir: &Path, feed: &str, arguments: &str) -> String {
     let mkfs = format!("{LANEFS} mkfs a.img --size auto -F {arguments} --from");
     std::fs::write(dir.join("feed"), feed.replace("$MKFS", &mkfs)).unwrap();
-    // Sets the size of the terminal's window, since script(1) with a pipe as its input sets none.
+    // Sets the size of the terminal's window, since script(1) does not set it if its input is not a
+    // terminal.
     shell(dir, "script -qec 'stty cols 100 rows 24; sh -e feed' /dev/null </dev/null")
 }
 
@@ -37,7 +39,8 @@ fn a_pipe_shows_bytes_and_rate_and_no_end() {
     assert!(!said.contains(" read, "), "without a terminal: {said}");
 }
 
-/// A lease delays the opening of the tar. Its holder gives it up only after a progress line is due.
+/// While another process holds a lease on the tar, opening the tar waits. The holder gives the
+/// lease up only after a progress line is due.
 #[test]
 fn a_tar_shows_its_part_and_the_time_left() {
     let dir = scratch();

@@ -1,5 +1,5 @@
-//! Tests of arrays by the command line and the library; mdadm, e2fsck and the kernel's digests
-//! check the results.
+//! Tests of arrays, through the command line and the library. mdadm, e2fsck and the kernel's
+//! digests check the results.
 
 mod mounting;
 
@@ -14,8 +14,8 @@ const LANEFS: &str = env!("CARGO_BIN_EXE_lanefs");
 
 const NO: &str = "no() { if \"$@\" 2>/dev/null; then echo \"not refused: $*\"; exit 9; fi; }\n";
 
-/// Runs a script in a folder. `$L` is `lanefs`; a command after `no` has to fail, all others have
-/// to succeed.
+/// Runs a shell script in a folder. In the script, `$L` is `lanefs`. A command after the word `no`
+/// must fail, and every other command must succeed.
 fn script(folder: &Path, text: &str) -> String {
     let output = Command::new("bash")
         .args(["-e", "-u", "-o", "pipefail", "-c", &format!("{NO}{text}")])
@@ -142,7 +142,7 @@ fn mdadm_agrees_on_every_field_of_an_array_made_and_used_here() {
             }
         }
         script(folder.path(), &format!("$L raid scrub {array}"));
-        // The file is the same if any single member is missing.
+        // The file can still be read correctly if any single member is missing.
         for without in &names {
             let degraded = array.replace(without.as_str(), "missing");
             script(folder.path(), &format!("$L cat {degraded}:/file | cmp - file"));
@@ -334,7 +334,7 @@ fn mkfs_takes_the_rows_of_the_array_and_large_files_start_with_one() {
          $L cp -a /etc/ssl md:a,b,c,d,e:/ 2>/dev/null || $L mkdir md:a,b,c,d,e:/ssl",
     );
     assert!(field_of_info(&seen, "stride") == "16" && field_of_info(&seen, "stripe width") == "64");
-    // Reads the whole array as one image.
+    // Copies the whole array into one image file.
     let array = ["a", "b", "c", "d", "e"].map(|m| folder.path().join(m).display().to_string());
     let source = lanefs::Source::open(
         format!("md:{}", array.join(",")),

@@ -24,8 +24,8 @@ pub enum Operation {
     Discard,
 }
 
-/// A failed device operation. Cloneable, since an aborted journal keeps the error as its first
-/// cause.
+/// A failed device operation. Cloneable, because an aborted journal keeps a copy of the error that
+/// aborted it.
 #[derive(Debug, Clone, Error)]
 #[error("device: {operation:?} of {len} bytes at byte {offset} failed: {source}")]
 pub struct DeviceError {
@@ -68,7 +68,7 @@ pub(crate) fn check_range(
 ///
 /// *Ordering*: a write that has returned is visible to every later read. It is certain to survive a
 /// crash only after a successful [`Device::flush`] that was called after the write returned.
-/// Concurrent writes to the same bytes leave any mix of their bytes.
+/// Concurrent writes to the same range may leave any mix of their bytes.
 pub trait Device: Send + Sync {
     /// Returns the size in bytes.
     fn len(&self) -> u64;
@@ -76,19 +76,20 @@ pub trait Device: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Makes the device `len` bytes long or longer, if it can: an image file gets a hole at its
-    /// end, and the size of a block device is read again.
+    /// Makes the device at least `len` bytes long, if possible. An image file gets a hole at its
+    /// end. For a block device, the size is read again.
     fn lengthen(&self, len: u64) -> Result<(), DeviceError> {
         let refused = std::io::ErrorKind::Unsupported;
         Err(DeviceError::new(Operation::Write, len, 0, refused))
     }
-    /// Returns the unit of offsets and lengths of reads and writes: 1 unless opened for direct I/O.
-    /// If two threads write different parts of one unit at the same time, data may be lost.
+    /// Returns the unit, in bytes, of the offsets and lengths of reads and writes: 1 unless the
+    /// device was opened for direct I/O. If two threads write different parts of one unit at the
+    /// same time, data may be lost.
     fn alignment(&self) -> u32 {
         1
     }
-    /// Returns the length of a row of a RAID in bytes; the first row starts at byte 0. Writes of
-    /// whole rows need no reads. Returns 0 if the device has no rows.
+    /// Returns the length in bytes of a RAID row. The first row starts at byte 0. A write of whole
+    /// rows needs no reads. Returns 0 if the device has no rows.
     fn row_len(&self) -> u64 {
         0
     }
@@ -96,7 +97,7 @@ pub trait Device: Send + Sync {
     fn is_read_only(&self) -> bool;
     /// Fills all of `buf` from `offset`; returns an error if the range goes beyond the end.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
-    /// Does the same as [`Device::read_at`], but not from this host's page cache, since another
+    /// Does the same as [`Device::read_at`], but bypasses this host's page cache, since another
     /// computer may have changed the bytes.
     fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.read_at(offset, buf)
@@ -112,29 +113,28 @@ pub trait Device: Send + Sync {
         }
         Ok(())
     }
-    /// Reads file data: does the same as [`Device::read_at`], but possibly past the host's page
-    /// cache.
+    /// Reads file data: does the same as [`Device::read_at`], but may bypass the host's page cache.
     fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.read_at(offset, buf)
     }
-    /// Writes file data: does the same as [`Device::write_at`], but possibly past the host's page
+    /// Writes file data: does the same as [`Device::write_at`], but may bypass the host's page
     /// cache.
     fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset, buf)
     }
-    /// Writes blocks of a log. Does the same as [`Device::write_vectored_at`], but possibly past
-    /// the host's page cache, because only a recovery reads the log.
+    /// Writes blocks of a log. Does the same as [`Device::write_vectored_at`], but may bypass the
+    /// host's page cache, because only a recovery reads the log.
     fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
         self.write_vectored_at(offset, bufs)
     }
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> Result<(), DeviceError>;
-    /// Writes `buf` durably. Callers must not rely on this to make other writes durable.
+    /// Writes `buf` durably. Callers must not rely on this call to make other writes durable.
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset, buf)?;
         self.flush()
     }
-    /// Writes blocks of a log: does the same as [`Device::write_durable_at`], but possibly past the
+    /// Writes blocks of a log: does the same as [`Device::write_durable_at`], but may bypass the
     /// host's page cache.
     fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_durable_at(offset, buf)

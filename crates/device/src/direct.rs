@@ -1,9 +1,10 @@
-//! Direct I/O of file data and of the log, past the host's page cache.
+//! Direct I/O for file data and for the log, bypassing the host's page cache.
 //!
 //! Only whole pages of the host are read and written directly. Otherwise a page could contain both
-//! data that is written directly and a block that is written through the cache. Then the cache
-//! could write an older copy of the data. Before a direct access, Linux writes or drops the cached
-//! pages of the range ([open(2)](https://man7.org/linux/man-pages/man2/open.2.html), O_DIRECT).
+//! data that is written directly and a block that is written through the cache. The cache could
+//! then overwrite the directly written data with an older copy. Before a direct access, Linux
+//! writes back or drops the cached pages of the accessed range
+//! ([open(2)](https://man7.org/linux/man-pages/man2/open.2.html), O_DIRECT).
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::OFlags;
@@ -49,8 +50,8 @@ impl Direct {
             return Err(io::ErrorKind::NotFound.into());
         }
         let unit = rustix::param::page_size();
-        // For a block device it is enough that memory is aligned to the sectors. For a file it is
-        // enough that memory is aligned to a page.
+        // For a block device, memory must be aligned to its sector size. For a file, memory must be
+        // aligned to a page.
         let memory = rustix::fs::ioctl_blksszget(&file).map_or(unit, |sector| sector as usize);
         Ok(Direct { file, unit, memory, works: AtomicBool::new(true) })
     }
@@ -68,8 +69,8 @@ impl Direct {
             && (len as u64).is_multiple_of(unit)
     }
 
-    /// Reads from byte `at` of the file. Returns `false` if the range cannot be read directly;
-    /// then the contents of `buf` are undefined.
+    /// Reads from byte `at` of the file. Returns `false` if the range cannot be read directly, in
+    /// which case the contents of `buf` are undefined.
     pub(crate) fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<bool> {
         if !self.takes(at, buf.len()) {
             return Ok(false);
@@ -91,7 +92,7 @@ impl Direct {
     }
 
     /// Writes `bufs` one after another from byte `at` of the file. Returns `false` if the range
-    /// cannot be written directly; then some of its bytes are possibly written.
+    /// cannot be written directly, in which case some of its bytes may have been written.
     pub(crate) fn write_at(&self, mut at: u64, bufs: &[&[u8]]) -> io::Result<bool> {
         let len = bufs.iter().map(|buf| buf.len()).sum();
         if !self.takes(at, len) {

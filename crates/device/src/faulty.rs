@@ -23,7 +23,7 @@ pub struct Fault {
     /// The number of the operation, counted from 1 among the operations of its kind since the
     /// wrapper was created.
     pub nth: u64,
-    /// Whether later operations fail too.
+    /// Whether later operations of this kind fail too.
     pub duration: Duration,
 }
 
@@ -39,7 +39,8 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    /// Creates a device with this fault; with `None` it only counts operations.
+    /// Creates a device with this fault. With `None` the device fails nothing and only counts
+    /// operations.
     pub fn new(inner: Arc<dyn Device>, fault: Option<Fault>) -> FaultyDevice {
         FaultyDevice {
             inner,

@@ -64,11 +64,11 @@ pub enum OpenError {
 
 /// An image file or a block device of the host, or a part of it.
 ///
-/// Data goes through the host's page cache. With [`FileDevice::with_direct_io`], file data and the
-/// log go past that cache if they fill whole pages. [`Device::flush`] is `fdatasync`. The file is
-/// locked with `flock` while the device is open: exclusively for writing, shared for reading. The
-/// lock covers the whole file, even if the device is a part of it, because udev and systemd honour
-/// `flock`, which knows no ranges.
+/// Data goes through the host's page cache. With [`FileDevice::with_direct_io`], accesses to file
+/// data and to the log bypass that cache if they cover whole pages. [`Device::flush`] is
+/// `fdatasync`. The file is locked with `flock` while the device is open: exclusively for writing,
+/// shared for reading. The lock covers the whole file, even if the device is only a part of the
+/// file, because udev and systemd honour `flock`, which has no byte ranges.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -93,8 +93,8 @@ pub struct FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // Closing the file may not be enough to release the lock: a forked child that has not
-        // reached its exec has the file open too.
+        // Closing the file may not be enough to release the lock, because a forked child that has
+        // not reached its exec still has the file open.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -125,7 +125,8 @@ impl FileDevice {
         let metadata =
             device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
         if device.is_block {
-            // An open for writing needs no such check, because the claim has made it already.
+            // An open for writing needs no such check, because the exclusive claim would have
+            // failed if the host used the device.
             if access == Access::ReadOnly && host.writes(&metadata) {
                 return Err(in_use(User::Host));
             }
@@ -152,16 +153,18 @@ impl FileDevice {
         self.claim.is_some()
     }
 
-    /// Lets `take` claim the block device at `path` in place of this device, as mount(2) does. The
-    /// lock is kept. The caller must not rely on any data that it has read: between the two claims
-    /// another mount may have changed the device.
+    /// Gives up this device's exclusive claim on the block device at `path`, so that `take` can
+    /// claim the block device, for example by mount(2). This device keeps its lock. The caller must
+    /// not rely on any data that it has read: between the two claims another mount may have changed
+    /// the device.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] if another user claimed the device meanwhile, or another error of the
-    /// new claim. Otherwise the inner result is the result of `take`: `Ok` if `take` has claimed
-    /// the device, `Err` if `take` failed and this device has the claim again. If `take` succeeded
+    /// After `take`, this device tries to claim the block device again. The outer error is the
+    /// error of this second claim, for example [`OpenError::InUse`] if `take` failed and another
+    /// user has claimed the device meanwhile. Otherwise the inner result is `Ok` if `take` has
+    /// claimed the device. If `take` failed, the inner result is its error. If `take` succeeded
     /// without claiming the device, its value is passed to `untake`, and the inner result is the
-    /// error that `untake` returns.
+    /// error that `untake` returns. After either inner error this device has the claim again.
     pub fn hand_claim_to<T, E>(
         &mut self,
         path: &Path,
@@ -171,7 +174,7 @@ impl FileDevice {
         self.claim = None;
         let taken = take();
         match (taken, claim(path)) {
-            // If `take` has claimed the device, the new claim in this function must be refused.
+            // The second claim was refused, which shows that `take` has claimed the device.
             (Ok(taken), Err(OpenError::InUse { .. })) => Ok(Ok(taken)),
             (Err(error), Ok(claim)) => {
                 self.claim = Some(claim);
@@ -252,9 +255,9 @@ impl FileDevice {
         self.is_block
     }
 
-    /// Makes file data and blocks of the log go past the host's page cache if they fill whole pages
-    /// of the host. All other metadata still goes through that cache. `path` is the path by which
-    /// the device was opened.
+    /// Makes accesses to file data and to blocks of the log bypass the host's page cache if they
+    /// cover whole pages of the host. All other metadata still goes through that cache. `path` is
+    /// the path by which the device was opened.
     ///
     /// # Errors
     /// An error of the host, if it cannot open the file for direct I/O; `InvalidInput` if the

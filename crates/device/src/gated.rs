@@ -12,12 +12,12 @@ pub enum Pace {
     /// A flush takes this time.
     Time(Duration),
     /// A flush returns after the test has done this many steps ([`GatedDevice::step`]). It also
-    /// returns if no step is completed for the time `patience`, because then every thread of the
-    /// test waits for the flush.
+    /// returns if no step is completed for the time `patience`, because every thread of the test is
+    /// then assumed to wait for the flush.
     Steps {
         /// The number of steps.
         steps: u64,
-        /// The time after which a step counts as waiting for the flush.
+        /// If no step is completed for this time, the flush returns.
         patience: Duration,
     },
 }

@@ -1,8 +1,8 @@
 //! Finds users of a file or block device on the host that `flock` does not show.
 //!
 //! A loop device opens its file without a lock. Without this check the kernel and Lanefs could both
-//! write an image that the kernel has mounted. Nothing prevents a loop device from being attached
-//! after the check.
+//! write to an image that the kernel has mounted through a loop device. Nothing prevents a loop
+//! device from being attached after the check.
 
 use crate::device::Access;
 use std::fmt;
@@ -78,10 +78,10 @@ struct Mounted {
 impl Host<'_> {
     /// Returns the loop device that conflicts with `access` to the bytes `part` of a file.
     ///
-    /// Before a write, no other user may have these bytes in a cache, even for reading. Before a
-    /// read, no user may change them, so only a writable loop device is a conflict. A writable loop
-    /// device is a conflict even if no mount of it is visible: the mount may be invisible from
-    /// here, and a half-finished change would be reported as damage.
+    /// During a write, no other user may have these bytes in a cache, not even for reading. During
+    /// a read, no user may change these bytes, so only a writable loop device is a conflict. A
+    /// writable loop device is a conflict even if no mount of it is visible: the mount may be
+    /// invisible from here, and a half-finished change would be reported as damage.
     pub(crate) fn loop_user(
         &self,
         file: &Metadata,
@@ -124,7 +124,8 @@ impl Host<'_> {
     }
 
     /// Returns the user that prevents an exclusive open of the block device at `path`. If a program
-    /// has the device open, a retry may succeed later; a use by the host is permanent.
+    /// has the device open, a later retry may succeed; if the host uses the device, a retry is
+    /// useless.
     pub(crate) fn claimant(&self, path: &Path) -> User {
         match std::fs::metadata(path) {
             Ok(block_device) if !self.claims(&block_device).unwrap_or(true) => User::Lock,
@@ -162,8 +163,8 @@ impl Host<'_> {
         let table = std::fs::read_to_string(self.mounts).ok()?;
         table.lines().find_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            // The last field contains the options of the file system, which are the same for all
-            // its mounts.
+            // The last field contains the options of the file system rather than of one mount, so
+            // they are the same for all its mounts.
             let writable = words.last()?.split(',').any(|option| option == "rw");
             let on = words.get(4)?.into();
             (words.get(2) == Some(&dev)).then_some(Mounted { on, writable })

@@ -1,5 +1,5 @@
-//! Block devices: a file, RAM, an overlay in memory; and for tests a device that records, one that
-//! fails, and one with slow flushes.
+//! Block devices: a file, RAM, and an overlay in memory. For tests: a device that records, a device
+//! that fails on request, and a device with slow flushes.
 //!
 //! The other crates use a [`Device`], which reads and writes bytes at offsets, flushes, and returns
 //! errors that name the failed operation and its offset. Crash tests need no hook in those crates:

@@ -15,10 +15,11 @@ const SHARDS: u64 = 64;
 /// Granules by number. Each is in an `Arc`, so that forks share it until one of them writes it.
 type Granules = HashMap<u64, Arc<[u8]>>;
 
-/// A writable view of a device that is never written: changed granules of 4 KiB are in memory.
+/// A writable view of a device that is itself never written: changed granules of 4 KiB are kept in
+/// memory.
 ///
-/// It serves read-only mounts whose journal needs replay, and crash states, which share one base.
-/// Nothing is durable; a flush does nothing.
+/// This device serves read-only mounts whose journal needs replay. It also serves crash states,
+/// many of which share one base. Nothing is durable, and a flush does nothing.
 pub struct OverlayDevice {
     below: Arc<dyn Device>,
     shards: Box<[Mutex<Granules>]>,
@@ -111,7 +112,7 @@ impl OverlayDevice {
             change(held);
             return Ok(());
         }
-        // The device below is read without the lock, which is never held across I/O.
+        // The lock is never held across I/O, so the device below is read without it.
         self.reserve(piece.granule * GRANULE)?;
         let fresh = self.read_below(piece.granule).inspect_err(|_| self.release())?;
         let mut shard = self.shard(piece.granule).lock();

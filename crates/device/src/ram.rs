@@ -1,10 +1,11 @@
 //! A device in memory: for tests, for benchmarks without the noise of a disk, and for creating
 //! images.
 //!
-//! *Concurrency.* Threads copy to and from one mapping without locks, as with a disk. In Rust that
-//! is sound only if racing accesses are atomic, so all bytes are copied in relaxed atomic words;
-//! unaligned ends are merged into their words. Nothing else is shared, not even a counter, so two
-//! operations on different bytes touch no common cache line.
+//! *Concurrency.* Threads copy to and from one mapping without locks, just as they may access a
+//! disk concurrently. In Rust that is sound only if racing accesses are atomic, so all bytes are
+//! copied in relaxed atomic words. The unaligned ends of a range are merged into their words.
+//! Nothing else is shared, not even a counter, so two operations on different bytes touch no common
+//! cache line.
 
 use crate::device::{Device, DeviceError, Operation, check_range};
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering::Relaxed};
@@ -47,7 +48,7 @@ impl RamDevice {
         file.set_len(len)?;
         let size = usize::try_from(len.max(1)).map_err(|_| io::ErrorKind::OutOfMemory)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing; no other
-        // code has the memory file, which never shrinks, so no access can fault.
+        // code has the memory file, so the file never shrinks and no access can fault.
         let memory = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),

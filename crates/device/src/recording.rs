@@ -36,9 +36,9 @@ pub enum Event {
 /// Wraps a device and records its operations. The recording starts with a copy of the whole device.
 ///
 /// An event is recorded when its operation returns. So a crash during a write is tested by the
-/// crash state after that write, which may lack the whole write, some of its sectors, or nothing.
-/// Zeroing is recorded as a write of zeros. A discard is not recorded, since the contents after it
-/// are undefined.
+/// crash states after that write: a crash state may lack the whole write, some of its sectors, or
+/// nothing. Zeroing is recorded as a write of zeros. A discard is not recorded, since the contents
+/// after it are undefined.
 pub struct RecordingDevice {
     inner: Arc<dyn Device>,
     base: Arc<OverlayDevice>,
@@ -55,15 +55,16 @@ impl RecordingDevice {
         Ok(RecordingDevice::since(OverlayDevice::new(base, u64::MAX), inner))
     }
 
-    /// Starts to record the operations on `inner`, which has the contents of `base`. Copies
-    /// nothing, so it is cheap enough for the recovery from each of many crash states.
+    /// Starts to record the operations on `inner`, which has the contents of `base`. Nothing is
+    /// copied, so this is cheap enough to record a recovery from each of many crash states.
     pub fn since(base: OverlayDevice, inner: Arc<dyn Device>) -> RecordingDevice {
         let events = Mutex::new(Rank::Bucket, Vec::new());
         RecordingDevice { inner, base: Arc::new(base), events }
     }
 
-    /// Returns the number of events so far. If a test reads this number after a promise, such as
-    /// the return of fsync, the promise must hold after a crash at this event or a later one.
+    /// Returns the number of events so far. A test reads this number once a promise has been made,
+    /// for example when fsync has returned. The promise must then hold after a crash at this event
+    /// or at a later one.
     pub fn mark(&self) -> usize {
         self.events.lock().len()
     }

@@ -24,8 +24,8 @@ pub enum Kept {
         /// The random seed.
         seed: u64,
     },
-    /// Works like [`Kept::Torn`], but the operation of the last event had not returned: a durable
-    /// write may then be missing or torn too.
+    /// Works like [`Kept::Torn`], except that the operation of the last event had not returned. So
+    /// if this operation is a durable write, even this write may be missing or torn.
     Unended {
         /// The random seed.
         seed: u64,
@@ -97,8 +97,8 @@ impl Replay<'_> {
     }
 }
 
-/// Returns how many of the first `events` are durable. If flushes overlapped, the one that covers
-/// most may have returned before another.
+/// Returns how many of the first `events` are durable. If flushes overlapped, the flush that
+/// returned last may not be the one that covers most events.
 fn covered(events: &[Event]) -> usize {
     let mut most = 0;
     for (at, event) in events.iter().enumerate().rev() {
@@ -113,7 +113,7 @@ fn covered(events: &[Event]) -> usize {
     most
 }
 
-/// Decides which writes are kept.
+/// Decides, for each unflushed write, whether it is kept.
 struct Coin {
     kept: Kept,
     rng: fastrand::Rng,

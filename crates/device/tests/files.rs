@@ -168,7 +168,8 @@ fn data_goes_directly_to_a_block_device_and_agrees_with_cached_data() {
         assert_eq!(device.alignment() as usize, rustix::param::page_size());
         let page = device.alignment() as usize;
         agree(&device, page);
-        // Data of whole pages, at memory of any alignment, is on the device when the call returns.
+        // Data that fills whole pages is on the device when the call returns, whatever the
+        // alignment of the memory.
         device.flush().unwrap();
         let before = sectors_written(&name);
         let data = vec![7; (2 << 20) + page + 3];
@@ -177,7 +178,8 @@ fn data_goes_directly_to_a_block_device_and_agrees_with_cached_data() {
         }
         let written = (sectors_written(&name) - before) * 512;
         assert_eq!(written, 3 * ((2 << 20) + page as u64));
-        // The same holds for blocks of a log; a block may be smaller than a page.
+        // Blocks of a log are on the device too when the call returns, even if a block is smaller
+        // than a page.
         let before = sectors_written(&name);
         device
             .write_log_at(0, &[&data[1..1025], &data[..page - 1024], &data[3..][..page]])
@@ -191,7 +193,7 @@ fn data_goes_directly_to_a_block_device_and_agrees_with_cached_data() {
 }
 
 /// Reads and writes pages and parts of pages of `device`, directly and through the page cache. Both
-/// ways must agree.
+/// ways must return the same bytes.
 fn agree(device: &FileDevice, page: usize) {
     let mut model = vec![9; 4 << 20];
     let mut random = fastrand::Rng::with_seed(7);

@@ -38,8 +38,8 @@ pub struct Attr {
     pub flags: u32,
 }
 
-/// The attributes that decide access to an inode. They hardly ever change, so a walk through a
-/// directory does not contend with threads that create names there.
+/// The attributes that decide access to an inode. They hardly ever change, so a path walk that
+/// reads them does not contend with threads that create names in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     /// The low 12 bits of the mode.
@@ -132,7 +132,7 @@ impl lanefs_lanes::Words for Attr {
     }
 }
 
-/// Stands for the nanoseconds of a time that is not stored.
+/// Takes the place of the nanoseconds if the inode does not store this time.
 const NO_TIME: u64 = u64::MAX;
 
 impl Attr {
@@ -178,16 +178,16 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Time of the last change of the data.
     pub mtime: Option<SetTime>,
-    /// Time of the last change of the inode. Normally `None`; given to restore an image, or by a
-    /// kernel that keeps its own times.
+    /// Time of the last change of the inode. Normally `None`. It is set to restore an image, or by
+    /// a kernel that keeps the times itself.
     pub ctime: Option<Time>,
     /// Time of creation.
     pub crtime: Option<Time>,
     /// New flags; those outside of [`CHANGEABLE_FLAGS`] are ignored.
     pub flags: Option<u32>,
-    /// Whether the directory ignores case, as with chattr +F and -F. Fails if the directory is not
-    /// empty, and with [`crate::error::Error::NotSupported`] if the file system has no feature
-    /// `casefold`.
+    /// Whether the directory ignores case, like the flag `F` of chattr(1). Fails if the directory
+    /// is not empty, and with [`crate::error::Error::NotSupported`] if the file system has no
+    /// feature `casefold`.
     pub casefold: Option<bool>,
     /// Project. Fails with [`crate::error::Error::NotSupported`] if the file system has no feature
     /// `project`, or the inode has no room for the id.
@@ -281,7 +281,7 @@ pub struct DirEntry<'a> {
     pub next: u64,
 }
 
-/// The treatment of an existing target by rename(2).
+/// How rename(2) treats an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
     /// Replaces the target.
@@ -335,7 +335,7 @@ pub enum SetXattr {
     Replace,
 }
 
-/// The operation of fallocate(2) on the range.
+/// What fallocate(2) does with the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallocate {
     /// Allocates blocks; the size grows to cover the range.
@@ -349,10 +349,10 @@ pub enum Fallocate {
     /// Makes the range read as zeros; the size stays.
     ZeroRangeKeepSize,
     /// Removes the range, which consists of whole blocks inside the file; the bytes after it move
-    /// to its start. After a crash the file is as before, or as after.
+    /// to its start. After a crash the file is either unchanged or changed completely.
     CollapseRange,
     /// Inserts a hole of whole blocks inside the file; the bytes from the hole's start on move to
-    /// the hole's end. After a crash the file is as before, or as after.
+    /// the hole's end. After a crash the file is either unchanged or changed completely.
     InsertRange,
 }
 
@@ -362,13 +362,13 @@ bitflags::bitflags! {
     pub struct ExtentFlags: u32 {
         /// The file has no extent after this one.
         const LAST = 0x1;
-        /// The place is not a multiple of the block size.
+        /// The offset on the device is not a multiple of the block size.
         const NOT_ALIGNED = 0x100;
         /// The data is in the inode.
         const DATA_INLINE = 0x200;
         /// The space is allocated and reads as zeros.
         const UNWRITTEN = 0x800;
-        /// The file maps its blocks one by one; the extent is made of such blocks.
+        /// The file maps its blocks one by one; this extent was merged from adjacent blocks.
         const MERGED = 0x1000;
     }
 }

@@ -4,15 +4,15 @@
 //! the master key and the nonce in the inode's context ([`lanefs_ondisk::encryption`]):
 //!
 //! - The blocks of a file are encrypted in place (`contents.rs`). The number of the block in the
-//!   file is the tweak, so a block can be read and written alone, and cannot be moved inside the
-//!   file.
+//!   file is the tweak, so a block can be read and written without its neighbours. But it cannot be
+//!   decrypted at another position in the file.
 //! - Names, and targets of symbolic links, are padded and encrypted (`names.rs`). Directories
 //!   contain, compare and hash the encrypted names.
-//! - Without the key, an encrypted name is shown as text (`no_key.rs`) by which it can be found
-//!   again, so that trees can be listed and removed.
+//! - Without the key, an encrypted name is shown as a text (`no_key.rs`) by which the name can be
+//!   found again. So trees can be listed and removed without the key.
 //!
 //! Only policies of version 2 with AES-256-XTS and AES-256-CTS-CBC are supported, with every
-//! padding. For any other policy the key counts as missing, and the error gives the reason: version
+//! padding. For any other policy the key counts as missing, and the error names the reason: version
 //! 1, AES-128, SM4, Adiantum, HCTR2, `DIRECT_KEY`, `IV_INO_LBLK_*`, units smaller than a block.
 //!
 //! Source: kernel documentation, *Filesystem-level encryption (fscrypt)*.
@@ -44,7 +44,7 @@ enum Cipher {
 }
 
 impl InodeCrypt {
-    /// Derives the cipher of an inode of this type from one of `keys`.
+    /// Derives the cipher of an inode of this type from the key in `keys` that its policy names.
     pub(crate) fn new(context: Context, file_type: FileType, keys: &[MasterKey]) -> InodeCrypt {
         let cipher = find_key(&context.policy, keys).map(|key| match file_type {
             FileType::Regular => {

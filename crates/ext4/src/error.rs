@@ -109,7 +109,7 @@ pub enum Error {
     /// The extended attribute does not exist.
     #[error("no such attribute")]
     NoAttribute,
-    /// The operation is not permitted to any user (for example on an immutable file).
+    /// No user may perform the operation (for example because the file is immutable).
     #[error("operation not permitted")]
     NotPermitted,
     /// The caller lacks the permission.
@@ -135,7 +135,7 @@ pub enum Error {
     OtherComputer {
         /// The name of that computer.
         node: String,
-        /// The name of the device there.
+        /// The name of the device on that computer.
         device: String,
         /// The time at which that computer last changed the MMP block, in seconds since 1970 by its
         /// clock.
@@ -147,7 +147,7 @@ pub enum Error {
          tune2fs -f -E clear_mmp, and e2fsck again", utc(*time)
     )]
     BeingChecked {
-        /// The name of the computer with the check.
+        /// The name of the computer on which e2fsck was started.
         node: String,
         /// The time at which that computer last changed the MMP block, in seconds since 1970 by its
         /// clock.
@@ -169,19 +169,19 @@ pub enum Error {
     /// The operation needs the key of an encrypted inode.
     #[error("required key not available: {0}")]
     NoKey(#[from] MissingKey),
-    /// An encrypted directory cannot have a name of a file that is not encrypted, or is encrypted
-    /// by another policy.
+    /// The directory is encrypted, so it cannot contain a name of this file, which is not encrypted
+    /// or is encrypted by another policy.
     #[error("the directory is encrypted, and the file is not encrypted by the same policy")]
     OtherPolicy,
     /// An inode with a name in an encrypted directory is not encrypted by the directory's policy.
     /// Only damage can cause this.
     #[error("it is in an encrypted directory, and is not encrypted by the policy of the directory")]
     ForeignPolicy,
-    /// The system gives no random bytes for the context of a new encrypted inode.
+    /// The system returned no random bytes for the context of a new encrypted inode.
     #[error("the system gives no random bytes")]
     NoRandomness,
-    /// A directory whose files belong to its project cannot have a name of an inode that belongs to
-    /// another project.
+    /// The directory passes its project on to its files, so it cannot contain a name of this inode,
+    /// which belongs to another project.
     #[error("the directory passes its project on, and the file belongs to another project")]
     OtherProject,
 }
@@ -271,14 +271,14 @@ pub enum Fault {
     },
     /// The image uses a feature that is not supported.
     Unsupported,
-    /// The device failed, or the journal on it.
+    /// The device, or the journal on it, failed.
     Device,
     /// The caller requested something that is not possible.
     Caller,
 }
 
 impl Error {
-    /// Returns the party that caused the error, and the place of damage in the image.
+    /// Returns the party that caused the error, and where the image is damaged, if it is.
     pub fn fault(&self) -> Fault {
         match self {
             Error::Corruption(damage) => Fault::Image { ino: damage.ino(), block: damage.block() },
@@ -339,7 +339,8 @@ impl Error {
 
 /// Writes seconds since 1970 as date and time in UTC.
 pub(crate) fn utc(secs: u64) -> String {
-    // Days of the proleptic Gregorian calendar in eras of 400 years that start in March.
+    // Counts days of the proleptic Gregorian calendar in eras of 400 years, each of which starts in
+    // March.
     let (days, rest) = (secs / 86_400 + 719_468, secs % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

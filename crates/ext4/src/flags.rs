@@ -1,5 +1,5 @@
-//! The effects of an inode's flags. Immutable and append-only forbid changes, even by the
-//! superuser. Other flags request synchronous data and names.
+//! The effects of an inode's flags. The flags "immutable" and "append-only" forbid changes, even by
+//! the superuser. Other flags request synchronous data and names.
 //!
 //! All functions are pure. If every front end needs a check (names, allocation), the operation
 //! makes this check under its locks. If the check depends on the front end, `vfs::rules` makes it.
@@ -38,7 +38,7 @@ bitflags::bitflags! {
         const MODE = 1;
         /// The owner or the group.
         const OWNER = 1 << 1;
-        /// A time, except by `TOUCH`.
+        /// A time, unless the change is a `TOUCH`.
         const TIMES = 1 << 2;
         /// Both atime and mtime are set to the present time.
         const TOUCH = 1 << 3;
@@ -47,7 +47,7 @@ bitflags::bitflags! {
     }
 }
 
-/// The properties of an open that an inode's flags may forbid.
+/// The properties of an open(2) that an inode's flags may forbid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
     /// The file is opened for writing.

@@ -33,19 +33,19 @@ impl Fs {
     }
 
     /// Returns a reference to inode `ino`, read from disk if necessary. Fails with [`Error::Stale`]
-    /// if the inode is free or holds the value of an attribute, or if `generation` is given and
-    /// differs. For a name use [`Fs::find`]: the number in a directory entry may be reused before
-    /// this call.
+    /// if the inode is free or holds the value of an attribute, or if `generation` is given and is
+    /// not the inode's generation. To look up a name, use [`Fs::find`] instead, because the number
+    /// in a directory entry may be reused before this call.
     pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         self.objects.get(ino, generation)
     }
 
-    /// Returns the inode in memory with number `ino`, without a reference. The inode may be deleted
-    /// and the number reused as soon as this returns, so the caller must check afterwards that the
-    /// name still refers to this number.
+    /// Returns the inode with number `ino` if it is in memory. Takes no reference. The inode may be
+    /// deleted and the number reused as soon as this returns, so the caller must check afterwards
+    /// that the name still refers to this number.
     ///
-    /// Always returns `None` with [`NameCachePolicy::Global`](crate::policy::NameCachePolicy),
-    /// which finds inodes with their names.
+    /// With [`NameCachePolicy::Global`](crate::policy::NameCachePolicy) always returns `None`,
+    /// because one lock then guards names and inodes together.
     #[inline]
     pub fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         self.objects.inodes.peek(pin, ino)
@@ -67,8 +67,8 @@ impl Fs {
         self.objects.volume.has_verity
     }
 
-    /// Returns whether the name cache has no names of `dir`, because `dir` ignores case or is
-    /// encrypted.
+    /// Returns whether the names in `dir` are kept out of the name cache. This is so if `dir`
+    /// ignores case or is encrypted.
     #[inline]
     pub fn is_uncached(&self, dir: &Inode) -> bool {
         let volume = &self.objects.volume;

@@ -1,10 +1,11 @@
 //! Creates file systems with the same layout as `mke2fs -t ext4` of e2fsprogs 1.47 with its
 //! `mke2fs.conf`.
 //!
-//! There are three steps, which pass on plain values: `numbers` chooses sizes and counts, `layout`
-//! places every block, and `write` writes the blocks, the superblock last. For a given time, uuid
-//! and hash seed the result is the same byte for byte. It equals the result of mke2fs except for
-//! the count of KiB written, and the superblock's checksum, which covers the count.
+//! There are three steps, each of which passes plain values to the next: `numbers` chooses sizes
+//! and counts, `layout` places every block, and `write` writes the blocks, the superblock last. For
+//! a given time, uuid and hash seed the result is always the same, byte for byte. It equals the
+//! result of mke2fs except for the count of KiB written, and the superblock's checksum, which
+//! covers the count.
 //!
 //! First the signatures of other formats are wiped from the first and last 128 KiB, and the device
 //! is flushed. Last the superblock is written and flushed. So a crash leaves no incomplete file
@@ -52,14 +53,14 @@ use lanefs_device::Device;
 use lanefs_ondisk::Time;
 use lanefs_ondisk::superblock::Superblock;
 
-/// Returns the length in blocks of the journal that a file system of `blocks` blocks gets by
-/// default: 0 if the file system is too small for a journal.
+/// Returns the default length of the journal, in blocks, for a file system of `blocks` blocks; 0 if
+/// the file system is too small for a journal.
 pub fn journal_blocks(blocks: u64) -> u32 {
     journal::default_blocks(blocks)
 }
 
-/// Returns the number of blocks for fast commits that the journal of a file system of `blocks`
-/// blocks has by default, in addition to [`journal_blocks`].
+/// Returns how many blocks the journal has for fast commits by default, in addition to
+/// [`journal_blocks`], in a file system of `blocks` blocks.
 pub fn fast_commit_blocks(blocks: u64) -> u32 {
     journal::fast_commit_blocks(blocks)
 }
@@ -88,7 +89,8 @@ pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Report, MkfsEr
     Filling::begin_empty(device, &options, Room::Given)?.finish(&tree, &identity)
 }
 
-/// Returns the report of [`mkfs`] for a device of `len` bytes, and makes nothing.
+/// Returns the report that [`mkfs`] would return for a device of `len` bytes, without creating a
+/// file system.
 ///
 /// # Errors
 /// The errors of [`mkfs`], except those of the device.

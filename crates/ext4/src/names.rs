@@ -3,7 +3,8 @@
 use lanefs_lanes::NameKey;
 use lanefs_ondisk::{FileType, Ino};
 
-/// Identifies a directory, and distinguishes it from earlier directories with the same number.
+/// Identifies a directory, and distinguishes it from earlier directories with the same inode
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DirId {
     /// The inode number.

@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 /// Locking and allocation policies: the present ones, or those of older kernels, for comparison in
-/// one build (`docs/seeds.md`). The defaults scale. All policies are correct; they differ in how
-/// long threads wait.
+/// one build (`docs/seeds.md`). The defaults scale. All policies are correct; they differ only in
+/// how long threads wait.
 ///
 /// ```
 /// use lanefs_ext4::{Overwrite, Policies};
@@ -22,24 +22,27 @@ pub struct Policies {
     pub placement: Placement,
     /// S2: the reaction to a group that another thread is using.
     pub busy_group: BusyGroup,
-    /// S2: where the search for blocks of a large file starts if its goal has no room.
+    /// S2: where the search for blocks of a large file starts if there is no room at the file's
+    /// goal.
     pub stream_goal: StreamGoal,
     /// S2: how a group with room is found.
     pub group_search: GroupSearch,
     /// S3: how a write locks the inode whose data it overwrites.
     pub overwrite: Overwrite,
-    /// S5: how names and inodes in memory are found. Used by the front ends that cache names; ext4
-    /// itself caches no names.
+    /// S5: how names and inodes in memory are found. This policy is for the front ends, which cache
+    /// names; ext4 itself caches no names.
     pub name_cache: NameCachePolicy,
 }
 
 /// Which changes are durable when the call returns, without an fsync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Synchronous {
-    /// Changes of files with the flag of chattr +S, and of directories with +S or +D.
+    /// Changes of files that have the flag of chattr +S, and of directories that have the flag of
+    /// +S or +D.
     #[default]
     Marked,
-    /// Also changes of names in all directories, as with mount(8)'s `dirsync`.
+    /// The same as `Marked`, and also name changes in all directories, as with mount(8)'s
+    /// `dirsync`.
     Names,
     /// All changes, as if all files and directories had the flag of chattr +S, as with mount(8)'s
     /// `sync`.
@@ -49,22 +52,22 @@ pub enum Synchronous {
 /// The purpose of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Purpose {
-    /// To use the file system: the time of the last mount and the number of mounts change.
+    /// Normal use: the superblock records the mount time and counts the mount.
     #[default]
     Use,
-    /// Only to replay the log and finish the orphans, as e2fsck does: the superblock does not
-    /// record the mount.
+    /// Only to replay the log and finish the orphans, as e2fsck does. The superblock does not
+    /// record such a mount.
     Recovery,
 }
 
 /// How an inode number is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeClaiming {
-    /// The number is found and taken under one hold of the group's guard.
+    /// The guard of the group is taken once, to find the number and to take it.
     #[default]
     OneStep,
-    /// The number is found under one hold of the guard, and taken under another hold if it is still
-    /// free; otherwise the search is repeated.
+    /// The guard is taken twice: first to find the number, and then to take it if it is still free.
+    /// If it is not, the search is repeated.
     TwoStep,
 }
 
@@ -85,11 +88,11 @@ pub enum BusyGroup {
     /// The search tries the next group; only the last pass waits.
     #[default]
     Skip,
-    /// The search waits.
+    /// The search waits for the group.
     Wait,
 }
 
-/// Where the search for blocks of a large file starts if its goal has no room.
+/// Where the search for blocks of a large file starts if there is no room at the file's goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StreamGoal {
     /// After the inode's own goal.
@@ -247,12 +250,12 @@ pub enum Access {
     ReadWrite,
 }
 
-/// The treatment of a log that contains transactions.
+/// What a mount does with a log that contains transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
     /// Replay the log.
     Replay,
-    /// Ignore the log (`norecovery`): the files have their state on the device, and the mount is
+    /// Ignore the log (`norecovery`): the mount shows the files as they are on the device, and is
     /// read-only.
     Skip,
 }
@@ -260,7 +263,7 @@ pub enum Recovery {
 /// Whether an fsync may write a fast commit instead of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FastCommitting {
-    /// No. So nothing that was synced is lost if e2fsck replays the log.
+    /// No, so that nothing that was synced can be lost if e2fsck replays the log.
     #[default]
     Never,
     /// Yes, if the file system has the feature `fast_commit` and no feature that prevents fast
@@ -273,7 +276,7 @@ pub enum FastCommitting {
 /// When a read sets the access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atime {
-    /// If the access time is older than the last change or than one day.
+    /// Only if the access time is not newer than the last change, or is at least a day old.
     Relatime,
     /// Never.
     Noatime,

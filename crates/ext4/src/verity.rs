@@ -19,7 +19,8 @@ pub struct NewVerity {
     /// The hash algorithm.
     pub algorithm: Algorithm,
     /// The size in bytes of a block that is hashed as a whole: a power of two, 1024 or more, and at
-    /// most a block of the file system. `None`: 4096, or the largest that is possible.
+    /// most a block of the file system. `None` stands for 4096, or for the largest possible size if
+    /// that is smaller.
     pub block_bytes: Option<u32>,
     /// The salt: at most 32 bytes, which are hashed before the bytes of each block.
     pub salt: Vec<u8>,

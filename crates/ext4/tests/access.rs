@@ -1,4 +1,4 @@
-//! Makes a mount read-only and writable again while threads use it.
+//! Tests a mount that becomes read-only, and then writable again, while threads use it.
 
 mod image;
 
@@ -14,7 +14,7 @@ const WRITERS: usize = 3;
 const CHANGES: usize = 8;
 const CUTS: usize = 24;
 
-/// A file, and the number of the device's events when its fsync returned.
+/// A file, and how many events the device had seen when the fsync of the file returned.
 struct Synced {
     name: String,
     at: usize,
@@ -42,7 +42,7 @@ impl Scene {
         fs.fsync(&inode, SyncMode::Full)
     }
 
-    /// Makes files until `stop` is set. Only the errors of a read-only mount are expected.
+    /// Creates files until `stop` is set. The only expected errors are those of a read-only mount.
     fn write(&self, me: usize, stop: &AtomicBool) -> Vec<Synced> {
         let mut synced = Vec::new();
         for n in 0.. {
@@ -59,8 +59,8 @@ impl Scene {
         synced
     }
 
-    /// Returns the device, and an image of it, after a power cut at event `at`. All writes that
-    /// were not flushed are lost.
+    /// Returns a device with the state after a power cut at event `at`, and an image of this
+    /// device. All writes that were not flushed are lost.
     fn cut(&self, at: usize) -> (OverlayDevice, Image) {
         let recording = self.device.recording();
         let state = recording.replay().state(at, Kept::None);
@@ -70,7 +70,7 @@ impl Scene {
     }
 }
 
-/// Returns whether the state and the features in the superblock are those of a clean file system.
+/// Returns whether the superblock has the state and the features of a clean file system.
 fn is_clean(device: &dyn Device) -> bool {
     let mut superblock = [0; 1024];
     device.read_at(1024, &mut superblock).unwrap();

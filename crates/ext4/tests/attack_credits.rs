@@ -1,4 +1,4 @@
-//! Runs all operations concurrently on the smallest journal: no operation may use more credits than
+//! Runs all operations concurrently on the smallest journal. No operation may use more credits than
 //! it requested.
 
 mod image;
@@ -41,7 +41,7 @@ fn step(fs: &Fs, dirs: &[InodeRef], random: &mut fastrand::Rng) -> Result<(), Er
             })?;
             let (ino, entry) = found[random.usize(..found.len())].clone();
             let inode = fs.get(ino, None)?;
-            // The offsets are not adjacent, so that files have as many extents as blocks.
+            // The offsets are not adjacent, so each file has as many extents as blocks.
             let at = random.u64(..400) * 2048;
             match other_step {
                 48..70 => drop(fs.write_at(&inode, at, &pattern, Privilege::Root)?),

@@ -1,4 +1,4 @@
-//! Tests which changes become durable after damage was found while the file system was mounted.
+//! Tests which changes become durable if damage is found while the file system is mounted.
 
 mod image;
 
@@ -19,7 +19,7 @@ fn fsync_keeps_its_promise_though_damage_has_made_the_mount_read_only() {
     mount.fs().write_at(&damaged, 0, &[1; 4096], Privilege::Root).unwrap();
     drop((root, damaged));
     mount.close().unwrap();
-    // The first extent in i_block gets the address of a free block.
+    // The first extent in i_block is changed to refer to a free block.
     image.debugfs(&["sif damaged block[5] 7000"]);
 
     let options =
@@ -49,7 +49,8 @@ fn damage_is_recorded_in_the_superblock_with_its_inode() {
     let mount = image.mount(Access::ReadOnly);
     let ino = mount.fs().find(&mount.fs().root().unwrap(), b"d").unwrap().expect("made").ino();
     mount.close().unwrap();
-    // The directory is mapped to a block that is not a directory block, so the checksum is wrong.
+    // The directory is now mapped to a block that is not a directory block, so the block's checksum
+    // is wrong.
     image.debugfs(&["sif d block[5] 3000"]);
     let mount = image.mount(Access::ReadWrite);
     let fs = mount.fs();
@@ -70,8 +71,8 @@ fn header(image: &Image, name: &str) -> Option<String> {
     line.and_then(|line| line.split(':').nth(1)).map(|found| found.trim().to_owned())
 }
 
-/// Mounts an image on a device whose `nth` operation of this kind fails, changes files, and
-/// unmounts. Returns whether the log failed.
+/// Mounts an image, changes files and unmounts. On the device, the `nth` operation of this kind
+/// fails. Returns whether the log failed.
 fn fails_once(image: &Image, operation: Operation, nth: u64) -> bool {
     let opened = FileDevice::open(image.path(), Opened::ReadWrite, OpenOptions::default());
     let fault = Fault { operation, nth, duration: Lasting::Once };
@@ -109,8 +110,8 @@ fn a_log_that_failed_is_recorded_where_the_next_mount_and_e2fsck_look() {
             assert_eq!(errno.as_deref(), Some("-5"), "{about}");
             let state = header(&image, "Filesystem state").unwrap();
             assert!(state.contains("with errors"), "{about}: {state}");
-            // A replay may restore the superblock from before the error; the next mount still knows
-            // of the error from the log.
+            // A replay may restore the superblock from before the error, but the next mount still
+            // finds the error in the log.
             image.mount(Access::ReadWrite).close().unwrap();
             let state = header(&image, "Filesystem state").unwrap();
             assert_eq!(state, "clean with errors", "{about}");

@@ -6,7 +6,7 @@ use image::{Image, directory, file};
 use lanefs_ext4::{Access, Error, MountOptions, Privilege, SetAttr};
 use std::time::Duration;
 
-/// Returns options with which nothing is committed unless a caller waits for it.
+/// Returns options with which nothing is committed unless a caller waits for a commit.
 fn lazy() -> MountOptions {
     MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() }
 }
@@ -24,7 +24,7 @@ fn a_block_truncated_and_freed_in_one_transaction_is_not_zeroed_under_its_next_o
         fs.set_attr(&cut, &size(100)).unwrap();
         fs.set_attr(&cut, &size(0)).unwrap();
     }
-    // Takes all free blocks, including the freed ones.
+    // This file takes all free blocks, including those that the truncated files had.
     let next = fs.create(&root, b"next", &file(0o644)).unwrap();
     let mut at = 0;
     loop {

@@ -1,4 +1,5 @@
-//! Tests with images made to cause harm: each must cause an error, and nothing worse.
+//! Tests with images that were made to cause harm. Each of them must cause an error, and nothing
+//! worse.
 
 mod image;
 

@@ -1,4 +1,4 @@
-//! Checks that the caches stay within their cap, for each kind of object that fills them.
+//! Checks that the caches stay within their cap, whatever kind of object fills them.
 
 mod image;
 

@@ -42,14 +42,14 @@ fn an_error_that_aborted_the_log_marks_the_file_system() {
     let image = Image::made(&["-b", "1024", "-O", "^metadata_csum"], "16M");
     let device = Arc::new(RamDevice::from_file(image.path()).unwrap());
     let log = superblock(&*device).raw().s_jnl_blocks[5].get();
-    // The first extent of the journal inode starts at this block; s_errno is big-endian, at byte
-    // 0x20.
+    // `log` is the block at which the first extent of the journal's inode starts. The big-endian
+    // field s_errno is at byte 0x20 of this block.
     device.write_at(u64::from(log) * 1024 + 0x20, &(-5i32).to_be_bytes()).unwrap();
     Mount::open(device.clone(), MountOptions::default()).unwrap().close().unwrap();
     assert!(superblock(&*device).state().contains(State::ERROR));
 }
 
-/// Creates an image whose log has a superblock changed by `change`.
+/// Creates an image whose log contains a superblock that was changed by `change`.
 fn changed_in_the_log(options: &[&str], change: impl Fn(&mut [u8])) -> Image {
     let image = Image::made(&[&["-b", "1024", "-O", "^metadata_csum"], options].concat(), "16M");
     let copy = image.path().with_extension("superblock");
@@ -168,8 +168,8 @@ fn work(base: &Arc<RamDevice>) -> Arc<RecordingDevice> {
     recording
 }
 
-/// Returns the states in which a write of the superblock was torn between its two sectors: one
-/// sector is old, the other is new.
+/// Returns the states in which a write of the superblock was torn: one of its two sectors is old,
+/// and the other is new.
 fn torn(recording: &RecordingDevice) -> Vec<(usize, OverlayDevice)> {
     let all = recording.recording();
     let mut states = Vec::new();
@@ -213,8 +213,8 @@ fn a_torn_superblock_is_read_with_the_help_of_a_backup_or_of_the_log() {
             let mount = Mount::open(state.clone(), MountOptions::default())
                 .unwrap_or_else(|error| panic!("{options:?}, event {n}: {error}"));
             mount.close().unwrap();
-            // Without a journal the crash leaves damage besides the torn superblock, so e2fsck is
-            // not run.
+            // Without a journal the crash leaves damage in addition to the torn superblock, so
+            // e2fsck is not run.
             if k % 4 == 0 && !options.contains(&"^has_journal") {
                 RamDevice::copy_of(&*state).unwrap().to_file(image.path()).unwrap();
                 image.check();
@@ -247,8 +247,8 @@ fn a_torn_superblock_of_a_single_group_is_read_only_with_the_help_of_the_log() {
 fn a_superblock_that_is_damaged_otherwise_is_refused() {
     let image = Image::made(&["-b", "1024"], "48M");
     let base = RamDevice::from_file(image.path()).unwrap();
-    // In turn, a bit changes in: the number of blocks, the hash seed, an incompatible feature, the
-    // inode of the journal, the magic number, the blocks per group.
+    // Each pass flips one bit: in the number of blocks, the hash seed, the incompatible features,
+    // the journal's inode number, the magic number, and the blocks per group.
     for (at, flip) in [(4, 1), (0xec, 1), (0x61, 0x10), (0xe0, 2), (0x38, 1), (0x20, 8)] {
         let device = OverlayDevice::new(Arc::new(RamDevice::copy_of(&base).unwrap()), u64::MAX);
         let mut byte = [0];

@@ -1,5 +1,5 @@
-//! Tests with entries that no ext4 writes: each gives an error that names the damage, and the
-//! damage is recorded.
+//! Tests with directory entries that no implementation of ext4 writes. Each of them causes an error
+//! with a message that names the damage, and the damage is recorded.
 
 mod image;
 
@@ -72,7 +72,7 @@ fn damage_makes_the_mount_read_only_on_request_and_is_recorded() {
     let mount = image.mount_with(Access::ReadWrite, options);
     let fs = mount.fs();
     let root = fs.root().unwrap();
-    // The block's checksum was computed with another generation.
+    // The block's checksum was computed with the old generation.
     let dir = fs.find(&root, b"d").unwrap().unwrap();
     assert_eq!(fs.find(&dir, b"f").map(|_| ()).unwrap_err().errno(), 117);
     assert!(fs.is_read_only());
@@ -84,8 +84,8 @@ fn damage_makes_the_mount_read_only_on_request_and_is_recorded() {
 
 #[test]
 fn a_wrong_number_of_unused_inodes_does_not_abort_the_journal() {
-    // Group 0 has inodes in use beyond the initialised part of its table; the tables of groups 1
-    // and 2 would be initialised as a whole.
+    // The wrong numbers say that group 0 uses inodes beyond the initialised part of its table, and
+    // that a commit must initialise the whole tables of groups 1 and 2.
     let lazy = ["-E", "root_owner=0:0,lazy_itable_init=1"];
     let sizes = ["-b", "1024", "-g", "4096", "-N", "16384", "-J", "size=1"];
     let image = Image::made(&[&lazy[..], &sizes[..]].concat(), "16M");
@@ -149,8 +149,8 @@ impl Names for Told {
     fn forget(&self, _: DirId) {}
 }
 
-/// A reader of the name cache takes an inode from memory, and the file system's internal files are
-/// in memory too. So a name that refers to an internal file must not be published.
+/// A reader of the name cache takes inodes from memory, where the file system's internal files are
+/// too. So a name that refers to an internal file must not be published.
 #[test]
 fn a_name_of_an_internal_inode_is_not_shown() {
     let image = Image::made(&["-O", "^metadata_csum,orphan_file"], "8M");

@@ -7,8 +7,8 @@ use lanefs_ext4::{Access, Error, Fallocate, MountOptions, OnError, Privilege, Se
 use std::process::Command;
 
 /// Returns an image with the file "victim", which has a double indirect block. Also returns the
-/// blocks of the file's map: the single indirect block, the double indirect block, and the first
-/// block to which the double indirect block refers.
+/// indirect blocks of the file: the single one, the double one, and the first block to which the
+/// double one refers.
 fn image_with_a_map() -> (Image, [u64; 3]) {
     let image = Image::made(&["-t", "ext3", "-b", "1024", "-J", "size=1"], "32M");
     let source = image.path().with_file_name("source");
@@ -113,7 +113,8 @@ fn the_last_byte_that_a_map_reaches_is_written_and_no_byte_after_it() {
 #[test]
 fn empty_nodes_that_another_program_left_are_freed_with_the_file() {
     let (image, nodes) = image_with_a_map();
-    // Another program may leave a node without pointers; the blocks that it referred to are free.
+    // Another program may leave a node without pointers. The blocks to which this node referred are
+    // free.
     let place = 1024 * nodes[0] as usize;
     let mut emptied = std::fs::read(image.path()).unwrap();
     emptied[place..place + 1024].fill(0);

@@ -17,7 +17,7 @@ fn name(me: usize, n: usize, what: &str) -> String {
     format!("{what}-{me}-{n}-{:x<40}", "")
 }
 
-/// Runs thread `me`. Returns the names that it leaves: a directory and a file of each round.
+/// Runs thread `me`. Returns the names that it leaves: one directory and one file for each round.
 fn live(fs: &Fs, dir: &InodeRef, me: usize) -> BTreeSet<String> {
     let mut left = BTreeSet::new();
     for n in 0..ROUNDS {
@@ -66,7 +66,7 @@ fn a_contended_directory_counts_its_subdirectories_and_updates_its_times() {
     assert_eq!(names_in(fs, all), left);
     assert_eq!(all.attr().links as usize, 2 + THREADS * ROUNDS);
 
-    // A time that was set stays until a name changes, even if the time is in the future.
+    // A time that was set explicitly stays until a name changes, even if the time is in the future.
     let set = Time { secs: 4_000_000_000, nanos: 0 };
     let later = SetAttr { mtime: Some(SetTime::At(set)), ..SetAttr::default() };
     assert_eq!(fs.set_attr(all, &later).unwrap().mtime, set);

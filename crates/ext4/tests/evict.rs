@@ -1,10 +1,10 @@
-//! An inode stays in memory as long as a commit has work for the inode. For fsync it stays until
-//! the commit is durable. For the tail of a truncated file it stays until the deferred work is
-//! done.
+//! An inode stays in memory as long as a commit has work for the inode. Since fsync may have to
+//! wait for the commit, the inode stays until the commit is durable. Since the tail of a truncated
+//! file must be zeroed, the inode stays until that deferred work is done.
 //!
 //! The device of these tests holds back a flush, or the zeroing of a tail, as long as a test needs.
-//! Meanwhile a cache of size zero evicts every object that may be evicted, and the inode under test
-//! is opened again.
+//! Meanwhile every object that may be evicted is evicted, because the cache has size zero, and the
+//! inode under test is opened again.
 
 mod image;
 
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// The number of files besides the one under test. Loading them triggers many checks of the caches.
 const OTHERS: u32 = 200;
-/// How long a test observes a call that must wait.
+/// How long a test watches a call that must not return yet.
 const WATCHED: Duration = Duration::from_millis(300);
 
 /// The operations that the gate holds back.
@@ -121,7 +121,7 @@ impl World {
         open(self.fs(), name)
     }
 
-    /// Commits on a thread of its own; returns once the commit is held at the gate.
+    /// Starts a commit on another thread, and returns once the commit is held at the gate.
     fn commit_until(&self, held: Held) -> JoinHandle<()> {
         self.device.hold(held);
         let fs = self.fs().clone();
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Runs `call` on a thread of its own; the receiver gets a message when it has returned.
+    /// Runs `call` on another thread. The receiver gets a message when `call` has returned.
     fn start(&self, call: impl FnOnce(&Fs) + Send + 'static) -> (JoinHandle<()>, Receiver<()>) {
         let fs = self.fs().clone();
         let (returned, returns) = channel();
@@ -173,7 +173,8 @@ fn appended_while(held: Held) {
     let (append, appended) = world.start(|fs| {
         fs.append(&open(fs, "cut"), &[b'b'; 500], Privilege::Root).unwrap();
     });
-    // An append that did not wait for the zeroing would return here, and its data would be zeroed.
+    // An append that does not wait for the zeroing would return here, and its data would then be
+    // zeroed.
     let _ = appended.recv_timeout(WATCHED);
     world.device.hold(Held::Nothing);
     commit.join().unwrap();
@@ -229,7 +230,7 @@ fn fsync_of_a_file_opened_anew_waits_for_its_commit() {
 #[test]
 fn fdatasync_of_a_file_opened_anew_waits_for_its_commit() {
     let change = |fs: &Fs| {
-        // The change has no data, so that the call waits only for the commit.
+        // The change writes no data, so the call waits only for the commit.
         resize(fs, &open(fs, "file"), 5000);
     };
     waits_for_the_commit(change, SyncMode::Data, "file");
@@ -247,7 +248,7 @@ fn fsync_of_a_directory_opened_anew_waits_for_its_commit() {
 fn inodes_stay_for_a_commit_and_go_when_it_is_settled() {
     let world = World::new();
     let fs = world.fs();
-    // The caches exceed their cap, so a commit is requested; the gate holds it.
+    // The caches exceed their cap, so a commit is requested, which the gate holds back.
     world.device.hold(Held::Flushes);
     (0..OTHERS).for_each(|n| {
         let set = SetAttr { permissions: Some(0o600), ..SetAttr::default() };

@@ -1,5 +1,5 @@
-//! Tests file systems whose journal is on a device of its own. The journal is replayed, written and
-//! marked clean. It is refused if the two devices do not belong together. A power cut of both
+//! Tests file systems whose journal is on a separate device. The journal is replayed, written and
+//! marked clean. It is refused if the two devices do not belong together. A power cut on both
 //! devices loses nothing that fsync promised.
 
 mod image;
@@ -26,7 +26,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Makes a file system by mke2fs, and gives it a new journal of 1,024 blocks.
+    /// Makes a file system with mke2fs, and gives it a new journal of 1,024 blocks.
     fn new(block_size: usize, features: &str) -> Pair {
         let size = block_size.to_string();
         let image = Image::made(&["-b", &size, "-O", &format!("^has_journal{features}")], "24M");
@@ -98,19 +98,20 @@ fn an_external_journal_is_written_replayed_and_left_clean() {
         let pair = Pair::new(block_size, features);
         let mount = Mount::open(pair.fs.clone(), options(pair.log.clone())).unwrap();
         write(&mount, "a", b"committed");
-        // What a power cut at this moment would leave on the devices.
+        // The states in which a power cut at this moment would leave the devices.
         let fs = Arc::new(RamDevice::copy_of(&pair.fs).unwrap());
         let log = Arc::new(RamDevice::copy_of(&pair.log).unwrap());
         assert!(log_blocks(&log, block_size) >= 3, "the transaction is in the log's device");
         mount.close().unwrap();
         assert_eq!(pair.check(&["-fn"]).1, 0, "clean after the unmount");
 
-        // e2fsck replays our log.
+        // e2fsck replays the log that Lanefs wrote.
         let (dir, code) = check(&fs, &log, &["-fy"]);
         assert!(code <= 1, "e2fsck replays the log");
         assert_eq!(check_file(&dir.path().join("fs"), "a"), b"committed");
 
-        // A replay by Lanefs gives the same result, whether it is in memory or writes the devices.
+        // A replay by Lanefs has the same result, both in memory (read-only mount) and when it
+        // writes to the devices.
         let read_only = MountOptions { access: Access::ReadOnly, ..options(log.clone()) };
         let mount = Mount::open(fs.clone(), read_only).unwrap();
         assert_eq!(read(&mount, "a").unwrap(), b"committed");
@@ -174,11 +175,11 @@ fn devices_that_do_not_belong_together_are_refused_by_uuid_and_nothing_is_writte
     assert!(matches!(no_journal, UnfitJournal::NotAJournal { .. }));
     let short = Arc::new(RamDevice::create(512).unwrap());
     assert!(matches!(why(refused(Some(short))), UnfitJournal::TooShort { has: 512, .. }));
-    // The journal's list has a second user.
+    // The journal's superblock says that the journal has a second user.
     let shared = Arc::new(RamDevice::copy_of(&pair.log).unwrap());
     shared.write_at(2048 + 0x40, &2u32.to_be_bytes()).unwrap();
     assert_eq!(why(refused(Some(shared))), UnfitJournal::Shared);
-    // The log would start in its own superblock.
+    // The first block of the log is set to the block of the journal's superblock.
     let hostile = Arc::new(RamDevice::copy_of(&pair.log).unwrap());
     hostile.write_at(2048 + 0x14, &2u32.to_be_bytes()).unwrap();
     assert!(matches!(refused(Some(hostile)), Error::Corruption(_)));

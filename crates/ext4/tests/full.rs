@@ -1,5 +1,6 @@
-//! Tests writers near the end of free space, while reads of bitmaps wait, or commits wait. Every
-//! writer gets space as long as there is some, and no writer waits for another writer's commit.
+//! Tests writers when free space is almost used up, while bitmap reads or commits are held back.
+//! Every writer gets space as long as there is some, and no writer waits for another writer's
+//! commit.
 
 mod image;
 
@@ -71,7 +72,8 @@ impl Device for GatedDevice {
 }
 
 /// Creates a file system with groups of `group` blocks, and about `free` free blocks in runs of
-/// `run` blocks. It has two files: `one` with `first` blocks, and `two` with one block.
+/// `run` blocks. The file system has two files: `one` with `first` blocks, and `two` with one
+/// block.
 fn nearly_full(group: &str, first: usize, free: u64, run: u64) -> Image {
     let image = Image::made(&["-b", "1024", "-m", "0", "-g", group, "-O", "^flex_bg"], "24M");
     let mount = image.mount(Access::ReadWrite);
@@ -130,7 +132,7 @@ fn append(fs: &Fs, name: &[u8], blocks: u64, piece: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes to a new file `name` until a caller with privilege `by` is refused.
+/// Writes to a new file `name` with privilege `by`, until a write is refused.
 fn fill(fs: &Fs, name: &[u8], by: Privilege) {
     let inode = fs.create(&fs.root().unwrap(), name, &file(0o644)).unwrap();
     let mut end = 0;
@@ -164,7 +166,7 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
     std::thread::scope(|s| {
         let refused =
             s.spawn(|| fs.write_at(&two, BLOCK as u64, &vec![4; 8 * BLOCK], Privilege::Ordinary));
-        // After this time the writer waits for its commit.
+        // After this time the ordinary writer should be waiting for its commit.
         std::thread::sleep(Duration::from_millis(200));
         let one = s.spawn(move || {
             let done = append(fs, b"one", 8, 2);
@@ -192,7 +194,7 @@ fn a_writer_gets_space_that_another_drew_and_does_not_use() {
     let (device, mount) = mounted(&image);
     let fs = mount.fs();
     for name in [&b"one"[..], b"two"] {
-        // This loads all metadata that a write needs, except bitmaps.
+        // These calls load all metadata that a write needs, except bitmaps.
         append(fs, name, 0, 1).unwrap();
         let inode = fs.find(&fs.root().unwrap(), name).unwrap().unwrap();
         fs.read_at(&inode, 0, &mut [0; 10]).unwrap();
@@ -200,7 +202,8 @@ fn a_writer_gets_space_that_another_drew_and_does_not_use() {
     device.set(Gate::Closed);
     std::thread::scope(|s| {
         let one = s.spawn(|| append(fs, b"one", 2000, 2000));
-        // After this time the first writer has drawn all blocks and reads a bitmap.
+        // After this time the first writer should have drawn all blocks, and should be reading a
+        // bitmap.
         std::thread::sleep(Duration::from_millis(100));
         let two = s.spawn(|| append(fs, b"two", 100, 10));
         std::thread::sleep(Duration::from_millis(100));

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The configuration of mke2fs 1.47, as far as it concerns ext4.
+/// The part of mke2fs 1.47's configuration that concerns ext4.
 const CONFIG: &str = include_str!("../../ondisk/testdata/mke2fs.conf");
 
 const TIME: u64 = 1_700_000_000;
@@ -30,7 +30,7 @@ struct Workshop {
 }
 
 impl Workshop {
-    /// The folder is in memory, where sparse files may have 16 TiB.
+    /// The folder is in memory if possible, because sparse files may have 16 TiB there.
     fn new() -> Workshop {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let folder = folder.expect("a folder");
@@ -40,8 +40,8 @@ impl Workshop {
 
     fn sparse(&self, name: &str, size: u64) -> PathBuf {
         let path = self.folder.path().join(name);
-        // Makes a new file, since a child process of another test may hold the lock of the old file
-        // for a moment.
+        // Makes a new file, since a child process of another test may still hold the lock of the
+        // old file for a moment.
         let _ = fs::remove_file(&path);
         let file = File::create(&path).expect("an image");
         file.set_len(size).expect("its length");
@@ -106,7 +106,7 @@ fn blocks_of(bytes: u32) -> Option<BlockSize> {
     BlockSize::new(bytes)
 }
 
-/// Returns the default features without these.
+/// Returns the default features except the given ones.
 fn without(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Features {
     let mut features = Kind::Ext4.features();
     features.compat -= compat;
@@ -232,7 +232,7 @@ fn cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     ]
 }
 
-/// Returns cases so large that comparing them takes long.
+/// Returns the cases with file systems so large that comparing them takes long.
 fn large_cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     let small_blocks = MkfsOptions { block_size: blocks_of(1024), ..fixed() };
     vec![
@@ -247,8 +247,8 @@ fn large_cases() -> Vec<(u64, &'static str, MkfsOptions)> {
 }
 
 /// Returns at most 20 differing bytes, each with its offset, its value in `theirs` and its value in
-/// `ours`. The count of written KiB and the checksums of superblocks are ignored. Ranges that are
-/// holes in both files are not read.
+/// `ours`. The count of written KiB and the checksums of superblocks are ignored. Ranges in which
+/// both files have holes are not read.
 fn differences(theirs: &Path, ours: &Path) -> Vec<(u64, u8, u8)> {
     const CHUNK: usize = 4096;
     let (theirs, ours) = (File::open(theirs).expect("theirs"), File::open(ours).expect("ours"));
@@ -287,8 +287,8 @@ fn output_of(program: &str, arguments: &[&str], image: &Path) -> Output {
     Command::new(program).args(arguments).arg(image).output().expect("e2fsprogs")
 }
 
-/// Returns the output of dumpe2fs without fields that may differ: the count of written KiB, and the
-/// checksum that covers it.
+/// Returns the output of dumpe2fs without the fields that may differ: the count of written KiB, and
+/// the checksum that covers this count.
 fn dump(image: &Path) -> String {
     let output = output_of("dumpe2fs", &[], image);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -301,7 +301,8 @@ fn compare(size: u64, arguments: &str, options: &MkfsOptions) -> bool {
     let workshop = Workshop::new();
     let ours = workshop.ours(size, options);
     let Some(theirs) = workshop.theirs(size, arguments) else { return false };
-    // For larger sizes e2fsck and dumpe2fs take seconds each; comparing the bytes is sufficient.
+    // For larger sizes e2fsck and dumpe2fs would take seconds each, and comparing the bytes is
+    // sufficient.
     if size < 10 * GIB {
         let checked = output_of("e2fsck", &["-fn"], &ours);
         assert!(checked.status.success(), "{size} {arguments}: {checked:?}");
@@ -349,8 +350,8 @@ fn the_block_of_mmp_is_where_mke2fs_puts_it() {
             image.read_exact_at(&mut bytes, block * 1024).expect("the block");
             intervals.push(bytes[112]);
             names.push(bytes[..8].to_vec());
-            // The block contains the names of the computer and of the device, and the time. These
-            // differ, and so does the checksum.
+            // The block contains the host name, the device name and the time. These fields differ,
+            // and so does the checksum.
             image.write_all_at(&[0; 1024], block * 1024).expect("the block");
         }
         assert_eq!((&names[0], intervals[0]), (&names[1], intervals[1]), "{arguments}");
@@ -493,8 +494,8 @@ fn impossible_file_systems_are_refused_before_the_first_write() {
     assert!(bytes.iter().all(|&byte| byte == 0));
 }
 
-/// Makes file systems of small and odd sizes, for which some structures have to be reduced. Either
-/// the result is clean, or the size is refused.
+/// Makes file systems of small and odd sizes, for which some structures have to be reduced. Each
+/// size must either be refused, or lead to a clean file system.
 #[test]
 fn every_size_gives_a_clean_file_system_or_is_refused() {
     let seed = std::env::var("LANEFS_SEED")

@@ -227,8 +227,9 @@ fn inodes_made_and_removed_at_once_leave_memory() {
             made
         })
         .collect();
-    // A transaction's list keeps inodes until the commit, seconds later. The epochs keep other
-    // inodes until no reader of the map can see them, and free them in batches.
+    // An inode on a transaction's list would stay in memory until the commit, which is seconds
+    // away. An inode on no list is freed once no reader of the map can see it. Epochs free such
+    // inodes in batches, so some of them may still be in memory here.
     let left = made.iter().filter(|inode| inode.strong_count() > 0).count();
     assert!(left < 500, "{left} of 2000 dead inodes are still in memory");
     drop(root);
@@ -325,7 +326,7 @@ fn many_threads_change_one_file_system() {
                         if n % 50 == 7 {
                             fs.fsync(&inode, SyncMode::Full).unwrap();
                         }
-                        // One directory is shared by all threads.
+                        // All threads share one of the directories.
                         let shared = format!("{t}-{n}");
                         fs.rename(&dir, name.as_bytes(), root, shared.as_bytes(), Rename::Replace)
                             .unwrap();

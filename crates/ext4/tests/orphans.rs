@@ -1,5 +1,5 @@
-//! Tests files without names on images without an orphan file. Such files are in the legacy list,
-//! which has a part for each lane.
+//! Tests files without names on images without an orphan file. There, such files are in the legacy
+//! list, which has a part for each lane.
 
 mod image;
 
@@ -23,8 +23,8 @@ fn made_by_threads(fs: &Fs) -> Vec<InodeRef> {
     })
 }
 
-/// Fails unless e2fsck and a mount of Lanefs each find this number of orphans in the state after a
-/// power cut.
+/// Fails unless e2fsck finds this number of orphans in the state after a power cut, and a mount of
+/// Lanefs frees all of them.
 fn both_find(image: &Image, orphans: usize, free: u64) {
     let checked = image.copied();
     let run = Command::new("e2fsck").arg("-fy").arg(checked.path()).output().unwrap();
@@ -48,8 +48,8 @@ fn unnamed_files_of_many_threads_are_deleted_after_a_crash() {
         let mut kept = made_by_threads(fs);
         fs.sync().unwrap();
         both_find(&image, THREADS * EACH / 3 * 2, free);
-        // This thread added no entries. It removes entries of all other threads, and not the newest
-        // ones only.
+        // This thread has added no entries to the list. It removes entries of all other threads,
+        // and not only the newest ones.
         let mut n = 0;
         kept.retain(|_| {
             n += 1;

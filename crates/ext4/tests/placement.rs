@@ -1,5 +1,5 @@
-//! Tests in which groups the inodes and blocks of files lie, if one thread or many threads create
-//! and change the files.
+//! Tests in which groups the inodes and blocks of files are placed when one thread or many threads
+//! create and change the files.
 
 mod image;
 
@@ -24,7 +24,8 @@ fn group(fs: &Fs, inode: &InodeRef) -> u32 {
     geometry.inode_place(inode.ino()).unwrap().group.0
 }
 
-/// Runs `work` with each worker's number on threads that live at the same time and take turns.
+/// Runs `work` with each worker's number, on one thread for each worker. The threads all live at
+/// the same time and take turns.
 fn in_turn<T: Send>(
     workers: usize,
     rounds: usize,
@@ -87,8 +88,8 @@ fn workers_in_directories_that_one_thread_made_share_no_group() {
 
 #[test]
 fn as_many_workers_as_lanes_in_directories_that_they_made_share_no_group() {
-    // A group has 8 MiB. Each worker has eight groups in the first image, and little more than one
-    // in the second.
+    // A group has 8 MiB. The first image has eight groups for each worker, and the second little
+    // more than one.
     workers_share_no_group("4G", 3);
     workers_share_no_group("640M", 1);
 }

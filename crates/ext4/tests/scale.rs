@@ -15,8 +15,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Counts the bytes that are read. Large writes of zeros are not stored: they are the data of
-/// files, which is never read.
+/// Counts the bytes that are read. Large writes of zeros are not stored, because they are file
+/// data, which is never read.
 struct Sparse {
     inner: FileDevice,
     read: AtomicU64,
@@ -86,7 +86,7 @@ fn mount_reads(groups: u64) -> u64 {
 #[test]
 fn a_mount_reads_the_descriptors_and_little_else() {
     for groups in [100, 10_000] {
-        // The descriptor of a group has 64 bytes. The mount reads some other blocks too.
+        // A group descriptor has 64 bytes. The mount reads a few other blocks too.
         assert!(mount_reads(groups) <= 64 * groups + (256 << 10));
     }
 }
@@ -129,8 +129,8 @@ fn bitmaps_of_many_groups_stay_within_the_cache() {
     println!("{groups} groups: {} KiB of bitmaps at most, {} at last", most >> 10, last >> 10);
     assert!(last <= cache_bytes / 16, "{last} bytes are clean and stay");
     assert!(most > 100 << 10, "{most} bytes: not many groups were touched");
-    // The limit is a sixteenth of the cache, plus the bitmaps that are dirty in two transactions of
-    // a quarter of the log each.
+    // The limit is a sixteenth of the cache, plus the bitmaps that are dirty in two transactions,
+    // each of which takes up to a quarter of the log.
     assert!(most < cache_bytes / 16 + (3 << 20), "{most} bytes of bitmaps");
     let lost = free - fs.stat_fs().blocks_free;
     drop((large, root));
@@ -182,6 +182,6 @@ fn appenders_in_turns_leave_files_in_few_pieces() {
     let most = extents.iter().max().copied().unwrap_or(0);
     let mean = extents.iter().sum::<usize>() / WRITERS;
     println!("{WRITERS} files of {mib} MiB: {mean} extents each, {most} at most");
-    // 600 extents per GiB; the kernel's ext4 has 588.
+    // At most 600 extents per GiB are accepted; the kernel's ext4 has 588.
     assert!(most <= 600 * mib / 1024, "{extents:?}");
 }

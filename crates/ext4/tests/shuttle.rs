@@ -1,5 +1,5 @@
 //! Runs the whole file system under shuttle: a few threads contend, on a disk that may lose power.
-//! Caches have memory or none, and policies have old or new values.
+//! Caches have some memory or none, and policies have their old or new values.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --profile stress -p lanefs-ext4 --test shuttle`
 #![cfg(shuttle)]
@@ -237,8 +237,8 @@ fn an_overwritten_block_belongs_to_one_file() {
     explore(&TIGHT, handed_over);
 }
 
-/// Creates the file `/x` with one extent of one to eight unwritten blocks. The threads may also
-/// write beyond this extent.
+/// Creates the file `/x` with one extent of one to eight unwritten blocks. The threads also write
+/// beyond this extent.
 fn preallocated(world: &World) {
     let file = world.file(&world.fs.root().unwrap(), "x");
     let how = [Fallocate::Allocate, Fallocate::AllocateKeepSize][below(2) as usize];
@@ -248,7 +248,8 @@ fn preallocated(world: &World) {
     }
 }
 
-/// Writes to unwritten blocks, holes and beyond the end of one file; afterwards reads and syncs it.
+/// Writes to unwritten blocks, to holes, and beyond the end of one file. Afterwards reads and syncs
+/// the file.
 fn convert(world: &World, _me: u8) {
     let fs = &world.fs;
     let file = find(world, &fs.root().unwrap(), "x").expect("nobody removes it");
@@ -286,8 +287,8 @@ fn appends(world: &World) {
     let append = |places: Arc<Mutex<Vec<(u64, usize)>>>| -> Thread {
         Box::new(move |world| {
             for _ in 0..2 {
-                // The data is zeros: the bytes of `words::of` depend on the offset, which is not
-                // known yet.
+                // The data consists of zeros, because the bytes of `words::of` depend on the
+                // offset, which is not known yet.
                 let data = vec![0; 8 * (1 + below(200) as usize)];
                 let place = world.fs.append(&open(world), &data, Privilege::Root).unwrap();
                 assert_eq!(place.1, data.len());
@@ -316,7 +317,7 @@ fn an_append_has_a_place_of_its_own_beside_writes_that_extend_the_file() {
     explore(&EMPTY, appends);
 }
 
-/// Writes all blocks of a preallocated file, as the other thread does, and syncs it.
+/// Writes all blocks of a preallocated file, as the other thread does too, and syncs the file.
 fn convert_and_sync(world: &World, _me: u8) {
     let fs = &world.fs;
     let file = find(world, &fs.root().unwrap(), "x").expect("nobody removes it");
@@ -343,8 +344,8 @@ fn an_overwrite_that_is_synced_has_its_mapping_too() {
     explore(&EMPTY, converted_and_synced);
 }
 
-/// A thread adds the second name of each pair, in a transaction of its own. The name refers to a
-/// new file, or to the file with the first name.
+/// A thread adds the second name of each pair, each in a separate transaction. The second name
+/// refers to a new file, or to the file with the first name.
 const NAMES: [(&str, &str); 4] =
     [("old 0", "new 0"), ("old 1", "new 1"), ("old 2", "new 2"), ("old 3", "new 3")];
 
@@ -367,14 +368,14 @@ fn add_names(world: &World) {
     }
 }
 
-/// Syncs the directory or the file of the newest name that is found, while the thread that adds
-/// this name may not have finished.
+/// Syncs the directory, or the file, of the newest name that is found. The thread that adds this
+/// name may not have finished yet.
 fn sync_what_is_found(world: &World) {
     let fs = &world.fs;
     let dir = find(world, &fs.root().unwrap(), "d").expect("no thread removes it");
     let newest = || NAMES.iter().rev().find_map(|(_, new)| Some((new, find(world, &dir, new)?)));
     let Some((name, file)) = (0..20).find_map(|_| newest()) else { return };
-    // fdatasync of a file does not promise its name.
+    // fdatasync is not used for the file, because it does not promise that the name is durable.
     match below(3) {
         0 => fs.fsync(&file, SyncMode::Full).unwrap(),
         1 => fs.fsync(&dir, SyncMode::Full).unwrap(),
@@ -463,7 +464,8 @@ fn convert_beside_changes(world: &World, _me: u8) {
             may_fail(fs.fallocate(&file, how, offset, len as u64, Privilege::Root));
         }
         6 => {
-            // The bytes of `words::of` depend on the offset, which is known only after the append.
+            // The test does not append bytes of `words::of`, because they depend on the offset,
+            // which is known only after the append.
             let (at, n) = fs.append(&file, &[0; 8], Privilege::Root).unwrap();
             may_fail(fs.write_at(&file, at, &words::of(1, at, n), Privilege::Root));
         }
@@ -485,7 +487,8 @@ fn unwritten_blocks_are_written_while_others_truncate_and_punch() {
     explore(&TIGHT, converted_beside_changes);
 }
 
-/// Truncates and grows a file of the thread's own. Other threads must not affect its content.
+/// Truncates and grows a file that only this thread uses. Other threads must not affect its
+/// content.
 fn own_file(world: &World, me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -517,7 +520,7 @@ fn own_file(world: &World, me: u8) {
                 }
             }
             5 => fs.sync().unwrap(),
-            // Drops the file, so that it can be evicted.
+            // Drops the hold on the file, so that the file can be evicted.
             _ => {
                 drop(file);
                 fs.sync().unwrap();
@@ -530,8 +533,8 @@ fn own_file(world: &World, me: u8) {
     }
 }
 
-/// Changes and drops a file repeatedly. Meanwhile other threads read the file, whether it is in
-/// memory or not, and create and remove its neighbours in the inode table.
+/// Changes a file and drops it, repeatedly. Meanwhile one thread reads the file, which may or may
+/// not be in memory, and another creates and removes a neighbour of it in the inode table.
 fn looked_at(world: &World) {
     let root = world.fs.root().unwrap();
     let ino = world.file(&root, "x").ino();
@@ -626,8 +629,8 @@ fn use_the_nameless(world: &World, me: u8) {
         5 => fs.sync().unwrap(),
         _ => {
             if let Some(file) = may_fail(fs.create(&root, name, &regular())) {
-                // Writes at offset 0 instead of appending: another thread that found the name first
-                // may have written already.
+                // This writes at offset 0 and does not append, because another thread may have
+                // found the name first and may already have written.
                 may_fail(fs.write_at(&file, 0, &words::of(me, 0, 512), Privilege::Root));
             }
         }
@@ -663,7 +666,8 @@ fn promise(world: &World, me: u8) {
     let contents = words::of(me, 0, len);
     let mut path = format!("/{name}");
     if below(3) == 0 {
-        // The blocks exist already, so that at the second call only their data is new.
+        // Here the blocks are written and synced first, so that the second write changes only their
+        // data.
         fs.write_at(&file, 0, &vec![0; len], Privilege::Root).unwrap();
         fs.fsync(&file, SyncMode::Full).unwrap();
     }
@@ -690,8 +694,8 @@ fn synced_changes_survive_a_power_cut() {
     explore(&EMPTY, promises);
 }
 
-/// Truncates a file in the middle of a block and appends to it while another thread commits the
-/// truncation; syncs it at the end. Each step looks the file up again.
+/// Truncates a file in the middle of a block, and appends to it while another thread commits the
+/// truncation. Syncs the file at the end. Each step looks the file up again.
 fn cut_and_append(world: &World) {
     let fs = &world.fs;
     let open = || find(world, &fs.root().unwrap(), "x").expect("no thread removes it");
@@ -724,7 +728,7 @@ fn commit_meanwhile(world: &World) -> JoinHandle<()> {
     spawn(move || fs.sync().unwrap())
 }
 
-/// Loads other files, so that the objects that may be evicted are really evicted.
+/// Loads other files, so that objects that may be evicted are in fact evicted.
 fn look_at_others(world: &World) {
     let root = world.fs.root().unwrap();
     for name in ["0", "1"] {

@@ -1,5 +1,6 @@
-//! Checks chattr +S and +D, and the mount options `sync` and `dirsync`: changes are durable when
-//! the call returns. After each operation the power is cut, and all unflushed data is lost.
+//! Checks that with chattr +S and +D, and with the mount options `sync` and `dirsync`, changes are
+//! durable when the call returns. After each operation the power is cut, and all unflushed data is
+//! lost.
 
 mod image;
 
@@ -56,7 +57,8 @@ impl Scene {
         self.mount.fs().find(&self.dir(), b"f").unwrap().unwrap()
     }
 
-    /// Returns the state after a power cut now: names in `d`, and the bytes of `d/f`.
+    /// Returns the state after a power cut at this moment: the names in `d`, and the bytes of
+    /// `d/f`.
     fn survives(&self) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
         let recording = self.device.recording();
         let state: OverlayDevice = recording.replay().state(recording.events().len(), Kept::None);
@@ -120,7 +122,8 @@ const NAMES: &[Work] = &[
 
 const ROOT: Privilege = Privilege::Root;
 
-/// Returns the names of those items of `work` whose changes were durable when the item returned.
+/// Returns the names of those operations in `work` whose changes were durable when the operation
+/// returned.
 fn durable(flags: u32, synchronous: Synchronous, work: &[Work]) -> Vec<&'static str> {
     let scene = Scene::new(flags, synchronous);
     let mut durable = Vec::new();

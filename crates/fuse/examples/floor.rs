@@ -1,7 +1,7 @@
-//! Serves a mount that has no file system: names and sizes are kept in hash tables, times and data
-//! are not kept. The session and the kernel flags are the same as in the ext4 server, so the time
-//! of an operation here is the time of the transport. `scripts/floor` alternates measurements of
-//! this server and of the ext4 server.
+//! Serves a mount that has no file system: names and sizes are kept in hash tables, but times and
+//! data are not kept. The session and the kernel flags are the same as in the ext4 server, so an
+//! operation on this mount costs only the time of the transport. `scripts/floor` measures this
+//! server and the ext4 server by turns.
 //!
 //! ```sh
 //! cargo run --release -p lanefs-fuse --example floor -- DIRECTORY [OPTION...]   # until the unmount
@@ -110,8 +110,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Serves READDIR, or READDIRPLUS if `entry` is given. Each name then has this entry, which
-    /// names no node.
+    /// Serves READDIR, or READDIRPLUS if `entry` is given. In a READDIRPLUS reply, `entry`, which
+    /// names no node, precedes each name.
     fn list(
         &mut self,
         dir: u64,

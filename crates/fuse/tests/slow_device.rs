@@ -1,5 +1,5 @@
 //! Tests a mount on a slow device. Requests that wait for the device do not delay others, direct
-//! writes of one file run in parallel, and the kernel's cache does not hide their data.
+//! writes to one file run in parallel, and the kernel's cache does not hide the written data.
 //!
 //! The server is in this process. Its clients are other processes under timeout(1), so a server
 //! that hangs makes the test fail instead of hanging it.
@@ -34,7 +34,7 @@ struct Slow {
 /// The first byte of pages whose writes are counted.
 const MARK: u8 = b'W';
 
-/// The number of operations in progress, and the largest number so far.
+/// The number of operations in progress now, and the largest number that were in progress at once.
 #[derive(Default)]
 struct Gauge {
     now: AtomicUsize,
@@ -50,7 +50,7 @@ impl Gauge {
         done
     }
 
-    /// Returns the largest number since the last call.
+    /// Returns the largest number that were in progress at once since the last call.
     fn take_most(&self) -> usize {
         self.most.swap(0, Ordering::Relaxed)
     }
@@ -199,8 +199,8 @@ fn reads_that_wait_for_the_device_reach_it_together_and_hold_up_no_quick_request
     }
 }
 
-/// Returns the median time of look-ups in a directory that is in memory. The kernel has to ask the
-/// server for each name.
+/// Returns the median time of looking up a name in a directory that is in memory. The kernel has to
+/// ask the server for each name.
 fn median_of_look_ups(dir: &Path, pin: &str) -> Duration {
     std::thread::sleep(Duration::from_millis(100));
     let waits = (0..10).map(|n| {
@@ -260,7 +260,7 @@ fn no_cached_page_hides_a_write_past_the_cache() {
         let wishes = Wishes { caching, async_direct: AsyncDirect::Waits, ..Wishes::default() };
         let Some(scene) = Scene::new(wishes) else { return };
         scene.shell("dd if=/dev/zero of=file bs=4k count=4 conv=fsync status=none");
-        // Slow writes give a reader time to read the old page again during a write.
+        // Because writes are slow, a reader has time to read the old page again during a write.
         scene.device.write.store(2000, Ordering::Relaxed);
         let program = std::env::current_exe().unwrap();
         for how in

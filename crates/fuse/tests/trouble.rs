@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The fault of a device, which lasts until another is set.
+/// The fault of a device. It lasts until another fault is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Trouble {
@@ -185,7 +185,7 @@ impl Scene {
         said
     }
 
-    /// Runs a line that must fail with one of these errors.
+    /// Runs a line of shell that must fail with one of these errors.
     fn must_fail(&self, line: &str, errors: &[&str]) {
         let (done, said) = self.shell(line);
         assert!(!done && errors.iter().any(|error| said.contains(error)), "{line}: {said}");
@@ -209,12 +209,13 @@ impl Scene {
         (self, end)
     }
 
-    /// Checks that the image has no fault after e2fsck replayed the log, and has all data that was
-    /// made durable.
+    /// Checks that after e2fsck has replayed the log, the image has no fault and contains all data
+    /// that was made durable.
     fn assert_recovers(&self) {
         let image = self.image();
         run(Command::new("e2fsck").args(["-fy", "-E", "journal_only"]).arg(&image));
-        // Deleted open files and free counts are not faults, since a mount corrects them.
+        // Files that were deleted while open, and wrong free counts, are not faults, since the next
+        // mount corrects them.
         let (done, said) = run(Command::new("e2fsck").arg("-fp").arg(&image));
         assert!(done || said.contains("orphan"), "{said}");
         let (clean, said) = run(Command::new("e2fsck").arg("-fn").arg(&image));
@@ -288,7 +289,7 @@ fn a_failed_write_of_data_is_reported_to_the_program() {
     let Some(scene) = Scene::new() else { return };
     scene.device.set(Trouble::DataWrites);
     scene.must_fail(WRITE, &[EIO]);
-    // Writes through the kernel's cache: fsync returns the error.
+    // The data is written through the kernel's cache, so only fsync returns the error.
     scene.must_fail("dd if=/dev/zero of=cached bs=64k count=1 conv=fsync status=none", &[EIO]);
     scene.device.set(Trouble::Nothing);
     scene.must("cat kept");
@@ -303,7 +304,7 @@ fn a_journal_that_cannot_be_written_makes_the_mount_read_only() {
         let Some(scene) = Scene::new() else { return };
         scene.device.set(trouble);
         scene.must_fail(SYNC, &[EIO]);
-        // The mount stays failed after the device works again.
+        // The mount still fails requests after the device works again.
         scene.device.set(Trouble::Nothing);
         scene.must_fail("mkdir more", &[EIO, EROFS]);
         scene.must_fail("sync kept", &[EIO]);

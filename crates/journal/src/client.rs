@@ -4,34 +4,36 @@ use crate::error::Error;
 use crate::images::Images;
 use crate::tid::Tid;
 
-/// The file system above the journal: it knows its objects, the journal knows transactions.
+/// The file system above the journal. The file system knows the objects, and the journal knows the
+/// transactions.
 ///
 /// The committer calls all methods, one at a time, and holds no lock. The methods must not join a
-/// transaction: a join may wait for the committer itself.
+/// transaction, because a join may wait for the committer.
 ///
-/// A handle dirties objects of type `O`: inodes, groups, metadata blocks. A deferred `D` runs once
-/// the transaction is durable: for example, freed blocks become available. Handles use only these
-/// two types of the file system.
+/// A handle dirties objects of type `O`: inodes, groups, metadata blocks. A deferred action `D`
+/// runs once the transaction is durable; for example, it makes freed blocks available. These are
+/// the only two types of the file system that a handle uses.
 pub trait Client<O, D>: Send + Sync {
-    /// Pushes the block images of `objects` as of `tid`, which is closed. The next transaction runs
-    /// meanwhile and may change the same objects (see [`crate::Tracked`]).
+    /// Pushes to `images` the block images of `objects` as of `tid`, which is closed. The next
+    /// transaction already runs and may change the same objects (see [`crate::Tracked`]).
     ///
-    /// Do not push an image of an object that was deleted in `tid` (see [`crate::Tracked::bury`]):
-    /// such an image would cancel the revoke of the block, as if the block were metadata again.
+    /// Do not push an image of an object that was deleted in `tid` (see [`crate::Tracked::bury`]),
+    /// because the image would cancel the revoke of the object's block, as if the block were
+    /// metadata again.
     ///
     /// # Errors
     /// Any error aborts the journal.
     fn capture(&self, tid: Tid, objects: Vec<O>, images: &mut Images) -> Result<(), Error>;
 
-    /// Called when `tid` is durable, and no image of a block that `tid` revoked is left. So these
-    /// blocks can be overwritten.
+    /// Called when `tid` is durable and the journal has no image left of any block that `tid`
+    /// revoked. So the revoked blocks can be overwritten.
     ///
     /// # Errors
     /// Any error aborts the journal.
     fn committed(&self, tid: Tid, deferred: Vec<D>) -> Result<(), Error>;
 
-    /// Called when `tid` is settled: no work is left for its objects ([`crate::Journal::settled`]).
-    /// State kept in memory for that work can be dropped.
+    /// Called when `tid` is settled, which means that no work is left for its objects
+    /// ([`crate::Journal::settled`]). State kept in memory for that work can be dropped.
     fn settled(&self, tid: Tid) {
         let _ = tid;
     }

@@ -1,15 +1,16 @@
 //! Commit and checkpoint: the committer's steps and their order.
 //!
-//! Each order makes crashes harmless:
+//! The following orders make crashes harmless:
 //! - *log blocks, flush, commit block*: if the commit block is on the device, the log blocks and
-//!   ordered data of its transaction are there too.
-//! - *commit block durable, then acknowledge*: an fsync that has returned survives.
-//! - *commit, then write in place*: every change in a block in place belongs to a transaction with
-//!   a commit block.
-//! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.
+//!   the ordered data of its transaction are on the device too.
+//! - *commit block durable, then acknowledge*: what an fsync acknowledged survives a crash.
+//! - *commit, then write in place*: every change that was written in place belongs to a transaction
+//!   with a commit block.
+//! - *writes in place, flush, tail update, then reuse*: no log block is overwritten while replay
+//!   needs it.
 //! - *a block that programs read before a replay is written after the blocks that it refers to*
-//!   ([`Images::write_in_place_last`]): the superblock of a file system that became larger is in
-//!   place only after the new descriptors.
+//!   ([`Images::write_in_place_last`]): for example, the superblock of a file system that became
+//!   larger is written in place only after the new descriptors.
 //! - *revoke durable, then reuse*: replay does not write an old image over a block's new content.
 
 use crate::client::Client;
@@ -25,7 +26,7 @@ use crate::tid::Tid;
 use lanefs_ondisk::Block;
 
 impl<O, D> Journal<O, D> {
-    /// Closes the running transaction, takes its lists, opens the next.
+    /// Closes the running transaction, takes its lists, and opens the next transaction.
     pub(crate) fn close(&self) -> (Tid, Gathered<O, D>) {
         let (tid, parts) = self.membership.close(|tid| {
             self.credits.open();
@@ -42,7 +43,8 @@ impl<O, D> Journal<O, D> {
         tid: Tid,
         closed: Gathered<O, D>,
     ) -> Result<(), Error> {
-        // If a thread panicked with a handle of `tid`, the drop of the handle aborted the journal.
+        // If a thread panicked while it had a handle of `tid`, dropping the handle aborted the
+        // journal.
         self.check_abort()?;
         let Gathered { objects, deferred, revokes } = closed;
         let mut images = Images::new(tid, self.block_size, self.store.clone());
@@ -54,7 +56,8 @@ impl<O, D> Journal<O, D> {
         match &mut committer.log {
             Some(log) => {
                 self.commit_to_log(log, tid, &images, &revokes)?;
-                // The checkpoint is made now, so that no later one has to know which block is last.
+                // The checkpoint is made now, so that no later checkpoint has to know which block
+                // is written last.
                 if last.is_some() {
                     self.checkpoint(log, tid, tid.next(), last)?;
                 }
@@ -92,7 +95,7 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// Refuses an image of a block beyond the device, or of the log itself.
+    /// Refuses images of blocks that are beyond the device or belong to the log itself.
     fn check_places(&self, committer: &Committer, images: &[Captured]) -> Result<(), Error> {
         let end = self.device.len() >> self.block_size.bits();
         let wild = |block: Block| {
@@ -123,8 +126,8 @@ impl<O, D> Journal<O, D> {
             self.checkpoint(log, upto, tid, None)?;
         }
         let written = log.write(&*self.device, tid, images, revokes)?;
-        // This flush comes first even if the log is on another device: the data of files must be
-        // durable before the transaction that refers to it.
+        // This flush comes first even if the log is on another device, because the data of files
+        // must be durable before the transaction that refers to it.
         self.flush()?;
         log.flush()?;
         log.commit(&self.flusher, tid, written)?;
@@ -135,7 +138,8 @@ impl<O, D> Journal<O, D> {
         log.ring.push(tid, need, images.iter().map(|(block, _)| *block).collect());
         images.iter().for_each(|(block, _)| self.store.promote(*block));
         // From here on no checkpoint writes older images of freed blocks. No such write is in
-        // flight, since the committer itself makes all of them.
+        // flight, because only the committer makes checkpoints, and the committer runs this
+        // function.
         revokes.iter().for_each(|block| self.store.revoke(*block));
         Ok(())
     }
@@ -152,9 +156,9 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// Frees log space: writes the transactions up to `upto` in place, and moves the tail after
-    /// them. `next` is the transaction that will be written next, `last` the block that is written
-    /// after all others.
+    /// Frees log space: writes the transactions up to `upto` in place, and moves the tail past
+    /// them. `next` is the transaction that will be written to the log next. `last` is the block
+    /// that is written in place after all others.
     fn checkpoint(
         &self,
         log: &mut LogWriter,
@@ -171,8 +175,8 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Writes the durable images of the transactions up to `upto` in place, except images of blocks
-    /// that a later transaction in the log contains. The tail does not move yet: until it moves, a
-    /// replay would write the same images again.
+    /// that a later transaction in the log contains. The tail does not move yet. After a crash
+    /// before the tail moves, a replay writes the same images again.
     fn write_in_place(&self, log: &LogWriter, upto: Tid, last: Option<Block>) -> Result<(), Error> {
         let mut blocks: Vec<Block> =
             log.ring.until(upto).flat_map(|segment| &segment.blocks).copied().collect();

@@ -14,8 +14,9 @@ pub struct Config {
     pub device: Arc<dyn Device>,
     /// Size of a block of the file system.
     pub block_size: BlockSize,
-    /// The log; `None` for a file system without a journal. Transactions then work the same, but a
-    /// crash during a commit may leave only a part of the transaction on the device.
+    /// The log; `None` for a file system without a journal. Without a log, transactions work in the
+    /// same way, but a crash during a commit may leave only a part of the transaction on the
+    /// device.
     pub log: Option<Log>,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,
@@ -42,7 +43,7 @@ impl Config {
     }
 }
 
-/// An empty log: created by mkfs, closed cleanly, or recovered.
+/// An empty log, which mkfs created, or which was closed cleanly or recovered.
 #[derive(Clone)]
 pub struct Log {
     /// The device of the log; `None` if it is the device of the file system.
@@ -51,13 +52,14 @@ pub struct Log {
     pub map: LogMap,
     /// The log's superblock as stored on the device.
     pub superblock: JournalSuperblock,
-    /// The features of the log: [`JournalIncompat::BIT64`] if the file system is 64-bit, and
-    /// [`JournalIncompat::CSUM_V3`] if its metadata have checksums, as the kernel sets them.
+    /// The features of the log, chosen as the kernel chooses them: [`JournalIncompat::BIT64`] if
+    /// the file system is 64-bit, and [`JournalIncompat::CSUM_V3`] if its metadata has checksums.
     pub features: JournalIncompat,
 }
 
 impl Log {
-    /// Returns the device of the log, which is `shared` if the log has no device of its own.
+    /// Returns the device of the log. This is `shared`, the device of the file system, if the log
+    /// has no device of its own.
     pub fn device_or<'a>(&'a self, shared: &'a dyn Device) -> &'a dyn Device {
         self.device.as_deref().unwrap_or(shared)
     }

@@ -1,13 +1,14 @@
 //! Credits: the number of blocks that handles may still add to the running transaction, counted in
 //! grains ([`Limits`]).
 //!
-//! A pool has the remaining credits of the transaction. Lanes draw from it into their own stashes,
-//! so that joining usually touches only the lane's line. A stash is valid for only one transaction.
-//! A thread that finds pool and stashes short leaves the transaction, requests its commit, and
-//! waits in a queue. No thread draws credits for which an earlier thread in the queue waits. So an
-//! operation that needs many credits is not overtaken for ever by operations that need few. But if
-//! the pool has enough for all of them, no thread waits for its turn: a queue that released one
-//! thread at a time would never become empty, since its threads join again.
+//! A pool holds the remaining credits of the transaction. Lanes draw credits from the pool into
+//! their stashes, so that joining usually touches only the cache line of the thread's lane. A stash
+//! is valid for only one transaction. A thread that finds too few credits in the pool and the
+//! stashes leaves the transaction, requests its commit, and waits in a queue. No thread draws
+//! credits for which an earlier thread in the queue waits. So an operation that needs many credits
+//! is not overtaken for ever by operations that need few. But if the pool has enough for all
+//! threads in the queue, no thread waits for its turn. If the queue released only one thread at a
+//! time, it would never become empty, because released threads soon join again.
 
 use crate::error::Error;
 use crate::limits::Limits;
@@ -21,12 +22,12 @@ pub(crate) struct Credits {
     limits: Limits,
     /// [rank LaneList]
     stashes: PerLane<Mutex<Stash>>,
-    /// The pool has cache lines of its own, apart from the fields that each join reads. [rank
+    /// The pool is on cache lines of its own, because each join reads the other fields. [rank
     /// Journal]
     pool: Padded<Mutex<Pool>>,
-    /// The length of the queue. Written under the pool's lock before the waiter first looks into
-    /// the stashes, and read under a stash's lock. So a thread that gives credits back sees a
-    /// waiter that has already looked into that thread's stash.
+    /// The length of the queue. A waiter writes the length under the pool's lock before it first
+    /// looks into the stashes. A thread that gives credits back reads the length under its stash's
+    /// lock. So that thread sees every waiter that has already looked into its stash.
     waiting: Padded<AtomicU64>,
 }
 
@@ -41,8 +42,8 @@ struct Pool {
     left: u64,
     queue: VecDeque<Request>,
     next_ticket: u64,
-    /// The last transaction whose credits were too few for the queue. This transaction has to close
-    /// even if its handles have changed nothing.
+    /// The last transaction whose credits were too few for the queue. This transaction must be
+    /// closed even if its handles have changed nothing.
     short_in: Option<Tid>,
 }
 
@@ -56,7 +57,7 @@ struct Request {
     call: Arc<Condvar>,
 }
 
-/// The error if there are too few grains now.
+/// The error that there are too few grains at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Short;
 
@@ -110,7 +111,8 @@ impl Credits {
         self.refill(tid, lane, grains, ticket)
     }
 
-    /// Draws from the pool and fills the lane's stash, once for many handles.
+    /// Draws from the pool and fills the lane's stash, so that only one in many handles draws from
+    /// the pool.
     #[cold]
     fn refill(
         &self,
@@ -159,8 +161,9 @@ impl Credits {
             let mut stash = self.stashes.of(lane).lock();
             stash.move_to(tid);
             stash.grains += grains;
-            // If a thread waits, no grains stay in a stash: there may be nothing left to commit,
-            // and then only grains that return to the pool wake the thread.
+            // If a thread waits, no grains stay in a stash. The waiting thread may get no wake-up
+            // from a commit, because there may be nothing left to commit. Then only grains that
+            // return to the pool wake it.
             let keep = if self.waiting.load(Ordering::Relaxed) > 0 { 0 } else { self.keep() };
             if stash.grains <= 2 * keep {
                 return;
@@ -174,13 +177,14 @@ impl Credits {
         pool.call();
     }
 
-    /// Returns the number of grains that a lane may keep: an equal share for each lane in use. So
-    /// lanes seldom have to take grains from each other's stashes.
+    /// Returns the number of grains that a lane may keep in its stash, an equal share for each lane
+    /// in use. So lanes seldom have to take grains from each other's stashes.
     fn keep(&self) -> u64 {
         u64::from(self.limits.stashes) * self.limits.grains / Lane::given().len() as u64
     }
 
-    /// Opens a new transaction with all its credits. Stashes of the previous one become void.
+    /// Opens a new transaction with all its credits. The stashes of the previous transaction become
+    /// void.
     ///
     /// # Locking
     /// Called while no thread has a handle.
@@ -223,8 +227,8 @@ impl Pool {
     }
 
     /// Wakes every waiter for which there are enough grains in addition to those for earlier
-    /// waiters. Wakes the first waiter in any case: there may be enough in the stashes, or
-    /// something to commit.
+    /// waiters. Wakes the first waiter in any case, because there may be enough grains in the
+    /// stashes, or something to commit.
     fn call(&mut self) {
         let mut wanted = 0u64;
         for (position, request) in self.queue.iter_mut().enumerate() {
@@ -255,8 +259,8 @@ impl Stash {
 }
 
 impl Ticket<'_> {
-    /// Waits until there may be enough for this request, or until `over` returns true. The first
-    /// call does not wait, since there may be enough already.
+    /// Waits until there may be enough grains for this request, or until `over` returns true. The
+    /// first call does not wait, because there may be enough grains already.
     pub(crate) fn wait(&self, over: impl Fn() -> bool) {
         let mut pool = self.credits.pool.lock();
         while !over() && !self.take_call(&mut pool) {
@@ -275,8 +279,9 @@ impl Drop for Ticket<'_> {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        // The other waiters need no wake-up for these grains, which were reserved for this thread.
-        // But the waiter that is first in the queue now may search the stashes.
+        // The grains that were reserved for this thread are no reason to wake other waiters. But
+        // the waiter that is now first in the queue is woken, because only the first waiter may
+        // take grains from the stashes.
         pool.queue.front_mut().map(Request::call);
     }
 }

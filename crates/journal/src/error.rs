@@ -6,8 +6,8 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, Corruption, Unsupported};
 use thiserror::Error;
 
-/// A failure of the journal. Cloneable: the first failure is kept and returned to every later
-/// caller.
+/// A failure of the journal. It can be cloned, because the first failure is kept and returned to
+/// every later caller.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -26,7 +26,7 @@ pub enum Error {
     /// The log uses a feature that is not supported.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// The file system failed to capture objects, or to do its work after a commit.
+    /// The file system failed to capture objects, or failed in its work after a commit.
     #[error("{source}")]
     Client {
         /// The file system's error.
@@ -58,7 +58,8 @@ pub enum Error {
         /// The number of blocks that the log can use.
         blocks: u32,
     },
-    /// The journal inode does not map the log: the image is damaged. Found by [`crate::LogMap`].
+    /// The journal inode does not map the whole log, because the image is damaged.
+    /// [`crate::LogMap`] detects this.
     #[error("log block {log_block} is not mapped, or to a block that the log cannot have")]
     BadLogMap {
         /// The first wrong block, counted from the start of the log.

@@ -1,16 +1,17 @@
-//! Writes fast commits: a few changes of the running transaction, durable without its commit.
+//! Writes fast commits. A fast commit makes a few changes of the running transaction durable before
+//! the transaction is committed.
 //!
 //! The log has an area for fast commits. Fast commits of transaction T are replayed after T-1, and
 //! have no effect once T is committed. So a thread that writes a fast commit takes the committer
-//! role: then T-1 is durable, and T does not close meanwhile. T keeps running. The first fast
-//! commit of T may overwrite the fast commits of T-1, which have no effect any more.
+//! role. While it has the role, T-1 is durable, and T keeps running and does not close. The first
+//! fast commit of T may overwrite the fast commits of T-1, which have no effect any more.
 //!
 //! A crash is harmless because of the order *data, flush, fast commit*. If a part of a fast commit
-//! is missing, the fast commit has a wrong checksum and recovery stops there. Such a fast commit
-//! was not acknowledged.
+//! is missing, its checksum is wrong and recovery stops before it. An incomplete fast commit was
+//! not acknowledged.
 //!
-//! A thread that arrives while a fast commit is being written waits; the next fast commit has the
-//! changes of all such threads ([`FastClient::gather`]).
+//! A thread that arrives while a fast commit is being written waits. The next fast commit contains
+//! the changes of all waiting threads ([`FastClient::gather`]).
 
 use crate::client::Client;
 use crate::committer::Committer;
@@ -23,21 +24,23 @@ use lanefs_ondisk::jbd2::FastChange;
 /// The changes for one fast commit.
 #[derive(Debug, Default)]
 pub struct FastBatch {
-    /// The changes, in order. The file system must be sound after a replay of the last durable
-    /// transaction, of the earlier fast commits of `tid`, and of these changes alone.
+    /// The changes, in order. A replay may end with these changes, after those of the last durable
+    /// transaction and of the earlier fast commits of `tid`. The file system must be consistent
+    /// then.
     pub changes: Vec<FastChange>,
     /// The mark of the data to which the changes refer; the data is flushed before the changes are
     /// written.
     pub mark: FlushMark,
 }
 
-/// The calls of a fast commit to the file system.
+/// The functions of the file system that a fast commit calls.
 pub trait FastClient {
     /// Returns whether the calling thread has nothing to wait for: another thread has written the
     /// caller's changes, or a fast commit cannot contain them. The journal's lock is held.
     fn is_done(&self) -> bool;
 
-    /// Takes the changes of all threads that wait. `tid` is running, and does not close meanwhile.
+    /// Takes the changes of all threads that wait. `tid` is running, and does not close during the
+    /// call.
     fn gather(&mut self, tid: Tid) -> FastBatch;
 
     /// Called when the changes of [`FastClient::gather`] are durable.
@@ -53,12 +56,13 @@ pub trait FastClient {
 pub enum FastEnd {
     /// The client has nothing to wait for any more, or the transaction is durable.
     Done,
-    /// The log takes no fast commits at present: only a commit makes the changes durable.
+    /// The log takes no fast commits at present, so only a commit makes the changes durable.
     Refused,
 }
 
 impl<O, D> Journal<O, D> {
-    /// Writes a fast commit in transaction `tid`, or waits until another thread has done that.
+    /// Writes a fast commit in transaction `tid`, or waits until another thread has written one
+    /// that covers the caller.
     ///
     /// # Errors
     /// [`Error::Aborted`], [`Error::Stopped`].

@@ -1,17 +1,18 @@
-//! Runs flushes one at a time. All threads whose writes a flush covers share it.
+//! Runs flushes one at a time. A flush is shared by all threads whose writes it covers.
 //!
 //! A write is durable after a flush that was *submitted* after the write completed. Flushes have
-//! numbers. A completed write gets as its mark the number of the next flush to be submitted: this
-//! flush and every later one cover the write. Two fences make this true on processors that reorder:
-//! one between the write and reading the number, one between storing the number and submitting. If
-//! the writer reads the number before the flush stores it, the flush is submitted after the write;
-//! otherwise the write's mark is the next number.
+//! numbers. A completed write gets as its mark the number of the next flush to be submitted. That
+//! flush and every later flush cover the write. On processors that reorder memory accesses, two
+//! fences make this true. One fence is between the write and reading the number of the last flush;
+//! the other is between storing the number of a new flush and submitting it. If the writer reads
+//! before a new flush stores its number, that flush is submitted after the write completed.
+//! Otherwise the mark is the number after that of the new flush.
 //!
-//! Each inode keeps the mark of its last write (`ext4`). So an fsync waits only for the writes of
-//! its inode. It reads the mark of the inode, and otherwise only words that flushes alone write.
-//! Each lane keeps a mark too, for a caller that wants all writes durable.
+//! Each inode keeps the mark of its last write (in crate `ext4`). So an fsync waits only for the
+//! writes of its inode. Besides that mark, an fsync reads only words that no operation except a
+//! flush writes. Each lane keeps a mark too, for a caller that wants all writes durable.
 //!
-//! Flushes run one at a time, because the host reports a failed flush to one caller only: a second
+//! Flushes run one at a time, because the host reports lost writes to only one caller. A second
 //! concurrent flush may return success although writes are lost. After a failure all later flushes
 //! fail.
 
@@ -32,15 +33,15 @@ pub(crate) struct Flusher {
     state: Mutex<State>,
     /// Notified when a flush is complete.
     ended: Condvar,
-    /// On cache lines of their own, which only flushes write.
+    /// The numbers are on cache lines of their own, which only flushes write.
     numbers: Padded<Numbers>,
 }
 
 struct Numbers {
-    /// The number of the last flush that was submitted or is about to be.
+    /// The number of the last flush that was submitted or is about to be submitted.
     submitted: AtomicU64,
-    /// A copy of `State::covered`, with which a caller can see without the lock that it need not
-    /// wait. It is reset once a flush has failed.
+    /// A copy of `State::covered`, from which a caller can see without the lock that it need not
+    /// wait. The copy is reset to 0 once a flush has failed.
     covered: AtomicU64,
 }
 
@@ -51,7 +52,7 @@ struct State {
     failed: Option<DeviceError>,
 }
 
-/// An operation on the device; at most one of these operations runs at a time.
+/// An operation that the flusher runs on the device. At most one such operation runs at a time.
 enum Io<'a> {
     Flush,
     WriteDurable { offset: u64, bytes: &'a [u8] },

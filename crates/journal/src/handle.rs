@@ -1,4 +1,4 @@
-//! A handle: membership of the running transaction with the credits to change something in it.
+//! A handle, which is a membership of the running transaction, with credits for changes in it.
 
 use crate::error::Error;
 use crate::journal::Journal;
@@ -12,13 +12,14 @@ use once::Joined;
 /// One operation's part of the running transaction; the transaction cannot close before the handle
 /// is dropped.
 ///
-/// An operation passes its handle to the functions that it calls; a thread never joins twice.
-/// Dropping the handle leaves the transaction. If the handle's thread panics, the drop aborts the
-/// journal first, since the operation is half done.
+/// An operation passes its handle to the functions that it calls, because a thread must not join
+/// while it has a handle. Dropping the handle leaves the transaction. If the handle's thread
+/// panics, the drop aborts the journal before it leaves the transaction, because the operation is
+/// half done.
 ///
 /// # Locking
-/// A thread with a handle does not wait and does no I/O: a commit waits for the handle, and all
-/// joiners wait for the commit.
+/// A thread with a handle must not wait and must not do I/O, because a commit waits for the handle,
+/// and all joiners wait for the commit.
 pub struct Handle<'a, O, D> {
     journal: &'a Journal<O, D>,
     member: Member<'a>,
@@ -57,7 +58,7 @@ impl<'a, O, D> Handle<'a, O, D> {
     }
 
     /// Removes an object that this transaction has put on the list. Call this after
-    /// [`crate::Tracked::bury`] if no capture needs the object. So an object that is created and
+    /// [`crate::Tracked::bury`] if no capture needs the object. Thus an object that is created and
     /// deleted within one transaction leaves nothing on the list.
     pub fn take_off(&mut self, listed: Listed) -> Option<O> {
         self.journal.lists.of(listed.lane).lock().objects.take_off(listed.slot)
@@ -66,14 +67,14 @@ impl<'a, O, D> Handle<'a, O, D> {
     /// Uses credits for `blocks` blocks that become part of the transaction now.
     ///
     /// # Panics
-    /// If the handle has fewer credits left: the operation's worst case was computed wrong.
+    /// If the handle has fewer credits left, because the operation's worst case was computed wrong.
     pub fn charge(&mut self, blocks: u32) {
         self.spend(u64::from(blocks) * self.journal.credits.limits().grains);
     }
 
-    /// Records that `block`, which may have images in the log, is freed: replay must not write it
-    /// after this transaction, unless the block is used as metadata again. Costs a fraction of a
-    /// credit, so an operation needs one credit for up to a hundred revokes, and two for more.
+    /// Records that `block`, which may have images in the log, is freed. Once this transaction is
+    /// committed, replay must not write these images, unless the block is used as metadata again.
+    /// Costs a fraction of a credit: one credit pays for at least 64 revokes.
     ///
     /// # Panics
     /// If the credits are used up.
@@ -105,15 +106,15 @@ impl<O, D> Journal<O, D> {
     /// In debug builds, if the thread has a handle already.
     ///
     /// # Locking
-    /// May wait for a commit: no state guard may be held. Operation locks may be held, since a
-    /// commit never takes them.
+    /// May wait for a commit, so the caller must hold no state guard. The caller may hold operation
+    /// locks, because a commit never takes them.
     pub fn join(&self, credits: u32) -> Result<Handle<'_, O, D>, Error> {
         self.check()?;
         let once = Joined::new();
         let grains = self.credits.grains(credits)?;
         let member = self.membership.join();
-        // Checked again: a stop or an abort of the journal is recorded before the last transaction
-        // closes, so a thread that waited for that close sees the record here.
+        // The check is repeated here. A stop or an abort of the journal is recorded before the last
+        // transaction closes, so a thread that waited for this close sees the record now.
         self.check()?;
         if self.credits.draw(Tid(member.tid()), member.lane(), grains, None).is_ok() {
             return Ok(Handle::new(self, member, grains, once));
@@ -185,8 +186,8 @@ mod once {
         }
     }
 
-    /// The schedule checkers run all threads as one, so thread-local memory does not distinguish
-    /// the threads; release builds do not check.
+    /// The schedule checkers run all threads on one real thread, so thread-local memory does not
+    /// distinguish them. Release builds do not check.
     #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
     mod unchecked {
         use std::marker::PhantomData;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 /// The block images of a transaction that is being captured.
 ///
-/// [`crate::Journal::image`] finds an image as soon as it is pushed, so the object of the image may
-/// be evicted at once.
+/// [`crate::Journal::image`] finds an image as soon as it is pushed, so the object from which the
+/// image was made may be evicted at once.
 pub struct Images {
     tid: Tid,
     block_size: BlockSize,
@@ -23,10 +23,11 @@ impl Images {
         Images { tid, block_size, store, blocks: BTreeMap::new(), last: None }
     }
 
-    /// Sets the content of `block` as of this transaction; the last push of a block counts.
+    /// Sets the content of `block` as of this transaction. If a block is pushed several times, the
+    /// last push counts.
     ///
-    /// If the transaction freed a block, the block's image must not be pushed: a push after a
-    /// revoke in the same transaction means that the block is used again.
+    /// If the transaction freed a block, the block's image must not be pushed, because a push after
+    /// a revoke in the same transaction means that the block is used again.
     ///
     /// # Panics
     /// If `bytes` is not one block.
@@ -36,10 +37,10 @@ impl Images {
         self.blocks.insert(block, bytes);
     }
 
-    /// Requests that all blocks of the log are written in place as soon as this transaction is
-    /// durable: first all others, then, after a flush, `block`. This is for a block that programs
-    /// read before they replay the log, and whose new content refers to new contents of other
-    /// blocks.
+    /// Requests that all blocks in the log are written in place as soon as this transaction is
+    /// durable. `block` is written last, after a flush of all others. This is for a block that
+    /// programs read before they replay the log, and whose new content refers to the new contents
+    /// of other blocks.
     pub fn write_in_place_last(&mut self, block: Block) {
         self.last = Some(block);
     }

@@ -1,4 +1,4 @@
-//! Writes runs of adjacent block images: in place, or by [`each_run`] to the log.
+//! Writes runs of adjacent block images, either in place or, with [`each_run`], to the log.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
@@ -30,8 +30,8 @@ pub(crate) fn each_run(
     Ok(())
 }
 
-/// Writes `images` as [`write`] does, but the image of block `last` after all others. Calls `flush`
-/// before that image, and at the end.
+/// Writes `images` as [`write`] does, but writes the image of block `last` after all others. Calls
+/// `flush` before it writes that image, and again at the end.
 pub(crate) fn write_durably<E: From<DeviceError>>(
     device: &dyn Device,
     block_size: BlockSize,
@@ -51,8 +51,7 @@ pub(crate) fn write_durably<E: From<DeviceError>>(
     flush()
 }
 
-/// Splits images into runs: a run ends before a block that is not adjacent, or when the run has
-/// `longest` blocks.
+/// Splits images into runs of adjacent blocks, each of at most `longest` blocks.
 fn runs(
     images: &[(Block, Arc<[u8]>)],
     longest: usize,

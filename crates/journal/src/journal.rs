@@ -38,16 +38,16 @@ pub struct Journal<O, D> {
     /// A copy of `durable` in `progress`, for threads that do not wait; written by each commit.
     pub(crate) durable: Padded<AtomicU64>,
     pub(crate) settled: Padded<AtomicU64>,
-    /// [rank Journal] The lock and its condition variables have cache lines of their own: threads
-    /// that wait for a commit must not share lines with threads that read the fields above for
-    /// every handle.
+    /// [rank Journal] The lock and its condition variables have cache lines of their own, because
+    /// threads that wait for a commit must not share lines with threads that read the fields above
+    /// for every handle.
     pub(crate) progress: Padded<Mutex<Progress>>,
     /// Notified when the server has work.
     pub(crate) work: Padded<Condvar>,
     /// Notified when a transaction becomes durable or settled, and when a round ends. One of the
-    /// two is for transactions with even numbers, the other for transactions with odd numbers. At
-    /// most two transactions are not durable at any time, and the commit of one must not wake the
-    /// waiters of the other.
+    /// two condition variables is for transactions with even numbers, the other for transactions
+    /// with odd numbers. At any time at most two transactions are not durable yet, and the commit
+    /// of one must not wake the waiters of the other.
     pub(crate) moved: [Padded<Condvar>; 2],
     /// Notified when the committer role is free, for threads that wait only for the role.
     pub(crate) role_free: Padded<Condvar>,
@@ -59,7 +59,7 @@ pub struct Journal<O, D> {
 
 pub(crate) struct Fate {
     pub(crate) cause: OnceLock<Arc<Error>>,
-    /// Whether the journal was stopped or is paused: no thread can join.
+    /// Whether the journal was stopped or is paused, so that no thread can join.
     pub(crate) stopped: AtomicBool,
     /// Whether the abort was reported to the client.
     pub(crate) reported: AtomicBool,
@@ -155,8 +155,8 @@ impl<O, D> Journal<O, D> {
         Tid(self.durable.load(Ordering::Acquire))
     }
 
-    /// Returns the newest transaction that is durable and whose deferred work is done: nothing is
-    /// left to do for the objects that this or an earlier transaction changed.
+    /// Returns the newest transaction that is durable and whose deferred work is done. So nothing
+    /// is left to do for the objects that this or an earlier transaction changed.
     pub fn settled(&self) -> Tid {
         Tid(self.settled.load(Ordering::Acquire))
     }
@@ -172,7 +172,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Records that a data write to the device completed. Called before the write is acknowledged.
-    /// The mark tells [`Journal::flush_if_needed`] which flush makes it durable.
+    /// The returned mark tells [`Journal::flush_if_needed`] which flush makes the write durable.
     pub fn note_write(&self) -> FlushMark {
         self.flusher.note_write()
     }
@@ -182,12 +182,12 @@ impl<O, D> Journal<O, D> {
         self.flusher.last_write()
     }
 
-    /// Makes the data write of `mark` and all earlier data writes durable. Flushes only if no flush
-    /// was submitted since that write. Concurrent callers share one flush.
+    /// Makes the data write that got `mark`, and all earlier data writes, durable. Flushes only if
+    /// no flush was submitted since that write. Concurrent callers share one flush.
     ///
     /// # Errors
-    /// [`Error::Device`] at the first failed flush, which aborts the journal, since all writes
-    /// after the last successful flush may be lost; [`Error::Aborted`] from then on.
+    /// [`Error::Device`] at the first failed flush, which aborts the journal because all writes
+    /// after the last successful flush may be lost. [`Error::Aborted`] from then on.
     pub fn flush_if_needed(&self, mark: FlushMark) -> Result<(), Error> {
         self.check_abort()?;
         match self.flusher.flush_if_needed(mark) {
@@ -203,8 +203,8 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Returns the newest image of a metadata block that is not written in place yet; `None` if the
-    /// device has the newest content.
+    /// Returns the newest image of a metadata block if that image is not written in place yet;
+    /// `None` if the device has the newest content.
     ///
     /// # Errors
     /// Returns no error at present.
@@ -212,7 +212,7 @@ impl<O, D> Journal<O, D> {
         Ok(self.store.newest(block))
     }
 
-    /// Returns the bytes of all images that are not written in place yet.
+    /// Returns how many bytes the images occupy that are not written in place yet.
     pub fn image_bytes(&self) -> u64 {
         self.store.bytes()
     }

@@ -1,6 +1,6 @@
 //! Computes the log blocks of one transaction. The functions are pure.
 //!
-//! Revoke blocks come first, then descriptors, each followed by the copies that it lists. The
+//! Revoke blocks come first. Descriptors come next, each followed by the copies that it lists. The
 //! commit block is separate because it must reach the device after all others.
 
 use crate::tid::Tid;
@@ -46,7 +46,7 @@ pub(crate) fn blocks(
     out
 }
 
-/// Returns the image in the form that is stored in the log.
+/// Returns the image in the form in which the log stores it.
 fn copy(image: &Arc<[u8]>) -> (Arc<[u8]>, TagFlags) {
     if !needs_escape(image) {
         return (image.clone(), TagFlags::empty());

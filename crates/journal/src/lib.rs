@@ -1,4 +1,4 @@
-//! jbd2 for file systems whose metadata are live objects in memory.
+//! jbd2 for file systems whose metadata is kept as live objects in memory.
 //!
 //! A file system changes its objects inside a [`Handle`] of the running transaction, and adds the
 //! changed objects to the handle's list. When the transaction closes, a committer requests their

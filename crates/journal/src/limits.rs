@@ -1,10 +1,10 @@
-//! The largest size of a transaction: pure arithmetic on the log's size.
+//! The largest size of a transaction, computed from the log's size by pure functions.
 
 use crate::error::Error;
 use lanefs_ondisk::BlockSize;
 
-/// In a log of at most this many blocks, a transaction may use more than a quarter of the log, so
-/// that the smallest logs still accept handles of about sixty credits.
+/// In a log of at most this many blocks, a transaction may use more than a quarter of the log. So
+/// even the smallest logs accept handles of about sixty credits.
 const SMALL_LOG: u32 = 256;
 
 /// The limits of a transaction. Credits are counted in *grains*: a logged block costs
@@ -24,16 +24,17 @@ pub(crate) struct Limits {
 /// The numbers of tags and records in a block, by the log's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Density {
-    /// The least number of blocks that one descriptor block describes.
+    /// The least number of blocks that a full descriptor block lists.
     pub(crate) tags: u32,
     /// The number of records in one revoke block.
     pub(crate) revokes: u32,
 }
 
 impl Limits {
-    /// Computes the limits for a log of `usable` blocks. Images in memory take at most `image_cap`
-    /// bytes, which must suffice for two transactions: one that is captured, and one that is not
-    /// written in place yet.
+    /// Computes the limits for a log of `usable` blocks. The limits keep the images of two
+    /// transactions, one that is being captured and one that is not written in place yet, within
+    /// `image_cap` bytes. (If `image_cap` is less than twice `SMALL_LOG` blocks, the images may
+    /// take more.)
     ///
     /// # Errors
     /// [`Error::LogTooSmall`] if only a few blocks fit.
@@ -44,8 +45,8 @@ impl Limits {
         image_cap: u64,
     ) -> Result<Limits, Error> {
         let Density { tags, revokes } = density;
-        // Each of four transactions has a quarter of the log: one is written, one runs, and two
-        // wait for their checkpoint.
+        // A quarter of the log for a transaction leaves room for four: one that is being written,
+        // one that runs, and two that wait for their checkpoint.
         let log_blocks = (usable / 4).max(SMALL_LOG.min(usable / 4 * 3));
         // Leaves room for a commit block, and for one descriptor and one revoke block that are only
         // partly filled.
@@ -59,7 +60,7 @@ impl Limits {
         Ok(Limits { grains: revokes.max(1).into(), capacity, stashes })
     }
 
-    /// Without a log only memory limits a transaction.
+    /// Computes the limits without a log, where only memory limits a transaction.
     pub(crate) fn without_log(block_size: BlockSize, image_cap: u64) -> Limits {
         let capacity = in_memory(block_size, image_cap);
         Limits { grains: 64, capacity, stashes: capacity / 2 }

@@ -10,8 +10,8 @@ pub struct Listed {
     pub(crate) slot: u32,
 }
 
-/// Objects in slots. The slot of a removed object is reused, so an object that is repeatedly
-/// created and deleted in one transaction takes one slot.
+/// Objects in slots. The slot of a removed object is reused. So an object that is repeatedly
+/// created and deleted in one transaction takes only one slot.
 pub(crate) struct Objects<O> {
     slots: Vec<Option<O>>,
     vacant: Vec<u32>,
@@ -74,8 +74,8 @@ impl<O, D> LaneLists<O, D> {
         self.lanes.of(lane)
     }
 
-    /// Returns whether all lists are empty. Entries that a thread added before it notified the
-    /// caller are seen; entries that are added concurrently may be missed.
+    /// Returns whether all lists are empty. Sees the entries that a thread added before it notified
+    /// the caller, but may miss entries that are added concurrently.
     pub(crate) fn are_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.lock().is_empty())
     }

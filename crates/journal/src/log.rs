@@ -28,9 +28,10 @@ pub(crate) struct LogWriter {
     format: LogFormat,
     block_size: BlockSize,
     pub(crate) ring: Ring,
-    /// The blocks of the journal that fast commits may use; empty if none are written.
+    /// The blocks of the journal that fast commits may use; empty if no fast commits are written.
     fast_area: Range<u32>,
-    /// The transaction that has fast commits, and the number of blocks that they take.
+    /// The transaction to which the fast commits in the area belong, and the number of blocks that
+    /// they take.
     fast_used: Option<(Tid, u32)>,
     /// The time of the last commit. The time of a commit is never before the time of the previous
     /// one, since recovery uses the time to recognise blocks of an older log.
@@ -51,7 +52,7 @@ pub(crate) enum Tail {
 }
 
 impl LogWriter {
-    /// Starts to use an empty log; writes nothing yet.
+    /// Creates a writer for an empty log; writes nothing yet.
     pub(crate) fn new(device: &dyn Device, bits: BlockSize, log: Log) -> Result<LogWriter, Error> {
         let Log { device: apart, map, mut superblock, features } = log;
         superblock.support()?;
@@ -81,8 +82,8 @@ impl LogWriter {
         superblock.set_features(compat, incompat);
         let area = superblock.log_area();
         let mut fast_area = if fast.is_empty() { 0..0 } else { superblock.fast_commit_area() };
-        // The last block stays unused: if a fast commit fills it, e2fsck (1.47.0) reads past the
-        // journal, and drops the whole log.
+        // The last block of the area stays unused, because if a fast commit fills this block,
+        // e2fsck (1.47.0) reads past the journal and drops the whole log.
         fast_area.end = fast_area.end.saturating_sub(1);
         Ok(LogWriter {
             fast_area,
@@ -97,8 +98,8 @@ impl LogWriter {
         })
     }
 
-    /// Returns the first transaction to write. One number is skipped, as the kernel does: the log
-    /// may have blocks of an uncommitted transaction with that number.
+    /// Returns the first transaction to write. One number is skipped, as in the kernel, because the
+    /// log may have blocks of an uncommitted transaction with that number.
     pub(crate) fn first(&self) -> Tid {
         Tid::first(self.superblock.sequence().next())
     }
@@ -120,7 +121,7 @@ impl LogWriter {
         let max = self.ring.size() - 1;
         match u32::try_from(size) {
             Ok(size) if size <= max => Ok(size),
-            // Credits prevent this case.
+            // Credits prevent transactions that are too large for the log.
             _ => Err(Error::TooBig { credits: u32::try_from(size).unwrap_or(u32::MAX), max }),
         }
     }
@@ -145,8 +146,9 @@ impl LogWriter {
             self.set_tail(Tail::At { start: self.ring.place(0), tid });
         }
         if starts || revokes_first {
-            // The superblock is written before the flush that precedes the commit block: with a
-            // commit block but without this superblock, recovery would treat the log as empty.
+            // The superblock is written before the flush that precedes the commit block. Otherwise
+            // a crash could leave the commit block without this superblock, and recovery would
+            // treat the log as empty.
             let log = self.apart.as_deref().unwrap_or(device);
             log.write_at(self.superblock_offset(), &self.superblock.encode())?;
         }
@@ -173,7 +175,7 @@ impl LogWriter {
     }
 
     /// Flushes the log's own device, if it has one. Only the committer writes and flushes this
-    /// device, so the error of a lost write reaches the committer and no other thread.
+    /// device, so the host reports a lost write to the committer and to no other thread.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         Ok(self.apart.as_ref().map_or(Ok(()), |log| log.flush())?)
     }
@@ -187,9 +189,9 @@ impl LogWriter {
         self.write_durable(flusher, offset, &block)
     }
 
-    /// Returns whether the running transaction may have fast commits. It may if the log has an area
-    /// for them, and the superblock on the device says where the log starts, so that recovery reads
-    /// the area.
+    /// Returns whether the running transaction may have fast commits. This is so if the log has an
+    /// area for them, and if the superblock on the device says where the log starts, because
+    /// otherwise recovery does not read the area.
     pub(crate) fn takes_fast_commits(&self) -> bool {
         !self.fast_area.is_empty() && self.is_marked()
     }
@@ -216,8 +218,8 @@ impl LogWriter {
         if len > self.fast_area.end.saturating_sub(start) {
             return Ok(None);
         }
-        // If only a part of a fast commit reached the device, recovery stops there, as at the end
-        // of the area. So the blocks of a fast commit may be written in any order.
+        // If only a part of a fast commit reached the device, recovery stops before that fast
+        // commit. So the blocks of a fast commit may be written in any order.
         self.write_durable_run(device, flusher, start, &bytes)?;
         self.fast_used = Some((tid, used + len));
         Ok(Some(len))
@@ -257,15 +259,15 @@ impl LogWriter {
     }
 
     /// Records durably in the journal superblock that the journal was aborted. The next mount and
-    /// e2fsck read this record. The other fields are written as they are in memory, so this may
-    /// also write an update of the log's start that failed before.
+    /// e2fsck read this record. The other fields are written as they are in memory. So if an
+    /// earlier write of a new log start failed, this call may write that start.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         self.write_superblock(device)
     }
 
-    /// Clears the record of an abort in an earlier mount, after the file system's superblock has
-    /// recorded it.
+    /// Clears the record that an earlier mount aborted the journal, after the file system's
+    /// superblock has recorded the error.
     pub(crate) fn forget_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(0);
         self.write_superblock(device)
@@ -288,7 +290,8 @@ impl LogWriter {
         self.superblock.start().is_some()
     }
 
-    /// Makes the log start at its head with `tid`, without the feature of fast commits, durably.
+    /// Makes the log start at its head with `tid`, and clears the feature of fast commits, durably
+    /// and in one write.
     pub(crate) fn start_without_fast_commits(
         &mut self,
         flusher: &Flusher,
@@ -313,8 +316,8 @@ impl LogWriter {
             }
         }
         if !self.fast_area.is_empty() {
-            // As with the kernel, an empty log does not have the feature, so that programs that do
-            // not know the feature can read the log.
+            // An empty log does not have the feature of fast commits, as in the kernel. So programs
+            // that do not know the feature can read the log.
             let mut incompat = self.superblock.incompat();
             incompat.set(JournalIncompat::FAST_COMMIT, self.is_marked());
             self.superblock.set_features(self.superblock.compat(), incompat);

@@ -13,8 +13,8 @@ struct Run {
     len: u32,
 }
 
-/// Maps log blocks to blocks of the log's device: by the journal inode's extents, or one to one on
-/// a device that only has a log.
+/// Maps log blocks to blocks of the log's device. The mapping is that of the journal inode's
+/// extents, or one to one on a device that only has a log.
 ///
 /// *Invariant*: every log block is mapped to one block within the device, and no two log blocks are
 /// mapped to the same block.
@@ -68,8 +68,8 @@ impl LogMap {
         Ok(map)
     }
 
-    /// Creates the map of a device of `blocks` blocks that only has a log. Log blocks have the
-    /// numbers of device blocks, and the journal superblock is in block `superblock`.
+    /// Creates the map of a device of `blocks` blocks that only has a log. Log blocks are numbered
+    /// as the device blocks, and the journal superblock is in block `superblock`.
     pub fn of_device(superblock: Block, blocks: u32) -> LogMap {
         let runs = vec![Run { log: 0, block: Block(0), len: blocks }];
         LogMap { runs, by_place: vec![0], len: blocks, superblock, is_inside: false }
@@ -80,8 +80,8 @@ impl LogMap {
         self.superblock
     }
 
-    /// Returns the runs of blocks of the file system, in log order: first block and length in
-    /// blocks. A log on another device has none.
+    /// Returns the runs of file system blocks that contain the log, in log order, each with its
+    /// first block and its length in blocks. A log on another device has no runs.
     pub fn runs(&self) -> impl Iterator<Item = (Block, u32)> + '_ {
         self.runs.iter().filter(|_| self.is_inside).map(|run| (run.block, run.len))
     }

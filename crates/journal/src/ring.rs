@@ -1,4 +1,4 @@
-//! The log as a ring: its blocks with transactions that are not yet written in place.
+//! The log as a ring: the blocks of the transactions that are not yet written in place.
 
 use crate::tid::Tid;
 use lanefs_ondisk::Block;
@@ -50,7 +50,7 @@ impl Ring {
         self.first + (from_first % u64::from(self.size())) as u32
     }
 
-    /// Adds the transaction at the head, which is committed now.
+    /// Adds the transaction that was written at the head and is committed now.
     pub(crate) fn push(&mut self, tid: Tid, len: u32, blocks: Vec<Block>) {
         debug_assert!(len <= self.free());
         let start = self.head;
@@ -68,9 +68,9 @@ impl Ring {
         self.segments.back().map(|s| s.tid)
     }
 
-    /// Returns the last transaction that a checkpoint writes in place to free `need` blocks. The
-    /// checkpoint frees at least half of the ring, since a larger checkpoint finds more adjacent
-    /// blocks.
+    /// Returns the last transaction that a checkpoint must write in place to free `need` blocks.
+    /// The checkpoint frees at least half of the ring, because a larger checkpoint finds more
+    /// adjacent blocks.
     pub(crate) fn enough(&self, need: u32) -> Option<Tid> {
         let target = need.max(self.size() / 2).min(self.size() - 1);
         let mut free = self.free();
@@ -82,7 +82,7 @@ impl Ring {
     }
 
     /// Returns the start of the log once everything up to `upto` is in place: the first block of
-    /// the next transaction, and the number of that transaction if it is in the log.
+    /// the transaction after `upto`, and the number of that transaction if it is in the log.
     pub(crate) fn start_after(&self, upto: Tid) -> (u32, Option<Tid>) {
         match self.segments.iter().find(|s| s.tid > upto) {
             Some(segment) => (segment.start, Some(segment.tid)),

@@ -1,4 +1,4 @@
-//! Waits for commits, and runs them: the committer's loop and role.
+//! Waits for commits and runs them. Contains the committer's loop and the committer role.
 
 use crate::client::Client;
 use crate::committer::Committer;
@@ -9,8 +9,8 @@ use lanefs_lanes::sync::atomic::Ordering;
 
 impl<O, D> Journal<O, D> {
     /// Waits until the changes of all handles of `tid` that were dropped before this call are
-    /// durable. Many waiters share one commit. Data written outside the journal is not covered:
-    /// fsync calls this and then [`Journal::flush_if_needed`].
+    /// durable. Many waiters share one commit. Data written outside the journal is not covered, so
+    /// fsync also calls [`Journal::flush_if_needed`] afterwards.
     ///
     /// # Errors
     /// [`Error::Aborted`] if the journal was aborted, even if `tid` itself is durable;
@@ -23,8 +23,8 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Does the same as [`Journal::commit`], but if no thread is committing, the calling thread
-    /// commits, and no other thread is woken. Threads that call during a commit wait, and after it
-    /// one of them commits for all.
+    /// itself commits, without waking the server. Threads that call this during a commit wait for
+    /// its end, and then one of them commits for all.
     ///
     /// # Errors
     /// The same as for [`Journal::commit`].
@@ -38,8 +38,8 @@ impl<O, D> Journal<O, D> {
         self.wait(tid, Some(client), |progress| progress.durable)
     }
 
-    /// Works like [`Journal::commit`], and waits for the deferred work of `tid` too: then freed
-    /// blocks are available.
+    /// Works like [`Journal::commit`], but also waits for the deferred work of `tid`. Afterwards
+    /// the blocks that `tid` freed are available.
     ///
     /// # Errors
     /// The same as for [`Journal::commit`].
@@ -71,8 +71,8 @@ impl<O, D> Journal<O, D> {
                         self.ask(&mut progress);
                     }
                 }
-                // A round started after the request, and found that no change of `tid` was left to
-                // commit.
+                // A round that started after this thread's request found that no change of `tid`
+                // was left to commit.
                 Some(mine) if progress.served >= mine => return Ok(()),
                 Some(_) => {}
             }
@@ -94,8 +94,8 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Runs the server's loop: commits on request, and at the latest after the commit interval.
-    /// Returns after [`Journal::stop`] or an abort. Runs on its own thread.
+    /// Runs the server's loop, which commits on request, and at the latest after the commit
+    /// interval. Returns after [`Journal::stop`] or an abort. Runs on its own thread.
     pub fn serve(&self, client: &dyn Client<O, D>) {
         let _ends = Serving { journal: self };
         while self.wait_for_work() {
@@ -104,13 +104,14 @@ impl<O, D> Journal<O, D> {
             if done.is_err() {
                 break;
             }
-            // Nothing else frees the memory that idle lanes retired.
+            // Without this call, nothing would free the memory that lanes retired before they
+            // became idle.
             lanefs_lanes::advance();
         }
         if self.check_abort().is_err() {
             self.report_abort(client);
         } else {
-            // An error is kept as the cause, which stop() returns.
+            // The journal keeps an error as the cause of its abort, and stop() returns this cause.
             let _ = self.stop_now(client);
         }
     }
@@ -135,7 +136,7 @@ impl<O, D> Journal<O, D> {
     /// until that is done. Joins fail from now on.
     ///
     /// # Errors
-    /// [`Error::Aborted`] if the journal was aborted, now or earlier: the log then needs recovery.
+    /// [`Error::Aborted`] if the journal was aborted, now or earlier. The log then needs recovery.
     pub fn stop(&self) -> Result<(), Error> {
         let mut progress = self.progress.lock();
         progress.stopping = true;
@@ -199,9 +200,9 @@ impl<O, D> Journal<O, D> {
         committer: &mut Committer,
         client: &dyn Client<O, D>,
     ) -> Result<(), Error> {
-        // Joiners may wait for credits of handles that have changed nothing yet. So a transaction
-        // that ran short of credits is closed even if it is empty; otherwise the joiners would wait
-        // for another round.
+        // Joiners may wait for credits that belong to handles which have changed nothing yet. So a
+        // transaction that ran short of credits is closed even if it is empty. Otherwise the
+        // joiners would have to wait for another round.
         if self.lists.are_empty() && !self.credits.ran_short_in(self.running()) {
             return Ok(());
         }
@@ -209,7 +210,8 @@ impl<O, D> Journal<O, D> {
         self.commit_closed(committer, client, tid, lists)
     }
 
-    /// Takes the committer role, runs `work`, and serves the requests made before the round.
+    /// Takes the committer role, runs `work`, and marks the requests made before the round as
+    /// served.
     fn round(
         &self,
         client: &dyn Client<O, D>,
@@ -228,7 +230,7 @@ impl<O, D> Journal<O, D> {
         self.work_in(role, client, work)
     }
 
-    /// Runs `work` with the role, and serves no request. An error aborts the journal.
+    /// Runs `work` with the role, and marks no request as served. An error aborts the journal.
     pub(crate) fn work_in(
         &self,
         mut role: CommitterRole<'_, O, D>,
@@ -280,8 +282,9 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Clears the record of an earlier mount's abort (`s_errno`) in the journal's superblock,
-    /// durably. Called once the file system's superblock records that there were errors.
+    /// Durably clears the record (`s_errno` in the journal's superblock) that an earlier mount
+    /// aborted the journal. Called once the file system's superblock records that there were
+    /// errors.
     ///
     /// # Errors
     /// [`Error::Device`]
@@ -315,13 +318,14 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
         progress.role = self.committer.take();
         progress.served = progress.served.max(self.serves);
         if running == self.running {
-            // There was nothing to commit; the threads that requested a commit wait only for this
-            // wake-up.
+            // There was nothing to commit, so only this wake-up reaches the threads that requested
+            // a commit.
             self.journal.wake(&progress, running);
         } else if progress.waiting[parity(running)] != 0 {
-            // All waiters wait for one commit, so it is enough to wake one thread, which commits.
-            // If another thread starts a round earlier, that round serves all of them too. If the
-            // woken thread must not commit itself, it requests the commit from the server.
+            // All waiters wait for the same commit, so it is enough to wake one thread, which
+            // commits. If a thread that was not woken starts a round earlier, that round serves all
+            // waiters too. If the woken thread must not commit itself, it has requested the commit
+            // from the server.
             self.journal.moved[parity(running)].notify_one();
         }
         if progress.waiting_for_role != 0 {

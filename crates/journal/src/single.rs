@@ -1,5 +1,5 @@
-//! One transaction of a program that is the only user of a file system. There are no threads and no
-//! running transaction, and the log is empty before and after.
+//! A single transaction, for a program that is the only user of a file system. There is no other
+//! thread and no running transaction, and the log is empty before and after.
 //!
 //! The order is the same as in [`crate::commit`]: log blocks, flush, commit block, writes in place,
 //! flush, tail.
@@ -54,7 +54,7 @@ impl Single {
         Ok(Single { device, flusher, writer, block_size, tid, images })
     }
 
-    /// Returns an error if a transaction with this number of images does not fit into `log`.
+    /// Returns an error if a transaction of `images` images does not fit into `log`.
     ///
     /// # Errors
     /// [`Error::TooBig`], and errors of a log that cannot be written.
@@ -80,10 +80,11 @@ impl Single {
         Ok(self.flusher.flush()?)
     }
 
-    /// Writes the images in place, and marks the log empty, durably.
+    /// Writes the images in place, and then marks the log empty, both durably.
     ///
     /// # Errors
-    /// [`Error::Device`]; the log then still has the transaction.
+    /// [`Error::Device`]; the log then still has the transaction, or is empty and all images are in
+    /// place.
     pub fn checkpoint(mut self) -> Result<(), Error> {
         in_place::write(&*self.device, self.block_size, &self.images)?;
         self.flusher.flush()?;

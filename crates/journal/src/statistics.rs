@@ -31,7 +31,7 @@ pub struct Statistics {
 
 macro_rules! counters {
     ($($name:ident),*) => {
-        /// The counters behind [`Statistics`]: each thread adds on its lane.
+        /// The counters behind [`Statistics`]. Each thread counts in the counters of its lane.
         #[derive(Debug)]
         pub(crate) struct Counters {
             $(pub(crate) $name: LaneCounter,)*

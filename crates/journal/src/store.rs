@@ -1,9 +1,9 @@
-//! The image store: metadata blocks that are not yet written in place.
+//! The image store, which keeps the images of metadata blocks that are not yet written in place.
 //!
-//! A block's image is in the store from its capture until it is written in place. Two versions can
-//! exist. A checkpoint may write the newest *durable* version. The *pending* version belongs to the
-//! transaction that is being committed, and must not be written in place before the commit block of
-//! this transaction is durable. Readers get the newest version.
+//! A block's image is in the store from its capture until it is written in place. A block can have
+//! two versions. A checkpoint may write the *durable* version, whose transaction is committed. The
+//! *pending* version belongs to the transaction that is being committed, and must not be written in
+//! place before the commit block of this transaction is durable. Readers get the newest version.
 //!
 //! *Invariant*: only the committer changes the store, so an entry that the committer has read stays
 //! the same until the committer writes the entry.
@@ -29,7 +29,7 @@ struct Entry {
 
 pub(crate) struct Store {
     entries: Map<Block, Entry>,
-    /// Bytes of all versions; only the committer writes this counter.
+    /// The total size of all versions in bytes; only the committer writes this counter.
     bytes: AtomicU64,
 }
 
@@ -44,14 +44,14 @@ impl Store {
         entry.pending.or(entry.durable).map(|version| version.bytes)
     }
 
-    /// Returns the durable image, if it is of `upto` or earlier: a checkpoint up to `upto` writes
-    /// this image.
+    /// Returns the durable image of a block if it is of `upto` or an earlier transaction. A
+    /// checkpoint up to `upto` writes this image.
     pub(crate) fn durable(&self, block: Block, upto: Tid) -> Option<Arc<[u8]>> {
         let version = self.entries.get(&block)?.durable?;
         (version.tid <= upto).then_some(version.bytes)
     }
 
-    /// Returns the bytes of all images.
+    /// Returns the total size of all images in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -70,12 +70,13 @@ impl Store {
         });
     }
 
-    /// Drops the durable image of a freed block, so that it is not written any more.
+    /// Drops the durable image of a freed block, so that no checkpoint writes it any more.
     pub(crate) fn revoke(&self, block: Block) {
         self.change(block, |entry| entry.durable = None);
     }
 
-    /// Drops the durable image after it was written in place, if it is of `upto` or earlier.
+    /// Drops the durable image after it was written in place, if it is of `upto` or an earlier
+    /// transaction.
     pub(crate) fn note_in_place(&self, block: Block, upto: Tid) {
         self.change(block, |entry| {
             entry.durable.take_if(|version| version.tid <= upto);

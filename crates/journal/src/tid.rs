@@ -3,15 +3,15 @@
 use lanefs_ondisk::jbd2::Sequence;
 use std::fmt;
 
-/// The number of a transaction: 64 bits that only increase, never 0. The low 32 bits are the number
-/// in the log, which wraps.
+/// The number of a transaction: 64 bits that only increase, never 0. The low 32 bits are the
+/// transaction's number in the log; that number wraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(pub u64);
 
 impl Tid {
     /// Returns the first transaction of a journal whose log continues at `sequence`.
     pub(crate) fn first(sequence: Sequence) -> Tid {
-        // Neither this number nor the previous one is 0, for any sequence.
+        // For any sequence, neither this number nor the previous one is 0.
         Tid((1 << 32) | u64::from(sequence.0))
     }
 

@@ -1,5 +1,5 @@
-//! Records the transaction in which an object is dirty. The record is stored in the object, under
-//! the object's guard.
+//! Records the transaction in which an object is dirty. The record is stored in the object, and the
+//! object's guard protects it.
 
 use crate::tid::Tid;
 
@@ -31,8 +31,8 @@ impl<I> Tracked<I> {
     }
 
     /// Called before the first change in `tid`; `capture` returns the image of the object before
-    /// that change. Returns true if the object is newly dirty: then the caller puts it on the
-    /// handle's list.
+    /// that change. Returns true if the object is newly dirty; in this case the caller puts it on
+    /// the handle's list.
     pub fn touch(&mut self, tid: Tid, capture: impl FnOnce() -> I) -> bool {
         let before = self.dirty.replace(tid);
         debug_assert!(before.is_none_or(|b| b <= tid), "touched in {tid} after {before:?}");
@@ -47,7 +47,7 @@ impl<I> Tracked<I> {
         true
     }
 
-    /// Returns the image as of `tid`, for the committer; `None` if it was taken already.
+    /// Returns the image as of `tid`, for the committer; `None` if the image was taken already.
     pub fn take(&mut self, tid: Tid, capture: impl FnOnce() -> I) -> Option<I> {
         if let Some((_, image)) = self.frozen.take_if(|(frozen, _)| *frozen == tid) {
             return Some(image);
@@ -55,7 +55,8 @@ impl<I> Tracked<I> {
         self.dirty.take_if(|dirty| *dirty == tid).map(|_| capture())
     }
 
-    /// Returns the latest transaction that changed the object and has not captured it yet.
+    /// Returns the latest transaction that changed the object and whose image of the object was not
+    /// captured yet.
     pub fn dirty(&self) -> Option<Tid> {
         self.dirty
     }
@@ -65,8 +66,8 @@ impl<I> Tracked<I> {
         self.dirty.is_none() && self.frozen.is_none()
     }
 
-    /// Records that the object is deleted in `tid`: no image as of `tid` is needed. The previous
-    /// transaction may still need an image of the object, which `capture` returns.
+    /// Records that the object is deleted in `tid`, so that no image as of `tid` is needed. The
+    /// previous transaction may still need an image of the object; `capture` returns that image.
     pub fn bury(&mut self, tid: Tid, capture: impl FnOnce() -> I) {
         if let Some(earlier) = self.dirty.take().filter(|dirty| *dirty != tid) {
             self.frozen = Some((earlier, capture()));

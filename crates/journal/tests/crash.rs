@@ -20,7 +20,7 @@ struct Run {
     journal: ToyJournal,
     rng: fastrand::Rng,
     next_stamp: i64,
-    /// The contents of the cells at the close of each transaction; `None` if a cell is not
+    /// The stamps of the cells when each transaction was closed; `None` for a cell that is not
     /// metadata.
     closed: BTreeMap<Tid, Vec<Option<i64>>>,
     now: Vec<Option<i64>>,
@@ -64,7 +64,7 @@ impl Run {
         for cell in cells {
             match self.now[cell] {
                 // The cell is freed. If the cell becomes metadata again in the same transaction,
-                // that cancels the revoke.
+                // its revoke is cancelled.
                 Some(_) if frees && cell >= FREEABLE => {
                     self.toy.free(&mut handle, cell);
                     self.now[cell] = None;
@@ -123,7 +123,8 @@ impl Run {
         }
     }
 
-    /// Recovers `state`, the device after a crash at `cut`, and compares it with the promises.
+    /// Recovers `state`, the device after a crash at event `cut`, and compares it with the
+    /// promises.
     fn check(&self, state: &dyn Device, cut: usize, what: Kept) {
         let recovered = replay(state).unwrap_or_else(|e| panic!("cut {cut}, {what:?}: {e}"));
         let base = self.journal.running().0 >> 32 << 32;
@@ -133,8 +134,8 @@ impl Run {
             assert!(tid >= *promised, "cut {cut}, {what:?}: {tid} after {promised} was promised");
         }
         let expected = self.closed.get(&tid).or_else(|| {
-            // Before the first commit the superblock is that of mkfs, whose sequence number is one
-            // lower.
+            // Before the first commit, the superblock on the device is the one that mkfs wrote,
+            // whose sequence number is one lower than that of the first transaction.
             self.closed.first_key_value().filter(|(first, _)| **first > tid).map(|(_, s)| s)
         });
         let expected = expected.unwrap_or_else(|| panic!("cut {cut}, {what:?}: no {tid}"));

@@ -1,7 +1,8 @@
-//! debugfs writes logs, Lanefs and e2fsck replay copies of them, and every block must be the same.
-//! No kernel writes logs with checksums of version 2 today. debugfs also writes all formats to a
-//! journal on its own device. `kernel_logs.rs` has the kernel's logs: without checksums, with
-//! checksums of versions 1 and 3, logs that wrap around, and logs with `journal_async_commit`.
+//! Lanefs and e2fsck replay copies of logs that debugfs wrote, and every block of the two results
+//! must be the same. The logs are those of debugfs because no current kernel writes logs with
+//! checksums of version 2, and because debugfs writes all formats to a journal on its own device
+//! too. `kernel_logs.rs` tests logs that the kernel wrote: logs without checksums, with checksums
+//! of versions 1 and 3, logs that wrap around, and logs with `journal_async_commit`.
 
 mod host;
 
@@ -16,12 +17,13 @@ use std::path::{Path, PathBuf};
 
 const BLOCK: usize = 1024;
 const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
-/// The option of debugfs for checksums. Without `metadata_csum` they have version 1.
+/// The option of debugfs for checksums, which have version 1 if the file system has no
+/// `metadata_csum`.
 const VERSION_1: &str = "-c";
 /// Data blocks of the second group, which are free.
 const FREE: std::ops::Range<u64> = 12_000..16_000;
 
-/// A file system, and the file of its journal if the journal is not inside.
+/// A file system, and the file that holds its journal if the journal is not in the file system.
 struct Logged {
     image: PathBuf,
     journal: Option<PathBuf>,
@@ -29,8 +31,8 @@ struct Logged {
 }
 
 impl Logged {
-    /// Makes the file system and its journal with mke2fs; `None` where there is no loop device for
-    /// the journal.
+    /// Makes the file system and its journal with mke2fs. Returns `None` if there is no loop device
+    /// for the journal.
     fn new(dir: &Path, features: &str, is_outside: bool) -> Option<Logged> {
         let image = dir.join("image");
         File::create(&image).unwrap().set_len(16 << 20).unwrap();
@@ -61,7 +63,8 @@ impl Logged {
         Some(Logged { image, journal: Some(journal), ext4 })
     }
 
-    /// Writes transactions with copies, escaped copies and revokes; the last one is not committed.
+    /// Writes transactions with copies, escaped copies and revokes. The last transaction is not
+    /// committed.
     fn write(&self, dir: &Path, checksums: &str, rng: &mut fastrand::Rng) {
         let mut open = format!("jo {checksums}");
         if let Some(journal) = &self.journal {
@@ -89,7 +92,7 @@ impl Logged {
             let uncommitted = if n == 5 { "-c " } else { "" };
             commands.push(format!("jw {uncommitted}-b {} {}", list(&blocks), arg(&data)));
             // With checksums of version 1, debugfs writes a wrong checksum for a transaction
-            // without copies, and e2fsck ends the replay there.
+            // without copies, and e2fsck ends the replay before that transaction.
             if n < 4 && checksums != VERSION_1 {
                 earlier.extend(&blocks);
                 rng.shuffle(&mut earlier);

@@ -1,5 +1,5 @@
 //! Makes the n-th write or flush fail, for every n. No acknowledged change may be lost, and the
-//! first failure is kept.
+//! journal must keep the first failure as its cause.
 
 mod toy;
 
@@ -73,8 +73,8 @@ fn no_acknowledged_commit_is_lost_whichever_operation_fails() {
         println!("{operation:?}: {count}");
         assert!(count > 25);
         for nth in 1..=count {
-            // Permanent failures find fewer defects than single failures, after which the device
-            // works again. So only one run in eight has a permanent failure.
+            // A single failure, after which the device works again, finds more defects than a
+            // permanent failure. So only one run in eight also tests a permanent failure.
             let durations = [Duration::Once, Duration::FromThenOn];
             for duration in &durations[..if nth % 8 == 0 { 2 } else { 1 }] {
                 let duration = *duration;

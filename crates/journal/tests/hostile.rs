@@ -1,4 +1,4 @@
-//! Tests damaged logs. Recovery distinguishes an interrupted commit from corruption, and damage
+//! Tests that recovery distinguishes an interrupted commit from corruption, and that a damaged log
 //! never makes recovery panic, hang or write where it must not.
 
 mod toy;
@@ -126,7 +126,7 @@ fn with_async_commit_a_last_transaction_without_its_copies_was_interrupted() {
     let descriptors = blocks_of(&*device, BlockKind::Descriptor);
     flip(&*device, descriptors[2] + 3, 500);
     let recovered = recover_on(&*device).unwrap();
-    // The revoke of the transaction that is dropped does not count either.
+    // The dropped transaction's revoke is not counted either.
     assert_eq!((recovered.transactions, recovered.revoked), (2, 1));
     assert_eq!(stamp_at(&*device, 19), 2);
     assert_eq!(stamp_at(&*device, 29), 0);
@@ -196,8 +196,8 @@ fn a_log_that_is_not_empty_cannot_be_started_nor_one_without_a_place() {
 }
 
 /// Writes random bytes into the log. Recovery then succeeds or returns an error, and never writes a
-/// block of the log. Only one log in three has checksums, since they detect nearly all damage at
-/// once.
+/// block of the log. Only one log in three has checksums, because checksums detect nearly all
+/// damage before other checks see it.
 #[test]
 fn no_log_makes_recovery_panic_hang_or_write_where_it_must_not() {
     let seed = 31;

@@ -1,4 +1,5 @@
-//! Compares the replays of the kernel's logs by Lanefs and by e2fsck: every block must be the same.
+//! Lanefs and e2fsck replay logs that the kernel wrote, and every block of the two results must be
+//! the same.
 
 mod host;
 
@@ -17,7 +18,8 @@ fn live(root: &Path, rng: &mut fastrand::Rng) {
         let dir = root.join(format!("d{round}"));
         fs::create_dir(&dir).unwrap();
         for n in 0..rng.usize(50..200) {
-            // The data starts with the log's magic number, which must be escaped if data is logged.
+            // The data starts with the log's magic number, which must be escaped if the log
+            // contains data.
             let mut data = vec![n as u8; rng.usize(1..9000)];
             let magic = [0xc0, 0x3b, 0x39, 0x98];
             data.iter_mut().zip(magic).for_each(|(byte, m)| *byte = m);
@@ -39,8 +41,8 @@ fn live(root: &Path, rng: &mut fastrand::Rng) {
     }
 }
 
-/// Runs `live` on a fresh image that the kernel mounts with `options`, and compares the two replays
-/// of the log.
+/// Runs `live` on a fresh image that the kernel mounts with `options`, and compares how Lanefs and
+/// e2fsck replay the log.
 fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     println!("seed {seed}, {mkfs:?}, {options}");
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -65,7 +67,7 @@ fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     println!("{recovered:?}");
     assert!(target.held() > 0);
     ext4.assert_same(&target, &theirs, options);
-    // The log is replayed a second time, on the result.
+    // The log is replayed a second time, on the result of the first replay.
     let again = recover(&source, &target).unwrap();
     assert_eq!(again, recovered);
     ext4.assert_same(&target, &theirs, "replayed twice");
@@ -111,9 +113,9 @@ fn a_wrapped_log_replays_from_its_start() {
     assert!(recovered.transactions >= 1);
 }
 
-/// Data that an fsync stored as a fast commit must not be lost: the journal reads the records, and
-/// leaves the replay to the file system. The kernel writes the first fast commit into the second
-/// block after the log.
+/// Data that an fsync stored as a fast commit must not be lost. The journal only reads the records,
+/// and leaves their replay to the file system. The kernel writes the first fast commit into the
+/// second block after the log.
 #[test]
 fn fast_commits_of_the_kernel_are_read_until_they_are_torn() {
     if !has_e2fsprogs() {
@@ -155,7 +157,7 @@ fn fast_commits_of_the_kernel_are_read_until_they_are_torn() {
     let refused = recover(&source, &target).unwrap_err();
     assert!(refused.to_string().contains("fast_commit"), "{refused}");
     assert_eq!(target.held(), 0);
-    // If the end of the first fast commit is damaged, Lanefs finds no fast commit, and neither does
+    // If the first fast commit is damaged, Lanefs finds no fast commit at all, and neither does
     // e2fsck.
     let place = ext4.map.place(superblock.fast_commit_area().start).unwrap().0;
     let mut first = vec![0; ext4.block_size.bytes()];

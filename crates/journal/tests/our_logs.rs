@@ -1,5 +1,5 @@
-//! Lanefs, e2fsck and the kernel replay logs of Lanefs, and Lanefs and e2fsck replay logs of
-//! debugfs. All replays of a log must agree.
+//! Lanefs, e2fsck and the kernel replay logs that Lanefs wrote. Lanefs and e2fsck also replay logs
+//! that debugfs wrote. All replays of one log must agree.
 
 mod host;
 mod toy;

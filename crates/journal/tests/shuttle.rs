@@ -1,4 +1,5 @@
-//! Runs the journal under shuttle: schedules chosen at random, on one processor.
+//! Runs the journal under shuttle, which chooses schedules at random and runs all threads on one
+//! processor.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p lanefs-journal --test shuttle`
 #![cfg(shuttle)]
@@ -10,7 +11,7 @@ use lanefs_lanes::sync::{Arc, thread};
 use toy::*;
 
 const CELLS: usize = 6;
-/// The credits that a worker requests: three workers need two transactions.
+/// The credits that a worker requests: so many that three workers need two transactions.
 const CREDITS: u32 = 100;
 
 struct World {
@@ -61,7 +62,7 @@ impl World {
         }
     }
 
-    /// Does the same as [`World::assert_balanced`], and checks that the cells on the device are
+    /// Does the same as [`World::assert_balanced`], and checks that the cells on the device equal
     /// those in memory. Called after the last commit.
     fn check(&self) {
         self.assert_balanced();
@@ -110,7 +111,7 @@ fn transfers_are_whole_in_every_transaction_and_waiters_are_served() {
 
 #[test]
 fn a_waiter_commits_for_all_waiters_and_no_thread_stays_asleep() {
-    // With a server that commits on request, and without one.
+    // Tests with a server that commits on request, and without a server.
     for served in [false, true] {
         explore(move || {
             let world = World::new();
@@ -175,7 +176,7 @@ fn a_joiner_for_all_credits_gets_them_without_other_changes() {
         crew.join();
         world.journal.stop().unwrap();
         server.join().unwrap();
-        // An empty transaction closes only because a joiner had too few credits.
+        // An empty transaction is closed only if a joiner found too few credits.
         let counted = world.journal.statistics();
         assert!(counted.commits <= counted.credit_waits + 6, "{counted:?}");
     });

@@ -12,7 +12,7 @@ use std::time::Duration;
 use toy::*;
 
 const THREADS: usize = 6;
-/// The cells of transfers; each thread has one more cell as a counter.
+/// The cells between which amounts are moved. Each thread has one more cell as a counter.
 const BANK: usize = 200;
 const CELLS: usize = BANK + THREADS;
 
@@ -30,7 +30,8 @@ impl Bank {
     fn transfer(&self, thread: usize, rng: &mut fastrand::Rng) -> Result<Tid, Error> {
         let (from, to) = (rng.usize(..BANK), rng.usize(..BANK));
         let amount = rng.i64(1..100);
-        // Requests far more credits than it uses, as operations with a large worst case do.
+        // Requests far more credits than the change needs, as operations with a large worst case
+        // do.
         let mut handle = self.journal.join(rng.u32(3..60))?;
         self.toy.change(&mut handle, from, |stamp| stamp - amount);
         self.toy.change(&mut handle, to, |stamp| stamp + amount);
@@ -53,7 +54,7 @@ fn every_crash_state_has_the_acknowledged_commits_of_each_thread() {
         ..toy::config(device.clone() as Arc<dyn Device>)
     };
     let bank = Bank::new(config);
-    // (event, thread, count): from this event on the thread's cell is at least this count.
+    // (event, thread, count): from this event on the thread's cell must be at least this count.
     let promised = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         let server = scope.spawn(|| bank.journal.serve(&bank.toy));
@@ -112,10 +113,10 @@ fn every_crash_state_has_the_acknowledged_commits_of_each_thread() {
 /// transaction.
 #[derive(Debug, Clone, Copy)]
 enum Uses {
-    /// The handle changes a cell, and has charged all credits when it is dropped.
+    /// The handle changes a cell, and has used up all credits when it is dropped.
     AllForAChange,
-    /// The handle charges all credits for objects that are not on the lists, since they are created
-    /// and deleted in the transaction.
+    /// The handle uses up all credits for objects that are not on the lists, because they are
+    /// created and deleted in the transaction.
     AllForNothing,
 }
 
@@ -134,7 +135,7 @@ fn is_let_in_though_a_round_found_nothing(uses: Uses) {
         while bank.journal.statistics().credit_waits == 0 {
             std::thread::yield_now();
         }
-        // Meanwhile the joiner requests a round, before there is anything to commit.
+        // During this sleep the joiner requests a round, before there is anything to commit.
         std::thread::sleep(Duration::from_millis(200));
         if let Uses::AllForAChange = uses {
             bank.toy.change(&mut member, 0, |stamp| stamp + 1);

@@ -1,5 +1,5 @@
-//! Measures how many fsyncs share a flush, and the cost of a single fsync, on a device in memory
-//! whose flushes take a given time.
+//! Measures how many fsyncs share a flush, and what a single fsync costs. The device is in memory,
+//! and each of its flushes takes a given time.
 //!
 //! ```sh
 //! cargo run --release -p lanefs --example fsync [-- MICROSECONDS [SECONDS]]
@@ -45,12 +45,12 @@ impl Device for Counting {
     }
 }
 
-/// The work of each thread before its fsync.
+/// What each thread does before each fsync.
 #[derive(Debug, Clone, Copy)]
 enum Work {
-    /// Appends 4 KiB to its file.
+    /// The thread appends 4 KiB to its file.
     Append,
-    /// Overwrites 4 KiB of its file.
+    /// The thread overwrites 4 KiB of its file.
     Overwrite,
 }
 

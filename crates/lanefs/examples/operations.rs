@@ -1,6 +1,7 @@
 //! Runs one kind of operation a given number of times, to count its instructions.
-//! `scripts/instructions` runs this under callgrind with two numbers and divides the difference of
-//! the counts.
+//! `scripts/instructions` runs this program under callgrind with two different numbers of
+//! operations, and divides the difference between the two instruction counts by the difference
+//! between the numbers.
 //!
 //! ```sh
 //! cargo run --release -p lanefs --example operations -- stat 10000
@@ -11,7 +12,7 @@ use lanefs::{FileOptions, FileSystem, FormatOptions, LineHeap, OpenOptions};
 use std::error::Error;
 use std::sync::Arc;
 
-/// The allocator of the command and of the mount.
+/// The allocator that the command `lanefs` and its mounts use too.
 #[global_allocator]
 static HEAP: LineHeap = LineHeap;
 
@@ -22,7 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(usage.into());
     };
     let count: u64 = count.parse()?;
-    // With random keys, hash chains differ from run to run, and the counts by a few percent.
+    // With random keys, the hash chains would differ from run to run, and the instruction counts
+    // would then differ by a few percent.
     lanefs_lanes::fix_hash_keys();
     let device = Arc::new(RamDevice::create(256 << 20)?);
     FileSystem::format(&*device, &FormatOptions::default())?;

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Fills a directory; each thread has its own, so threads share nothing.
+/// Fills one directory. Each thread has a directory to itself, so the threads share nothing.
 fn fill(fs: &FileSystem, number: usize) -> std::io::Result<()> {
     let dir = format!("/thread-{number}");
     fs.create_dir(&dir)?;

@@ -1,5 +1,6 @@
-//! Writes a preallocated file twice by several threads, and reads it once: the first pass converts
-//! unwritten space, the second overwrites. Each pass visits every block once, in random order.
+//! Several threads write a preallocated file twice and read it once. The first pass converts
+//! unwritten space, the second overwrites the data, and the third reads it. Each pass visits every
+//! block once, in random order.
 //!
 //! ```sh
 //! cargo run --release -p lanefs --example preallocated -- 16 1024               # in memory, MiB
@@ -59,8 +60,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Visits each block once. Thread `t` visits the `n`-th block for every `n` that is `t` modulo the
-/// number of threads. The multiplication by an odd number permutes the blocks.
+/// Visits each block once. Thread `t` gets every `n` that is `t` modulo the number of threads, and
+/// visits the `n`-th block of a permutation. Multiplying `n` by an odd number gives the
+/// permutation.
 fn run(file: &File, pass: Pass, threads: u64, blocks: u64) -> lanefs::Result<()> {
     let places = blocks.next_power_of_two();
     std::thread::scope(|s| {

@@ -1,14 +1,15 @@
-//! Walks a large tree with small caches; measures the memory of the process and the speed.
+//! Walks a large tree with small caches, and measures the process's memory and the speed of the
+//! walk.
 //!
 //! ```sh
 //! cargo run --release -p lanefs --example reclaim -- 1000000 64 4   # files, MiB of caches, threads
 //! ```
 //!
-//! Each thread has its own tree and stats every file in it, directory by directory. Then several
-//! rounds of three walks are measured. The first is the same walk again. The second stats as many
-//! files as the small caches hold, but with large caches that have these files already. The third
-//! stats files that are read for the first time. Memory is the heap in use, and the process's
-//! anonymous memory (which excludes the device, a file in memory).
+//! Each thread stats every file of a tree that only this thread uses, directory by directory. Then
+//! several rounds of three walks are measured. The first repeats the walk with small caches. The
+//! second uses large caches: it stats as many files as the small caches hold, and all of them are
+//! already cached. The third stats files that are read for the first time. Memory is the heap in
+//! use, and the process's anonymous memory (which excludes the device, a file in memory).
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
@@ -38,7 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let fs = FileSystem::open_device(device.clone(), &options(cap))?;
     make(&fs, threads, directories)?;
     fs.close()?;
-    // Memory that the heap kept from the creation of the tree is not counted for the walk.
+    // The heap may still have memory from the creation of the tree. That memory is measured here,
+    // so that it can be subtracted from the memory of the walk.
     let (heap, anonymous) = (LineHeap::in_use(), anonymous_kib());
     println!("made {files} files; in use {} KiB, anonymous {anonymous} KiB", heap / 1024);
 
@@ -98,7 +100,7 @@ impl Slices {
     }
 }
 
-/// Figures of one kind.
+/// The values of one figure in all rounds.
 #[derive(Default)]
 struct Spread(Vec<f64>);
 
@@ -133,7 +135,7 @@ fn make(fs: &FileSystem, threads: usize, directories: usize) -> Result<(), lanef
     })
 }
 
-/// A walk: each thread visits this many directories of its tree, this many times.
+/// A walk: each of `threads` threads visits `directories` directories of its tree, `times` times.
 struct Walk {
     threads: usize,
     directories: usize,
@@ -141,7 +143,7 @@ struct Walk {
 }
 
 struct Walked {
-    /// Files per second, of all threads together.
+    /// The number of files that all threads together visit per second.
     speed: f64,
     /// The largest number of bytes in the heap.
     heap: usize,

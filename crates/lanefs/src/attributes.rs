@@ -30,7 +30,7 @@ impl FileSystem {
         }
     }
 
-    /// Changes those attributes of the inode at `path` that `set` gives.
+    /// Changes the attributes of the inode at `path` for which `set` has a value.
     pub fn set_attr(&self, path: impl AsRef<Path>, set: &SetAttr, follow: Follow) -> Result<()> {
         let path = path.as_ref();
         let inode = self.find(path, follow)?;
@@ -61,8 +61,8 @@ impl FileSystem {
         self.vfs().fs().encryption_policy(&inode).at(path)
     }
 
-    /// Makes a regular file a verity file: its data is verified by a hash tree when it is read, and
-    /// never changes again. Returns the file's digest.
+    /// Makes a regular file a verity file: its data never changes again, and is checked against a
+    /// hash tree when it is read. Returns the file's digest.
     ///
     /// # Errors
     /// See [`lanefs_ext4::Fs::enable_verity`].

@@ -11,7 +11,8 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Number of entries read at once, which bounds the memory for large directories.
+/// The number of entries that are read at once. It bounds the memory that listing a large directory
+/// needs.
 const BATCH: usize = 256;
 
 /// An entry of a directory.
@@ -66,7 +67,7 @@ impl DirEntry {
 /// ```
 pub struct ReadDir {
     dir: OpenFile,
-    /// Declared after `dir`, so that it is dropped after `dir`.
+    /// This field is declared after `dir`, so that it is dropped after `dir`.
     mounted: Shared,
     path: PathBuf,
     cookie: u64,

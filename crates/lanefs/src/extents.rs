@@ -7,8 +7,8 @@ use lanefs_vfs::Follow;
 use std::path::Path;
 
 impl FileSystem {
-    /// Returns the extents of the file or directory at `path` in ascending order, as FIEMAP does;
-    /// space allocated beyond the end of the file is included.
+    /// Returns the extents of the file or directory at `path` in ascending order, as FIEMAP does.
+    /// They include space that is allocated beyond the end of the file.
     ///
     /// ```
     /// use lanefs::{ExtentFlags, FileSystem, Follow};

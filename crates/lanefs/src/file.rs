@@ -11,9 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// An open file. [`std::io::Read`], [`std::io::Write`] and [`std::io::Seek`] use its position, as
-/// in [`std::fs::File`]. The methods that end in `_at` take an offset, and several threads can call
-/// them concurrently.
+/// An open file. The methods of [`std::io::Read`], [`std::io::Write`] and [`std::io::Seek`] use the
+/// file's position, as for [`std::fs::File`]. The methods that end in `_at` take an offset, and
+/// several threads can call them concurrently.
 ///
 /// An open file keeps the file system mounted, so it can be stored together with its
 /// [`crate::FileSystem`], and moved to another thread. [`crate::FileSystem::close`] fails while a
@@ -49,7 +49,7 @@ use std::{fmt, io};
 /// ```
 pub struct File {
     open: OpenFile,
-    /// Declared after `open`, so that it is dropped after `open`.
+    /// This field is declared after `open`, so that it is dropped after `open`.
     mounted: Shared,
     path: PathBuf,
     position: AtomicU64,
@@ -75,8 +75,8 @@ impl File {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// [`Cause::UnexpectedEof`] if the file ends before that; the contents of `buf` are then
-    /// unspecified.
+    /// [`Cause::UnexpectedEof`] if the file ends before `buf` is full. The contents of `buf` are
+    /// then unspecified.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match self.read_at(buf, offset)? {
             read if read == buf.len() => Ok(()),
@@ -129,7 +129,8 @@ impl File {
         self.mounted.vfs.fallocate(&self.open, how, offset, len).at(&self.path)
     }
 
-    /// Reserves space for `len` bytes at `offset`; the file grows to cover them.
+    /// Reserves space for `len` bytes at `offset`. If the file ends before the end of this range,
+    /// it grows to that end.
     pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         self.fallocate(Fallocate::Allocate, offset, len)
     }
@@ -140,14 +141,15 @@ impl File {
         self.fallocate(Fallocate::PunchHole, offset, len)
     }
 
-    /// Returns the extents of the file in ascending order, as FIEMAP does; space allocated beyond
-    /// the end of the file is included.
+    /// Returns the extents of the file in ascending order, as FIEMAP does. They include space that
+    /// is allocated beyond the end of the file.
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
         self.mounted.vfs.fs().extents(self.open.inode()).at(&self.path)
     }
 
-    /// Moves the data of the file to fewer runs of blocks, where free space permits that. The file
-    /// must be open for writing. A crash loses no data. [`File::extents`] shows the result.
+    /// Moves the data of the file so that it occupies fewer runs of blocks, as far as free space
+    /// permits. The file must be open for writing. A crash loses no data. [`File::extents`] shows
+    /// the result.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a file that maps its blocks one by one, as in ext2 and ext3; `EPERM` for an
@@ -156,7 +158,8 @@ impl File {
         self.mounted.vfs.defragment(&self.open).at(&self.path)
     }
 
-    /// Returns the start of the next data at or after `offset`; `None` if only a hole is left.
+    /// Returns the start of the next data at or after `offset`; `None` if there is no data from
+    /// `offset` on.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_for(lanefs_ext4::Seek::Data, offset)
     }
@@ -204,9 +207,9 @@ impl fmt::Debug for File {
     }
 }
 
-/// As in [`std::fs::File`], threads that share a file share its position. Two threads that read or
-/// write at the same time may use the same position. [`File::read_at`] and [`File::write_at`] do
-/// not use it.
+/// As with [`std::fs::File`], threads that share a file share its position. Two threads that read
+/// or write at the same time may read or write at the same position. [`File::read_at`] and
+/// [`File::write_at`] do not use the position.
 impl io::Read for &File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let position = self.position.load(Ordering::Relaxed);
@@ -224,7 +227,7 @@ impl io::Write for &File {
         Ok(written)
     }
 
-    /// Does nothing: `File` has no buffer. [`File::sync_all`] makes data durable.
+    /// Does nothing, because `File` has no buffer. [`File::sync_all`] makes data durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

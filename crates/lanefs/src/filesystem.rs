@@ -24,7 +24,7 @@ type Ext4Error = lanefs_ext4::Error;
 
 /// An open ext4 file system.
 ///
-/// Paths start at its root, with or without a leading slash. All methods except
+/// Paths start at the root of the file system, with or without a leading slash. All methods except
 /// [`FileSystem::close`] take `&self`, and threads that work in different directories do not wait
 /// for each other.
 ///
@@ -119,15 +119,16 @@ impl FileSystem {
     /// the same, but cannot report an error.
     ///
     /// # Errors
-    /// [`Cause::FilesOpen`] if a [`File`] or a [`ReadDir`] of this file system exists: drop those
-    /// first. The file system then stays mounted until the last of them is dropped.
+    /// [`Cause::FilesOpen`] if a [`File`] or a [`ReadDir`] of this file system still exists. The
+    /// file system then stays mounted until the last of them is dropped. To unmount here and learn
+    /// of errors, drop them first.
     pub fn close(self) -> Result<()> {
         let Some(mounted) = LaneArc::into_inner(self.mounted) else {
             return Err(Cause::FilesOpen.into());
         };
         mounted.vfs.close()?;
-        // Gives the memory of the caches back to the system; does nothing if the program uses
-        // another allocator.
+        // Gives the heap's free memory back to the system after the caches were dropped. Does
+        // nothing if the program uses another allocator.
         lanefs_lanes::LineHeap::trim_excess();
         mounted.source.map_or(Ok(()), Source::close)
     }
@@ -137,12 +138,12 @@ impl FileSystem {
         &self.mounted.vfs
     }
 
-    /// Returns the image, device or array, if it was opened by name.
+    /// Returns the image, device or array, if the file system was opened from a [`Source`].
     pub fn source(&self) -> Option<&Source> {
         self.mounted.source.as_ref()
     }
 
-    /// Returns the user of all operations, who owns new files.
+    /// Returns the credentials with which all operations run. Their user owns new files.
     pub fn credentials(&self) -> &Credentials {
         &self.mounted.credentials
     }
@@ -152,8 +153,8 @@ impl FileSystem {
         self.vfs().stat_fs()
     }
 
-    /// Returns counters: waits for locks, commits, cache sizes. `lanefs stats` shows the same for a
-    /// mount.
+    /// Returns counters: waits for locks, commits, cache sizes. `lanefs stats` shows the same
+    /// counters for a mount.
     pub fn statistics(&self) -> Statistics {
         self.vfs().fs().statistics()
     }
@@ -168,14 +169,15 @@ impl FileSystem {
     }
 
     pub(crate) fn stat(&self, path: &Path, follow: Follow) -> Result<Metadata> {
-        // Only an error goes through `at`: a result with attributes would be copied once more.
+        // Only an error is passed through `at`, because `at` would copy a result with attributes
+        // once more.
         match self.vfs().stat(self.credentials(), self.vfs().root(), bytes(path), follow) {
             Ok(attr) => Ok(attr.into()),
             Err(error) => Err(error).at(path),
         }
     }
 
-    /// Runs `act` on the directory and the last component of `path`.
+    /// Runs `act` on the last component of `path` and the directory that contains it.
     fn in_parent<T>(
         &self,
         path: &Path,
@@ -351,7 +353,8 @@ impl FileSystem {
             return Err(Error::at(path, Ext4Error::Busy));
         };
         if slash.follows() {
-            // "link/" refers to the target of the link, which cannot be removed under that name.
+            // If `name` is a symbolic link, `name/` refers to the link's target, which cannot be
+            // removed by this name.
             let victim = self.vfs().lookup(self.credentials(), &parent.dir, name).at(path)?;
             if victim.attr().file_type != FileType::Directory {
                 return Err(Error::at(path, Ext4Error::NotDirectory));
@@ -365,7 +368,8 @@ impl FileSystem {
         self.rename_with(from, to, Rename::Replace)
     }
 
-    /// Moves `from` to `to`; `how` selects whether `to` is replaced, kept or exchanged.
+    /// Moves `from` to `to`. If `to` exists, `how` selects whether it is replaced or kept, or
+    /// exchanged with `from`.
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,
@@ -394,7 +398,7 @@ impl FileSystem {
     }
 }
 
-/// Returns the bytes of a path, in the form that the file system uses.
+/// Returns a path as bytes, the form that the file system uses.
 fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }

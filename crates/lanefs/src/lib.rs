@@ -2,8 +2,8 @@
 //!
 //! [`FileSystem`] opens an ext4 image or block device, as `mke2fs` and the kernel create them. Its
 //! methods resemble the functions of [`std::fs`], and need neither a mount nor privileges. They
-//! take `&self`, so threads can share a file system; threads in different directories do not wait
-//! for each other.
+//! take `&self`, so threads can share a file system. Threads that work in different directories do
+//! not wait for each other.
 //!
 //! ```
 //! use lanefs::device::RamDevice;
@@ -39,15 +39,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`FileSystem::open`] opens an image, and [`FileSystem::create`] creates one. RAID-5 arrays have
-//! the same names as on the command line, see [`Source`].
+//! [`FileSystem::open`] opens an image, and [`FileSystem::create`] creates one. The names of RAID-5
+//! arrays are the same as on the command line; see [`Source`].
 //!
-//! With the feature `build`, `Builder` makes an image together with its files, from directories,
-//! tars (also from a stream) and container images, on any device.
+//! With the feature `build`, `Builder` makes an image together with its files on any device. The
+//! files come from directories, tars (which may be streams) and container images.
 //!
 //! The crates of the lower layers are public as modules: they contain every type that occurs in a
-//! signature of this crate. [`FileSystem::vfs`] works on inodes and names, for servers of other
-//! protocols.
+//! signature of this crate. [`FileSystem::vfs`] returns the layer that works on inodes and names,
+//! which servers of other protocols need.
 #![forbid(unsafe_code)]
 
 mod attributes;
@@ -138,7 +138,7 @@ pub use metadata::{FileTimes, Metadata};
 pub use options::{FileOptions, OpenOptions};
 pub use source::Source;
 
-/// The program of `docs/library.md` compiles.
+/// Checks that the program in `docs/library.md` compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/library.md")]
 struct Taught;

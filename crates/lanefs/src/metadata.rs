@@ -100,7 +100,7 @@ impl Metadata {
     }
 }
 
-/// Times to set; times that are not given stay unchanged.
+/// The times to set. Times that are not given stay unchanged.
 ///
 /// ```
 /// use lanefs::FileTimes;

@@ -8,10 +8,12 @@ use lanefs_vfs::{Credentials, Vfs};
 pub(crate) struct Mounted {
     pub vfs: Vfs,
     pub credentials: Credentials,
-    /// The image or array, if it was opened by name. This field is dropped after the file system.
+    /// The image or array, if the file system was opened from a [`Source`]. This field is dropped
+    /// after the file system.
     pub source: Option<Source>,
 }
 
 /// A handle that keeps the file system mounted. Each open file has a handle. Creating or dropping a
-/// handle writes a cache line of the lane; using a handle writes no shared memory.
+/// handle writes only a cache line of the thread's lane, and using a handle writes no shared
+/// memory.
 pub(crate) type Shared = LaneArc<Mounted>;

@@ -50,8 +50,9 @@ impl OpenOptions {
         self
     }
 
-    /// Opens read-only and does not look at the log (`norecovery`): for a damaged log, or to see
-    /// what a crash left in place. After a crash, the metadata may be inconsistent.
+    /// Opens read-only and ignores the log (`norecovery`). This is meant for a damaged log, or to
+    /// see the state that a crash left on the device. After a crash, the metadata may be
+    /// inconsistent.
     pub fn without_recovery(mut self) -> OpenOptions {
         self.vfs.mount.recovery = Recovery::Skip;
         self.read_only()
@@ -76,20 +77,20 @@ impl OpenOptions {
         self
     }
 
-    /// Does the same as [`OpenOptions::journal_path`], for a device that is open already.
+    /// Does the same as [`OpenOptions::journal_path`] for a journal device that is open already.
     pub fn journal_device(mut self, device: Arc<dyn Device>) -> OpenOptions {
         self.vfs.mount.journal = Some(device);
         self
     }
 
     /// Adds master keys of encrypted directories. Without its key, an encrypted directory shows
-    /// encoded names. Its files can be removed by these names, but not opened.
+    /// encoded names, by which its files can be removed but not opened.
     pub fn keys(mut self, keys: &[MasterKey]) -> OpenOptions {
         self.vfs.mount.keys.extend_from_slice(keys);
         self
     }
 
-    /// Sets the user of all operations, who owns new files.
+    /// Sets the credentials with which all operations run. Their user owns new files.
     pub fn credentials(mut self, credentials: Credentials) -> OpenOptions {
         self.credentials = credentials;
         self
@@ -113,8 +114,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the policies for allocation, locking and the name cache: the present ones, or those of
-    /// older kernels, for comparison (`docs/seeds.md`).
+    /// Sets the policies for allocation, locking and the name cache. They can be those that Lanefs
+    /// uses by default or, for comparison, those of older kernels (`docs/seeds.md`).
     pub fn policies(mut self, policies: Policies) -> OpenOptions {
         self.vfs.mount.policies = policies;
         self
@@ -127,7 +128,7 @@ impl OpenOptions {
         self
     }
 
-    /// Returns the options of the mount; opens the journal's device, if a path is given.
+    /// Returns the options of the mount. Opens the journal's device if its path is given.
     pub(crate) fn settings(&self) -> Result<VfsOptions> {
         let mut settings = self.vfs.clone();
         if let Some(path) = &self.journal {
@@ -164,7 +165,7 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    /// Returns options without access, neither read nor write. New files get permissions 0644.
+    /// Returns options that permit neither reading nor writing. New files get permissions 0644.
     pub fn new() -> FileOptions {
         FileOptions { flags: OpenFlags::empty(), permissions: 0o644 }
     }

@@ -5,7 +5,8 @@ use lanefs_ondisk::FileType;
 use lanefs_vfs::{Credentials, OpenFlags, Vfs};
 use std::ops::ControlFlow;
 
-/// Number of names read from a directory at once, which bounds the memory.
+/// The number of names that are read from a directory at once. It bounds the memory that a removal
+/// needs.
 const BATCH: usize = 1024;
 
 /// A directory that is being emptied, and its name in its parent.

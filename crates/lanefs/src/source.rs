@@ -37,7 +37,8 @@ impl Source {
         Source::open_with(name, part, ArrayOptions::new(access))
     }
 
-    /// Works as [`Source::open`]. For an image, only the access in `options` has an effect.
+    /// Works like [`Source::open`]. For an image, the access is the only part of `options` that has
+    /// an effect.
     ///
     /// # Errors
     /// [`Cause::Open`] or [`Cause::Array`].
@@ -79,7 +80,7 @@ impl Source {
         }
     }
 
-    /// Returns notes for the user, one per line: unused members of an array.
+    /// Returns notes for the user, one per line: which members of an array are not used.
     pub fn notes(&self) -> Vec<String> {
         let out = self.array().map(OpenArray::left_out).unwrap_or_default();
         out.iter().map(|out| format!("left out: {out}")).collect()
@@ -91,7 +92,8 @@ impl Source {
     /// [`Cause::Array`] if a member fails.
     pub fn close(self) -> Result<()> {
         let Source::Array(array) = self else { return Ok(()) };
-        // If another reference exists, the array is closed when that reference is dropped.
+        // If there is another reference to the array, the array is closed when the last reference
+        // is dropped.
         match Arc::into_inner(array).map(OpenArray::close) {
             None | Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(Error::from(lanefs_raid5::AssembleError::from(error))),

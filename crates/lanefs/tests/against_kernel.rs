@@ -10,9 +10,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Environment variable of the child that runs the kernel's side: the path of its tree.
+/// An environment variable for the child process that runs the kernel's side. Its value is the path
+/// of the child's tree.
 const TREE: &str = "LANEFS_TEST_TREE";
-/// Set for that child if the tree becomes its root directory.
+/// An environment variable that, if set, makes the child change its root directory to that tree.
 const AS_ROOT: &str = "LANEFS_TEST_AS_ROOT";
 
 /// The number of steps in a run.
@@ -91,7 +92,7 @@ fn fill(dir: &Path) {
     );
 }
 
-/// Not a test itself: the other tests run it as their child process.
+/// This is not a test itself; the other tests run it as their child process.
 #[test]
 fn the_kernels_side() {
     let Some(tree) = std::env::var_os(TREE) else { return };
@@ -151,7 +152,8 @@ fn by_kernel(what: &str, path: &str, other: &str) -> Result<String, i32> {
     outcome.map_err(|error| error.raw_os_error().unwrap())
 }
 
-/// Returns type and size; the size of a directory is left out, since it may differ.
+/// Returns type and size. The size of a directory is left out, since it may differ between the
+/// kernel and the library.
 fn brief(mode: u32, size: u64) -> String {
     let is_dir = mode & 0o170_000 == 0o040_000;
     format!("{:o} {}", mode & 0o170_000, if is_dir { 0 } else { size })
@@ -184,8 +186,8 @@ fn by_us(fs: &FileSystem, what: &str, path: &str, other: &str) -> Result<String,
     outcome.map_err(|error| error.errno())
 }
 
-/// Runs the steps on the kernel's side in a child process; `launcher` precedes the test's own
-/// program in its command line.
+/// Runs the steps on the kernel's side in a child process. In the child's command line, `launcher`
+/// precedes the path of this test program.
 fn ask_kernel(launcher: &[&str], tree: &Path, as_root: bool, steps: &[Step]) -> Vec<String> {
     let program = std::env::current_exe().unwrap();
     let mut line: Vec<&std::ffi::OsStr> = launcher.iter().map(|word| word.as_ref()).collect();
@@ -299,10 +301,11 @@ fn an_ordinary_user_has_the_rights_that_the_kernel_gives() {
         shell(&kernel.path, &protect.join("\n"));
     }
     let copy = image.copy("copy.img");
-    // The steps have no "..", since the kernel's tree is below the host's root.
+    // The steps have no "..", since above the kernel's tree are directories of the host.
     let mut steps = steps(&mut random, false);
     steps.retain(|step| !step.path.contains("up") && !step.path.contains("root"));
-    // In a sticky directory the kernel refuses this step by another rule (`protected_regular`).
+    // In a sticky directory, the kernel refuses this step because of a rule that Lanefs does not
+    // have (`protected_regular`).
     steps.retain(|step| step.what != "create-no-follow");
     steps.retain(|step| !step.other.contains("up") && !step.other.contains("root"));
     let who = ["setpriv", "--reuid=1000", "--regid=1000", "--groups=1002", "--"];

@@ -1,4 +1,5 @@
-//! Encrypted directories through the library, with the key, without it, and with another one.
+//! Uses encrypted directories through the library: with the key, without the key, and with another
+//! key.
 
 mod images;
 
@@ -27,7 +28,8 @@ fn encrypted() -> (Image, FileSystem) {
     let image = Image::with("32M", &["-O", "encrypt"]);
     let fs = open(&image, &[key(1), key(2)]);
     fs.create_dir("/d").unwrap();
-    // The name cache must not remember that the name was absent.
+    // Looks up a name that is absent. Once the directory is encrypted, the name cache must not
+    // remember this.
     assert!(!fs.exists("/d/sub").unwrap());
     fs.encrypt_dir("/d", &key(1)).unwrap();
     (image, fs)

@@ -1,4 +1,4 @@
-//! Uses files and directories by path, as a program with the library does.
+//! Uses files and directories by path, as a program that uses the library does.
 
 mod images;
 
@@ -123,7 +123,7 @@ fn a_file_system_stays_mounted_until_its_last_file_is_dropped() {
     assert!(FileSystem::open(&image.path).is_err(), "the listing keeps it mounted");
     assert_eq!(listing.count(), 2);
     assert_clean(&image.path);
-    // In this struct the file system is dropped before its files.
+    // This struct drops the file system before the files, since it declares `fs` first.
     drop(Log::open(&image));
     assert_clean(&image.path);
     let fs = open(&image);
@@ -200,7 +200,8 @@ fn an_invalid_path_is_refused_although_its_names_are_cached() {
         }
     }
     assert!(fs.metadata(long(4095)).unwrap().is_file(), "the longest path");
-    // The last component comes from the cache, or from the target of a link.
+    // The walk finds the directory that contains the last component in the name cache, or through a
+    // link's target.
     fs.symlink("dir//", "/link").unwrap();
     fs.create_file("/link/new").unwrap();
     fs.remove_file("//dir///new").unwrap();
@@ -262,8 +263,8 @@ fn threads_share_a_file_system_as_it_is() {
 
 #[test]
 fn a_look_up_that_races_with_changes_finds_the_right_file_or_none() {
-    // Inode numbers are reused at once. A walk that mixes names of different times would read a
-    // file of another directory.
+    // Inode numbers are reused at once. If a walk combined names that were valid at different
+    // times, it would read a file of another directory.
     const DIRS: usize = 6;
     let image = Image::new("64M");
     let fs = open(&image);
@@ -367,7 +368,7 @@ fn bend_into_a_ring(image: &Image) {
     let said = String::from_utf8(blocks.stdout).unwrap();
     let block: u64 = said.trim().parse().unwrap();
     let mut file = std::fs::File::options().write(true).open(&image.path).unwrap();
-    // The record of ".." comes after the twelve bytes of ".".
+    // In a directory block, the record of ".." follows the record of ".", which has twelve bytes.
     file.seek(SeekFrom::Start(block * 1024 + 12)).unwrap();
     file.write_all(&b.to_le_bytes()).unwrap();
 }
@@ -395,7 +396,7 @@ fn a_directory_that_ignores_case_finds_names_behind_the_name_cache() {
     assert!(!fs.exists("/d/readme").unwrap());
     let set = SetAttr { casefold: Some(true), ..SetAttr::default() };
     fs.set_attr("/d", &set, Follow::Links).unwrap();
-    // Finds names that were looked up before, even names that were absent then.
+    // Finds the file by every spelling, even by the one that was looked up before the file existed.
     fs.write("/d/README", b"text").unwrap();
     for spelling in ["/d/readme", "/d/ReadMe", "/d/README"] {
         assert_eq!(fs.read(spelling).unwrap(), b"text");
@@ -405,7 +406,8 @@ fn a_directory_that_ignores_case_finds_names_behind_the_name_cache() {
     fs.write("/D/x", b"").unwrap_err();
     fs.write("/d/IN/Ner/file", b"").unwrap();
     assert!(fs.exists("/d/in/NER/FILE").unwrap());
-    // Moves a name of another directory, which the cache knows, and removes it by another spelling.
+    // Moves a file from another directory, where the name cache knows its name, and removes it by
+    // another spelling.
     fs.write("/plain", b"").unwrap();
     assert!(fs.exists("/plain").unwrap());
     fs.rename("/plain", "/d/Plain").unwrap();

@@ -1,6 +1,6 @@
 //! Checks that a program can name every type in the library's signatures through the library.
 //!
-//! This program imports only from `lanefs`; it only has to compile.
+//! This program imports only from `lanefs`. The check is that it compiles.
 
 use lanefs::{
     Cause, Error, File, FileOptions, FileSystem, FileTimes, FormatOptions, Metadata, OpenOptions,

@@ -1,4 +1,5 @@
-//! Checks that the cap of the caches bounds the process's heap, as the heap itself counts it.
+//! Checks that the size limit of the caches also bounds the process's heap, by the heap's count of
+//! its bytes in use.
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
@@ -13,13 +14,13 @@ const THREADS: usize = 3;
 const DIRECTORIES: usize = 200;
 const FILES: usize = 50;
 
-/// Memory in addition to the caches: free blocks that threads keep (the committer is one of the
-/// threads), and the fixed memory of a mount.
+/// Memory in use in addition to the caches: free blocks that threads keep (the committer is one of
+/// these threads), and the memory that every mount needs.
 const BESIDE: usize = (THREADS + 2) * (512 << 10) + (4 << 20);
 
-/// The bytes of evicted objects that are not freed yet while all files are loaded. On a busy
-/// machine a thread may be preempted during a look-up. Then its pin keeps the objects that other
-/// threads evict.
+/// While all files are loaded, up to this many bytes of evicted objects may still wait to be freed.
+/// On a busy machine, a thread may be preempted during a look-up. Meanwhile its pin keeps objects
+/// in memory that other threads evict.
 const IN_LIMBO: usize = CAP / 2;
 
 #[test]
@@ -39,14 +40,15 @@ fn a_walk_of_a_large_tree_stays_under_the_cap() {
     }
     fs.close().unwrap();
 
-    // A stat does not load an inode when memory is short; an open does.
+    // When memory is short, a stat does not load the inode, but an open does.
     let looked = walk(device.clone(), &options(), CAP, |fs, path| {
         fs.symlink_metadata(path).unwrap();
     });
     let opened = walk(device, &options(), CAP + IN_LIMBO, |fs, path| {
         drop(fs.open_file(path).unwrap());
     });
-    // A cache that kept nothing would stay below the cap too, so it must keep something.
+    // A cache that kept nothing would also stay below the cap, so the test requires that it keeps
+    // something.
     assert!(looked > CAP as u64 / 8 && opened > CAP as u64 / 8, "{looked} and {opened}");
 }
 

@@ -1,4 +1,5 @@
-//! Verity files: made by fsverity, mke2fs and debugfs, and by Lanefs; intact and damaged.
+//! Reads verity files that fsverity, mke2fs and debugfs have made, and verity files that Lanefs has
+//! made, both intact and damaged.
 
 mod images;
 
@@ -138,7 +139,8 @@ fn a_verity_file_keeps_its_data_and_everything_else_can_change() {
     assert_eq!(errno(fs.write("/f", b"new")), NOT_PERMITTED);
     let size = lanefs::SetAttr { size: Some(1), ..Default::default() };
     assert_eq!(errno(fs.set_attr("/f", &size, lanefs::Follow::Links)), NOT_PERMITTED);
-    // The ext4 layer refuses writes too, although the handle passed no check for writing.
+    // The ext4 layer refuses writes too. The file is open for reading only, so the layer above has
+    // not checked whether it may be written.
     let file = fs.open_file("/f").unwrap();
     let (ext4, inode) = (fs.vfs().fs(), file.as_open_file().inode());
     let by = lanefs::ext4::Privilege::Root;
@@ -231,12 +233,12 @@ fn a_changed_byte_of_data_or_tree_is_an_error_of_the_blocks_it_covers() {
     for (at, failed, words) in [
         (5, &all[0..1], "block 0 of its data"),
         (4096 * 140 + 4095, &all[140..141], "block 140 of its data"),
-        // After the end, in the last block.
+        // A byte after the end of the file, in the file's last block.
         (len as u64 + 50, &all[149..150], "block 149 of its data"),
         (tree, &all[..], "block 0 of level 2"),
         (tree + 4096, &all[0..128], "block 0 of level 1"),
         (tree + 2 * 4096, &all[128..150], "block 1 of level 1"),
-        // The padding of blocks of hashes.
+        // A byte in the padding of a block of hashes.
         (tree + 3 * 4096 - 1, &all[128..150], "block 1 of level 1"),
     ] {
         flip(&image, at);
@@ -329,8 +331,8 @@ fn verity_files_are_made_as_fsverity_would() {
             let (name, content) = (format!("/f{n}"), data(len));
             fs.write(&name, &content).unwrap();
             if n > 3 {
-                // Allocates space after the end of the file. The change to a verity file has to
-                // free all of it.
+                // Allocates space after the end of the file. Making the file a verity file must
+                // free all of this space.
                 let file = fs.open_file_with(&name, &FileOptions::new().write()).unwrap();
                 file.fallocate(Fallocate::AllocateKeepSize, 0, 1 << 20).unwrap();
             }
@@ -369,7 +371,8 @@ fn files_that_cannot_become_verity_files_stay_unchanged() {
         assert_eq!(errno(fs.enable_verity("/f", &wrong)), INVALID, "{wrong:?}");
     }
     assert_eq!(errno(fs.enable_verity("/", &NewVerity::default())), IS_DIRECTORY);
-    // There is no space for the whole tree; the blocks allocated for it are freed again.
+    // There is no space for the whole hash tree, so the blocks that were already allocated for the
+    // tree must be freed again.
     let fill = fs.create_file("/fill").unwrap();
     while fill.allocate(0, fill.metadata().len() + 4096).is_ok() {}
     drop(fill);

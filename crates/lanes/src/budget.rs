@@ -1,15 +1,15 @@
 //! A budget: a number of equal units that threads take and give back. If all units are taken,
 //! threads wait.
 //!
-//! Each lane has a slot with units of its own. A thread takes a unit from its own lane's slot, and
-//! from another slot only when its own is empty. A thread gives units back to its own slot. With
-//! enough units for all, threads share no cache line.
+//! Each lane has a slot with some of the units. A thread takes a unit from its lane's slot. Only if
+//! this slot is empty does it take one from another lane's slot. A thread gives units back to its
+//! lane's slot. If there are enough units for all threads, the threads share no cache line.
 //!
 //! *No waiter is forgotten.* A thread gives back a unit, fences, and then searches for waiters. A
-//! waiter joins its queue, fences, and then checks all slots once more ([`WaitBuckets`]). So the
-//! waiter sees the unit, or the other thread sees the waiter. Any waiter can use any unit, so the
-//! thread that gives a unit back searches *all* queues, and the queue of its own key first. Waking
-//! only the queue of its own key would leave waiters of another queue asleep while units are free.
+//! waiter joins its queue, fences, and then checks all slots once more ([`WaitBuckets`]). So either
+//! the waiter sees the unit, or the other thread sees the waiter. Any waiter can use any unit. So
+//! the thread that gives a unit back searches *all* queues, beginning with the queue of its key. If
+//! it searched only that queue, waiters in another queue would stay asleep while units are free.
 
 use crate::lane::{MAX_LANES, PerLane};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -20,7 +20,8 @@ use crate::wait::WaitBuckets;
 pub enum Wake {
     /// Wakes all waiters. All except one find no unit and sleep again.
     All,
-    /// Wakes one waiter. Waiters are in several queues, chosen by the hash of a key.
+    /// Wakes one waiter. There are several queues, and the hash of a waiter's key chooses its
+    /// queue.
     #[default]
     One,
 }
@@ -66,8 +67,8 @@ impl Budget {
             attempts += 1;
             self.try_take()
         });
-        // The thread tries once before it joins the queue, and then once before and once after each
-        // sleep.
+        // The thread tries once before it joins the queue. After that it tries once before and once
+        // after each sleep.
         (attempts > 1).then(|| (attempts - 1) / 2)
     }
 
@@ -100,8 +101,9 @@ impl Budget {
         }
     }
 
-    /// Returns whether no unit is taken. If none is, and a thread later takes a unit and then
-    /// fences, its reads after the fence see all stores that the caller made before this call.
+    /// Returns whether no unit is taken. If this function returns true, and a thread later takes a
+    /// unit and then fences, that thread's reads after the fence see all stores that the caller
+    /// made before this call.
     pub fn none_taken(&self) -> bool {
         fence(Ordering::SeqCst);
         let present: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();

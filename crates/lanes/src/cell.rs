@@ -1,4 +1,4 @@
-//! Sequence-locked cells: small values read without a write.
+//! Sequence-locked cells: small values that can be read without writing to memory.
 //!
 //! ```text
 //! store:  sequence even -> odd (CAS, or a store of writers in order)
@@ -6,9 +6,10 @@
 //! load:   before = sequence (Acquire), even; words; ACQUIRE FENCE; sequence unchanged, or again
 //! ```
 //!
-//! If a reader sees one word of a later store, the two fences make it also see the odd sequence
-//! number that was stored before that word. The words are atomics, so that reading them during a
-//! store is no data race.
+//! Suppose that a store begins after a reader has first read `sequence`, and the reader sees one
+//! word of this store. Then the two fences ensure that the reader's second read of `sequence` sees
+//! the odd number that was stored before that word, or a later number. The words are atomics, so
+//! that reading them during a store is no data race.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::words::{WordArray, Words};
@@ -54,7 +55,7 @@ impl<T: Words> SeqCell<T> {
         whole.then(|| T::from_words(words))
     }
 
-    /// Returns the words, and whether all of them belong to one value.
+    /// Returns the words, and whether all of them belong to the same value.
     #[inline]
     fn read(&self) -> (T::Array, bool) {
         let before = self.sequence.load(Ordering::Acquire);
@@ -71,21 +72,21 @@ impl<T: Words> SeqCell<T> {
     /// If the value has no such word.
     #[inline]
     pub fn word(&self, at: usize) -> u64 {
-        // Acquire, paired with the fence in the store: the writer's work before that store is
-        // visible too.
+        // Acquire, paired with the fence in the store, so that the caller also sees what the writer
+        // did before that store.
         <T::Array as WordArray>::word(&self.words, at).load(Ordering::Acquire)
     }
 
-    /// Replaces the value. A lock of the caller should order the writers. Writers without a common
-    /// lock wait for each other, and the value of the last one stays.
+    /// Replaces the value. Writers should hold a common lock, which orders them. Writers without a
+    /// common lock wait for each other in this function, and the value of the last writer stays.
     pub fn store(&self, value: T) {
         let words = value.to_words();
         let odd = self.begin();
         self.finish(odd, |atomics| words.store(atomics));
     }
 
-    /// Works like [`SeqCell::store`], with one locked instruction less. A lock of the caller must
-    /// order the writers: otherwise readers may see a mixture of two values.
+    /// Works like [`SeqCell::store`], with one locked instruction less. Writers must hold a common
+    /// lock, because otherwise readers may see a mixture of two values.
     pub fn store_in_order(&self, value: T) {
         let words = value.to_words();
         self.change_in_order(|atomics| words.store(atomics));
@@ -105,8 +106,7 @@ impl<T: Words> SeqCell<T> {
         });
     }
 
-    /// Makes the sequence odd, and completes the store. A lock of the caller must order the
-    /// writers.
+    /// Makes the sequence odd, and completes the store. Writers must hold a common lock.
     #[inline]
     fn change_in_order(&self, store: impl FnOnce(&<T::Array as WordArray>::Atomics)) {
         let odd = self.sequence.load(Ordering::Relaxed).wrapping_add(1);
@@ -123,7 +123,7 @@ impl<T: Words> SeqCell<T> {
         self.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 
-    /// Makes the sequence odd, which excludes other writers, and returns it.
+    /// Makes the sequence odd, which excludes other writers. Returns the odd number.
     fn begin(&self) -> u64 {
         let mut round = 0;
         loop {
@@ -202,8 +202,8 @@ mod loom_tests {
                 })
             };
             // The writer is the thread that runs first. Loom searches for other schedules only from
-            // the last access to a location. If the reader ran first, the load with which a store
-            // begins would be that access, and would hide the reader's.
+            // the last access to a location. If the reader ran first, the last access would be the
+            // load with which a store begins, so Loom would not search from the reader's accesses.
             (1..=2).for_each(|n| cell.store([n; 2]));
             reader.join().expect("no panic");
             assert_eq!(cell.load(), [2; 2]);

@@ -25,9 +25,9 @@ crate::world::global! {
     static CALLS: AtomicU64 = AtomicU64::new(0)
 }
 
-/// Returns a time that ticks at every fourth call of an execution, so that a repeated schedule sees
-/// the same times. Real ticks are rare, and schedules must have both cases: different times, and
-/// equal ones.
+/// Returns a time that ticks at every fourth call within an execution, so that a repeated schedule
+/// sees the same times. Real ticks are rare, but the schedules must contain both cases: calls that
+/// return different times, and calls that return the same time.
 #[cfg(any(loom, shuttle))]
 pub fn coarse_now() -> CoarseTime {
     let calls = CALLS.fetch_add(1, Ordering::Relaxed);

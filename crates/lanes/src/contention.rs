@@ -40,7 +40,7 @@ pub fn contention() -> Vec<Contention> {
         .collect()
 }
 
-/// Runs `wait` for a lock of `rank`, and counts and times it.
+/// Runs `wait`, which waits for a lock of `rank`, and records the wait and its time.
 #[cold]
 pub(crate) fn waited<R>(rank: Rank, wait: impl FnOnce() -> R) -> R {
     let since = Instant::now();

@@ -5,8 +5,8 @@ use crate::sync::unscheduled::atomic::{AtomicI64, Ordering};
 
 /// A number: each thread adds to its lane's part, and a read sums all parts.
 ///
-/// The counter orders no other accesses and no thread waits for it, so the schedule checkers do not
-/// explore counters.
+/// The schedule checkers do not explore counters, because a counter orders no other accesses and no
+/// thread waits for it.
 #[derive(Debug)]
 pub struct LaneCounter {
     parts: PerLane<Part>,

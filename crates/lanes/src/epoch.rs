@@ -1,5 +1,5 @@
-//! Epochs: a published value can be read under a pin without a shared write, and is freed when no
-//! pin can see it any more.
+//! Epochs: a thread reads a published value under a pin without writing shared memory, and the
+//! value is freed when no pin can see it any more.
 //!
 //! ```text
 //! pin:     loop { e = epoch; owner: own[lane] = e; guest: guests[lane][e % 2] += 1
@@ -9,18 +9,19 @@
 //! free:    values retired in r, once epoch >= r + 2
 //! ```
 //!
-//! *Invariant*: while the epoch is `e`, threads are pinned in `e` and `e - 1` only, so two counters
-//! are enough for a lane's guests. The lane's owner has a word that no other thread writes: its pin
-//! then needs one locked instruction, and unpinning is a plain store. A pin that can see a retired
-//! value started in the epoch of the retirement or earlier. (The fence of a later pin comes after
-//! the retirement's fence, so that pin finds the value unlinked.) The epoch advances from `r + 1`
-//! to `r + 2` only when no pin of `r` is left.
+//! *Invariant*: while the epoch is `e`, threads are pinned only in `e` and `e - 1`, so two counters
+//! are enough for a lane's guests. The lane's owner has a word that no other thread writes, so its
+//! pin needs only one locked instruction, and its unpin is a plain store. If a value is retired in
+//! epoch `r`, a pin that can see the value started in `r` or earlier. (The fence of a later pin
+//! comes after the retirement's fence, so the later pin finds the value unlinked.) The epoch
+//! advances from `r + 1` to `r + 2` only when no pin of `r` is left.
 //!
-//! A pin writes only its own lane's line. All threads read the epoch's line, which changes rarely:
-//! twice for each 8 to 1024 values that the busiest lane retires (more values if there are more
-//! lanes: see [`usual`]). A lane's retired values wait in a list of about this length, or of 2 MiB
-//! if they are large. For each newly retired value the lane frees its oldest one. So the lane's new
-//! objects reuse the memory of its old ones, which does not pass through other lanes.
+//! A pin writes only its own lane's line. All threads read the epoch's line, which rarely changes:
+//! twice for every 8 to 1024 values that the busiest lane retires. This number of values grows with
+//! the number of lanes ([`usual`]). A lane's retired values wait in a list of about this length, or
+//! of 2 MiB if they are large. For each newly retired value the lane frees its oldest one. So the
+//! lane's new objects reuse the memory of its old objects, and this memory does not pass through
+//! other lanes.
 
 use crate::held::holds_leaf;
 use crate::lane::{Lane, LaneSlot, MAX_LANES, Padded, PerLane};
@@ -32,7 +33,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 /// The words that pins read and write. The domain is a static without lazy initialisation, so a pin
-/// needs neither a pointer nor a check.
+/// needs neither a pointer to the domain nor a check whether it is initialised.
 struct Domain {
     epoch: Padded<AtomicU64>,
     pins: [Padded<Pins>; MAX_LANES],
@@ -46,7 +47,7 @@ struct Pins {
     guests: [AtomicU64; 2],
 }
 
-/// The value of `own` without a pin.
+/// The value of `own` while the owner has no pin.
 const NOT_PINNED: u64 = 0;
 
 world::constant_global! {
@@ -59,8 +60,8 @@ world::constant_global! {
     }
 }
 
-/// [`advance`] frees the values of another lane only this many epochs after they could have been
-/// freed. By then an active lane has usually freed its values itself.
+/// [`advance`] frees the values of another lane only this many epochs after the first epoch in
+/// which they could be freed. By then an active lane has usually freed its values itself.
 const PATIENCE: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 
 world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
@@ -83,8 +84,8 @@ pub struct Pin {
 /// Pins the calling thread's lane. Pins can be nested; an inner pin costs almost nothing.
 #[inline]
 pub fn pin() -> Pin {
-    // The thread-local is accessed in several short accesses, because one long access would be
-    // compiled to a call through a pointer.
+    // The thread-local is read and written in separate short accesses, because the compiler turns
+    // one long access into a call through a pointer.
     let depth = pin_depth::get();
     if depth == 0 {
         enter();
@@ -103,8 +104,8 @@ fn enter() {
     }
     loop {
         let epoch = domain.epoch.load(Ordering::Relaxed);
-        // This is a swap, although a store would be enough, because the fence needs a locked
-        // instruction. A thread that reads this word with Acquire also sees the work that was
+        // A store would be enough for the word, but a swap is a locked instruction, which the fence
+        // below needs. A thread that reads this word with Acquire also sees the work that was
         // released at the last unpin.
         pins.own.swap(epoch, Ordering::Relaxed);
         world::fence_after_update();
@@ -153,7 +154,7 @@ impl Drop for Pin {
         let domain: &Domain = &DOMAIN;
         let LaneSlot { lane, owner } = LaneSlot::current();
         let pins = &domain.pins[lane.index()].0;
-        // Release: reads under the pin come before the unpin.
+        // Release, so that reads under the pin come before the unpin.
         if owner {
             pins.own.store(NOT_PINNED, Ordering::Release);
         } else {
@@ -169,9 +170,9 @@ impl Drop for Pin {
 /// and values that other lanes retired some epochs ago. The committer calls this function now and
 /// then. Returns whether the epoch advanced.
 ///
-/// Destructors of retired values run in this function, at retirements and at unpins, but not while
-/// the thread holds a state guard or a lock of a higher rank. So a destructor may take a state
-/// guard, but no lock of a lower rank.
+/// Destructors of retired values run in this function, at retirements and at unpins, but never
+/// while the thread holds a state guard or a lock of a higher rank. So a destructor may take a
+/// state guard or a lock of a higher rank, but no lock of a lower rank.
 pub fn advance() -> bool {
     let domain: &Domain = &DOMAIN;
     let advanced = domain.try_advance();
@@ -181,8 +182,8 @@ pub fn advance() -> bool {
     let epoch = domain.epoch.load(Ordering::Acquire);
     let mine = Lane::current();
     for lane in Lane::given() {
-        // A lane frees the values that it retired, so their memory stays in this lane's part of the
-        // allocator. After some epochs any lane frees the values of an idle one.
+        // Each lane frees the values that it retired, so that their memory stays in that lane's
+        // part of the allocator. After some epochs, any lane frees the values of an idle lane.
         let patience = if lane == mine { 0 } else { PATIENCE };
         LIMBO.of(lane).collect(freeable(epoch).saturating_sub(patience), 0);
     }
@@ -194,7 +195,8 @@ pub fn limbo() -> usize {
     Lane::given().map(|lane| LIMBO.of(lane).len()).sum()
 }
 
-/// Returns the last epoch whose retired values can be freed in epoch `now`: no pin can see them.
+/// Returns the last epoch whose retired values can be freed in epoch `now`, because no pin can see
+/// them.
 fn freeable(now: u64) -> u64 {
     now - 2
 }
@@ -211,7 +213,7 @@ pub(crate) fn retire(value: Retired) {
     };
     if LIMBO.mine().push(value, read) {
         OWED.with(|owed| owed.set(true));
-        // While this thread has a pin, nothing can be freed; its unpin frees the values.
+        // While this thread has a pin, nothing can be freed. The unpin will free the values.
         if !pin_depth::is_pinned() {
             pay();
         }
@@ -229,8 +231,8 @@ fn pay() {
     let keep = usual();
     let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)), keep);
     // All threads read the epoch. If other lanes have advanced the epoch far enough, this lane does
-    // not advance it. So the epoch changes only as often as the busiest lane needs, with any number
-    // of lanes. After two advances all values can be freed, if no thread is pinned.
+    // not advance it. So, however many lanes there are, the epoch changes only as often as the
+    // busiest lane needs. If no thread is pinned, all values can be freed after two advances.
     if !collect() && domain.try_advance() {
         domain.try_advance();
         collect();

@@ -1,8 +1,8 @@
-//! Values that rarely grow, while other threads read them without a lock and without writing shared
-//! memory.
+//! Values that rarely change or grow. Even during a change, other threads read them without a lock
+//! and without writing shared memory.
 
-// The schedule checkers need not see these accesses, because a reader gets the whole old value or
-// the whole new one.
+// The schedule checkers need not see these accesses, because a reader gets either the whole old
+// value or the whole new value.
 use crate::sync::unscheduled::OnceLock;
 use crate::sync::unscheduled::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
@@ -10,8 +10,8 @@ use std::ops::Index;
 use std::ptr::null_mut;
 
 /// A value that is replaced rarely, such as the size of a mounted file system. A reference to a
-/// replaced value stays valid: all values are kept until the `Latest` is dropped. Reading takes no
-/// pin, and writes nothing.
+/// replaced value stays valid, because all values are kept until the `Latest` is dropped. Reading
+/// takes no pin, and writes nothing.
 ///
 /// ```
 /// let size = lanefs_lanes::Latest::new(1);
@@ -44,7 +44,8 @@ impl<T: Send + Sync> Latest<T> {
         unsafe { &(*self.now.load(Ordering::Acquire)).value }
     }
 
-    /// Replaces the value. Two threads must not call this at once: the newer value could be lost.
+    /// Replaces the value. Two threads must not call this function at once, because the newer value
+    /// could then be lost.
     pub fn set(&self, value: T) {
         let new = Kept::of(value);
         let old = self.now.swap(new, Ordering::AcqRel);
@@ -104,7 +105,8 @@ impl<T> Growing<T> {
         part.first.get(index)
     }
 
-    /// Adds elements at the end. The caller makes sure that one thread at a time calls this.
+    /// Adds elements at the end. The caller makes sure that only one thread at a time calls this
+    /// function.
     ///
     /// # Panics
     /// If another thread extends the table at the same time.

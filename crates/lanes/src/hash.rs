@@ -2,9 +2,9 @@
 //!
 //! An image determines the names of its files and the numbers of its inodes. Because of the random
 //! keys, the author of an image cannot choose names or numbers that fall into one bucket:
-//! - A number is multiplied by a random odd number, and the *highest* bits are used. Two numbers
-//!   that are chosen without knowing this factor fall into the same one of *m* buckets with a
-//!   probability of at most 2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable
+//! - A number is multiplied by a random odd number, and the *highest* bits are used. If two numbers
+//!   are chosen without knowing this factor, the probability that both fall into the same one of
+//!   *m* buckets is at most 2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable
 //!   randomized algorithm for the closest-pair problem", 1997). Only factors that also spread
 //!   consecutive numbers are used.
 //! - A name is read in words of eight bytes. Each word is mixed into a secret state and multiplied
@@ -31,7 +31,8 @@ struct Keys {
     number: NumberKey,
 }
 
-/// The key for names, and for numbers whose whole hash is used. A cache of names keeps a copy.
+/// The key for names, and for numbers whose whole hash is used. A name cache keeps a copy of the
+/// key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameKey {
     /// The initial state, which is also added after each word.
@@ -95,8 +96,8 @@ impl NameKey {
         keys().name
     }
 
-    /// Returns a hash of bytes for [`NameKey::join`]. By itself it is not spread enough for a
-    /// table.
+    /// Returns a hash of bytes for [`NameKey::join`]. This hash by itself is not spread evenly
+    /// enough for a table.
     #[inline]
     pub fn hash(self, bytes: &[u8]) -> u64 {
         let mut hasher = KeyedHasher::with(self);
@@ -105,8 +106,8 @@ impl NameKey {
     }
 
     /// Returns the number of bytes before the first `end`, and the [`NameKey::hash`] of these
-    /// bytes; if no byte is `end`, returns both for all bytes. `end` must not be zero. Reads the
-    /// bytes once.
+    /// bytes. If no byte equals `end`, returns the number and the hash of all bytes. `end` must not
+    /// be zero. Reads the bytes once.
     #[inline(always)]
     pub fn hash_before(self, end: u8, bytes: &[u8]) -> (usize, u64) {
         let mut hasher = KeyedHasher::with(self);
@@ -135,13 +136,13 @@ impl NameKey {
     }
 }
 
-/// Returns the place of the first byte in `word` that equals `wanted`, counted from the lowest
+/// Returns the index of the first byte in `word` that equals `wanted`, counted from the lowest
 /// byte.
 #[inline]
 fn place_in_word(wanted: u8, word: u64) -> Option<usize> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     let other = word ^ (ONES * u64::from(wanted));
-    // The lowest byte whose highest bit gets set is the first one that is zero.
+    // The first byte that is zero is the lowest byte whose highest bit gets set.
     let same = other.wrapping_sub(ONES) & !other & (ONES << 7);
     (same != 0).then(|| same.trailing_zeros() as usize / 8)
 }
@@ -168,7 +169,7 @@ impl NumberKey {
 
     /// Returns whether the key spreads both consecutive numbers and the first numbers of many
     /// groups of equal length. The inodes and blocks of a tree have such numbers. About one key in
-    /// sixty spreads them, so 2^57 keys are left.
+    /// sixty spreads them, so about 2^57 keys remain possible.
     fn spreads(self) -> bool {
         self.spreads_rows() && self.spreads_groups()
     }
@@ -191,8 +192,8 @@ impl NumberKey {
         true
     }
 
-    /// Checks the first 16 numbers of each of 64 groups of usual lengths: no two may fall into the
-    /// same one of 2^14 buckets.
+    /// Checks the first 16 numbers of each of 64 groups, for several usual group lengths: no two of
+    /// these numbers may fall into the same one of 2^14 buckets.
     fn spreads_groups(self) -> bool {
         let apart = |distance: i64| {
             let hash = self.0.wrapping_mul(distance as u64).cast_signed();
@@ -205,7 +206,7 @@ impl NumberKey {
 }
 
 /// Returns up to seven bytes as a word, with zeros after them. Reads them in pieces that may
-/// overlap: copying them into a buffer first would cost a call, and then a stall when the buffer is
+/// overlap. Copying them into a buffer first would cost a call, and then a stall when the buffer is
 /// read as a word.
 #[inline]
 fn padded_word(bytes: &[u8]) -> u64 {
@@ -235,8 +236,8 @@ impl KeyedHasher {
         KeyedHasher { state: key.seed, key }
     }
 
-    /// Returns the state after `rest`: the bytes of a name of `len` bytes that follow its whole
-    /// words.
+    /// Returns the state after `rest`, the last bytes of a name of `len` bytes, which do not fill a
+    /// whole word.
     #[inline]
     fn after_rest(mut self, rest: u64, len: usize) -> u64 {
         // The length distinguishes a short rest from the same bytes followed by zeros.
@@ -313,7 +314,7 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Returns a hash of `key`, which does not change while the process runs.
+/// Returns a hash of `key`. The hash of a key does not change while the process runs.
 #[inline]
 pub fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
     hash_with(keys().name, key)
@@ -339,8 +340,8 @@ mod tests {
         buckets.into_iter().max().expect("there are buckets")
     }
 
-    /// Returns keys that a process may draw: the fixed ones, and others that are the same in each
-    /// run.
+    /// Returns keys that a process may draw: the fixed keys, and others that are the same in each
+    /// test run.
     fn some_keys(count: u64) -> Vec<Keys> {
         let drawn = |n: u64| {
             let mut rng = fastrand::Rng::with_seed(n);
@@ -451,7 +452,7 @@ mod tests {
     fn the_bytes_before_an_end_have_the_hash_of_these_bytes() {
         let key = Keys::FIXED.name;
         for end in 0..40 {
-            // Bytes that differ from a slash by one bit, and the two values next to a slash.
+            // Bytes that differ from a slash in one bit, and the two byte values next to a slash.
             let bytes = [b'.', 0, b'0', 0xaf, b'o', b'?', b'\''];
             let name: Vec<u8> = (0..end).map(|n| bytes[n % bytes.len()]).collect();
             for more in [&b""[..], b"/", b"//.0/", b"/ends/after/many/more/bytes"] {

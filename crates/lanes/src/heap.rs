@@ -1,10 +1,11 @@
-//! A heap for programs with many lanes. Every block has cache lines of its own. To allocate and to
-//! free, a thread usually accesses no line that another thread accesses.
+//! A heap for programs with many lanes. Every block has cache lines of its own. When a thread
+//! allocates or frees, it usually accesses no line that another thread accesses.
 //!
-//! A common allocator places small blocks of different threads in one line. A thread that frees a
-//! block of another thread writes headers and lists of that thread. So two threads without common
-//! data may still share lines, by chance. In this heap, blocks have no headers (the caller of a
-//! free passes the size), consist of whole lines, and are reused by the thread that freed them:
+//! A common allocator places small blocks of different threads in the same line. A thread that
+//! frees a block of another thread writes headers and lists of that other thread. So two threads
+//! that have no data in common may still share lines by chance. In this heap, blocks have no
+//! headers (the caller of a free passes the size), consist of whole lines, and are reused by the
+//! thread that freed them:
 //!
 //! ```text
 //! take:    head of my list of the class; empty: my spare batch; else a batch from the depot, or new
@@ -16,7 +17,7 @@
 //! ([`LineHeap::trim`]), which gives back whole pages of the depots. A thread keeps up to two
 //! batches of each class.
 //!
-//! *Locking*: the depot's locks are the innermost ones. These locks are of the unscheduled kind,
+//! *Locking*: no other lock is taken under a depot's lock. These locks are of the unscheduled kind,
 //! which allocates nothing.
 
 mod classes;
@@ -103,22 +104,22 @@ impl Drop for End {
     }
 }
 
-/// The number of threads with a counter of their own.
+/// The number of counters. If there are more threads than counters, some threads share one.
 const MOST_TALLIES: usize = 64;
 
-/// The bytes that threads took minus the bytes that they gave back: blocks in use or in threads'
-/// lists, and large blocks. One thread may take a block and another thread give it back, so only
-/// the sum is meaningful.
+/// The bytes that threads took from depots and from the system, minus the bytes that they gave
+/// back. The sum covers blocks in use, blocks in threads' lists, and large blocks. One thread may
+/// take a block and another thread give it back, so only the sum is meaningful.
 static TALLIES: [Padded<AtomicIsize>; MOST_TALLIES] =
     [const { Padded(AtomicIsize::new(0)) }; MOST_TALLIES];
 
-/// The number of threads that have a counter.
+/// The number of threads that were given a counter so far.
 static COUNTING: AtomicUsize = AtomicUsize::new(0);
 
 /// The time of the last check in [`LineHeap::trim_some`], in seconds.
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 
-/// The bytes of a class that must be free for a trim, in addition to five quarters of the bytes
+/// How many bytes of a class must be free before a trim, in addition to five quarters of the bytes
 /// that the last trim kept.
 const WORTH: usize = 1 << 20;
 
@@ -143,34 +144,35 @@ fn is_due(class: usize) -> bool {
 pub struct LineHeap;
 
 impl LineHeap {
-    /// Returns the bytes in use, including the free blocks that threads keep: at most some hundred
-    /// kilobytes for each thread.
+    /// Returns the bytes in use. They include the free blocks that threads keep, which are at most
+    /// some hundred kilobytes for each thread.
     pub fn in_use() -> usize {
         let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
-        // While the counters are added up, one thread may take a block after its counter was added,
-        // and another thread may give this block back before its own counter is added. So the sum
-        // can be negative.
+        // While the counters are added up, one thread may take a block after its counter was read,
+        // and another thread may give this block back before its counter is read. So the sum can be
+        // negative.
         usize::try_from(sum).unwrap_or(0)
     }
 
     /// Returns free blocks to the system where they fill whole spans of pages. Returns the number
     /// of bytes; 0 if another thread is trimming.
     ///
-    /// Visits every free block in the depots. Meanwhile it holds no lock that an allocation takes.
+    /// Visits every free block in the depots, but does so without holding any lock that an
+    /// allocation takes.
     pub fn trim() -> usize {
         trim::trim(0..CLASSES)
     }
 
     /// Trims each block size whose free memory is at least a mebibyte more than five quarters of
-    /// what its last trim kept. Returns the number of bytes. Meant for idle times. Costs little in
-    /// a program with another heap.
+    /// what its last trim kept. Returns the number of bytes. Meant for idle times. In a program
+    /// that uses another heap, the call costs little.
     pub fn trim_excess() -> usize {
         trim::trim((0..CLASSES).filter(|class| is_due(*class)))
     }
 
-    /// Trims one block size that [`LineHeap::trim_excess`] would trim, at most once a second;
-    /// further calls in that second only read the clock. Meant for threads that call it between
-    /// other work.
+    /// Trims one block size that [`LineHeap::trim_excess`] would trim. At most one call per second
+    /// does so; further calls in the same second only read the clock. Meant for threads that call
+    /// this function between other work.
     pub fn trim_some() -> usize {
         let now = coarse_now().secs;
         if LOOKED.load(Ordering::Relaxed) == now || LOOKED.swap(now, Ordering::Relaxed) == now {
@@ -179,17 +181,17 @@ impl LineHeap {
         trim::trim((0..CLASSES).find(|class| is_due(*class)).into_iter())
     }
 
-    /// Stops the reuse of memory that this thread, and threads that are started later, free from
-    /// now on. Tools that compare the accesses of operations need this: an address then always
-    /// belongs to the same object.
+    /// From now on, memory that this thread frees is not reused. The same holds for memory freed by
+    /// threads that are started later. Tools that compare the memory accesses of operations need
+    /// this, because an address then always belongs to the same object.
     pub fn forget_what_is_freed() {
         FORGETFUL.store(true, Ordering::Relaxed);
         MINE.with(|mine| mine.state.set(State::Forgetful));
     }
 }
 
-// SAFETY: `alloc` gives blocks of a class's size, which is at least the requested size, at
-// multiples of the requested alignment; no block is given twice before it is freed. A block is
+// SAFETY: `alloc` returns blocks of a class's size, which is at least the requested size, at
+// multiples of the requested alignment. No block is returned twice before it is freed. A block is
 // freed under its own class, since the layout alone determines the class.
 unsafe impl GlobalAlloc for LineHeap {
     #[inline]
@@ -283,8 +285,8 @@ impl Magazines {
         unsafe { magazine.push(block) };
     }
 
-    /// Gets a batch for the list of `class`, which is empty, and takes a block from the batch.
-    /// Returns null if there is no memory.
+    /// Fills the list of `class`, which is empty, with a batch, and takes a block from it. Returns
+    /// null if there is no memory.
     #[cold]
     #[inline(never)]
     fn refill(&self, class: usize) -> *mut u8 {
@@ -311,8 +313,8 @@ impl Magazines {
         block
     }
 
-    /// Handles the rare cases of [`Magazines::give`]: the list of `class` may be a full batch, and
-    /// the thread may be new or terminating.
+    /// Handles the rare cases of [`Magazines::give`]: the list of `class` is already a full batch,
+    /// or the thread is new or terminating.
     ///
     /// # Safety
     /// The same as for [`Magazines::give`].
@@ -364,7 +366,7 @@ impl Magazines {
         TALLIES[usize::from(tally)].0.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Registers the thread, so that its blocks are given back when it terminates.
+    /// Registers a new thread, so that its blocks are given back when it terminates.
     fn note_end(&self) {
         if self.state.get() == State::Fresh {
             // `try_with` may allocate, but from `libc`, not from this heap.

@@ -9,7 +9,7 @@ use crate::rank::Rank;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// A lock's position in the lock order: its rank, and its place among the locks of that rank.
+/// A lock's position in the lock order: its rank, and its order among the locks of that rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LockKey {
     pub(crate) rank: Rank,
@@ -59,7 +59,8 @@ impl Held {
         if leaf {
             let _ = LEAVES.try_with(|leaves| leaves.set(leaves.get() + 1));
         }
-        // A thread that is terminating may have no list any more; then its locks are not recorded.
+        // The list of a terminating thread may already be destroyed. The thread's locks are then
+        // not recorded.
         #[cfg(debug_assertions)]
         let _ = HELD.try_with(|held| held.borrow_mut().push(key));
         Held {
@@ -76,15 +77,16 @@ impl Held {
 fn check(key: LockKey) {
     let offending = HELD.try_with(|held| held.borrow().iter().copied().find(|h| !before(*h, key)));
     if let Ok(Some(held)) = offending {
-        // A second panic while unwinding would abort, and the first one is reported anyway.
+        // A second panic while the thread unwinds would abort the process, and the first panic is
+        // reported anyway.
         if !std::thread::panicking() {
             panic!("lock order: taking {key} while holding {held}");
         }
     }
 }
 
-/// Checks that the thread may sleep for long: it must hold no lock that must not be held across a
-/// wait. The lock of rank `own` is allowed, because the sleep releases it.
+/// Checks that the thread may sleep for long: it must hold no state guard and no lock of a higher
+/// rank. The exception is the lock of rank `own`, because the sleep releases it.
 ///
 /// # Panics
 /// In debug builds, if the thread holds such a lock.

@@ -3,9 +3,9 @@
 //!
 //! A value that can be held has a hold word: a count, the last lane that held it, and four bits.
 //! While only one lane holds the value, the word has the whole count. A value without holds can
-//! *move* to another lane once, from the lane that created the value to the lane that uses it.
-//! After the move, or while the value has holds, another lane that takes a hold sets *spread*. From
-//! then on each lane counts its holds in its own share, found in the lane's table by the value's
+//! *move* to another lane once, from the lane that created the value to the lane that uses it. If
+//! another lane takes a hold after the move, or while the value has holds, it sets *spread*. From
+//! then on each lane counts its holds in a share, which it finds in its table by the value's
 //! address.
 //!
 //! ```text
@@ -49,9 +49,10 @@ const MOVED: u64 = 1 << 60;
 const LANE: u32 = 44;
 const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;
-/// The bits that are all clear in the word of a value that can be evicted.
+/// A value can be evicted if all these bits of its word are clear.
 const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
-/// A fold adds this number to the count while the fold runs. It is larger than any number of holds.
+/// While a fold runs, the count contains this extra number. It is larger than any possible number
+/// of holds.
 const MANY: u64 = 1 << 40;
 
 /// Set in a share that was removed from its table, after the share's count moved to the word.
@@ -86,8 +87,8 @@ struct Share<T> {
     value: Arc<T>,
 }
 
-/// A counted hold. The hold must be released by [`Hold::release`], not by a drop: after the last
-/// hold of a nameless value, the caller has to delete the value.
+/// A counted hold. The hold must be released by [`Hold::release`], not by a drop, because the
+/// caller that releases the last hold of a nameless value has to delete the value.
 pub struct Hold<T> {
     way: Way<T>,
 }
@@ -141,7 +142,8 @@ impl Holds {
     pub fn subtract(&self, n: u64) -> bool {
         let mut ended = false;
         let _ = self.update(|w| {
-            // Saturating: the count must not wrap if a kernel forgets more references than it has.
+            // The subtraction saturates, because the count must not wrap if a kernel forgets more
+            // references than it has.
             let count = (w & COUNT).saturating_sub(n);
             ended = count == 0 && w & (NAMELESS | DEAD | SPREAD) == NAMELESS;
             Some((w & !COUNT) | count | if ended { DEAD } else { 0 })
@@ -154,8 +156,8 @@ impl Holds {
         self.0.load(Ordering::Acquire) & NAMELESS != 0
     }
 
-    /// Marks a value without a name as dead, even if it is held; returns `false` if it is dead
-    /// already, or has a name. Later releases of holds have no effect.
+    /// Marks a value without a name as dead, even if it is held. Returns `false` if the value is
+    /// dead already, or has a name. Releasing a hold of a dead value has no effect.
     pub fn end_nameless(&self) -> bool {
         self.update(|w| (w & (NAMELESS | DEAD) == NAMELESS).then_some(w | DEAD)).is_ok()
     }
@@ -171,8 +173,8 @@ impl Holds {
     }
 
     /// Adds one hold to the word; returns an error if the value is dead. With `may_spread`, also
-    /// returns an error if the value is spread, or if this hold makes it spread: the bit is then
-    /// set, and the hold belongs in a share.
+    /// returns an error if the hold belongs in a share, because the value is spread or because this
+    /// call has just made it spread.
     #[inline]
     fn take(&self, may_spread: bool) -> Result<(), Refused> {
         let mine = lane_bits();
@@ -224,9 +226,9 @@ pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
     }
 }
 
-/// If the caller is the only holder of a value with a name, marks the value as nameless and dead.
-/// Then no thread can hold the value again, and the caller has to end it. Returns `false` if the
-/// value has other holds too.
+/// If the value has a name and the caller is its only holder, marks the value as nameless and dead.
+/// No thread can then hold the value again, and the caller has to end it. Returns `false` if the
+/// value has other holds.
 ///
 /// # Locking
 /// The same as for [`evict`].
@@ -252,9 +254,9 @@ pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
     holds.evict()
 }
 
-/// Ends the spread of a value: moves the counts of all shares into the word, and sets `bits` in the
-/// step that clears the bit *spread*. Returns `true` if the value is nameless and has no holds any
-/// more.
+/// Makes a spread value unspread: moves the counts of all shares into the word. Sets `bits` in the
+/// same step that clears the bit *spread*. Returns `true` if the value is nameless and has no holds
+/// any more.
 fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
     let holds = value.holds();
     let before = holds.update(|w| {
@@ -264,8 +266,8 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
     if before & SPREAD == 0 {
         return false;
     }
-    // Pairs with the fence in `Shares::take`: a lane that adds a share after its table was searched
-    // finds that the value is not spread any more.
+    // Pairs with the fence in `Shares::take`. If a lane is about to add a share after the fold has
+    // searched that lane's table, the lane finds that the value is not spread any more.
     fence(Ordering::SeqCst);
     for lane in Lane::given() {
         let share = shares.lanes.of(lane).lock().remove(&address(value));
@@ -301,7 +303,8 @@ impl<T: Holdable> Shares<T> {
         Shares { lanes: PerLane::new(|_| Mutex::new(Rank::Bucket, Table::default())) }
     }
 
-    /// Drops all shares, because each keeps its value in memory. No hold may be counted in a share.
+    /// Drops all shares, because each share keeps its value in memory. When this function is
+    /// called, no hold may be counted in a share.
     pub fn clear(&self) {
         for lane in Lane::all() {
             drop(std::mem::take(&mut *self.lanes.of(lane).lock()));
@@ -318,7 +321,7 @@ impl<T: Holdable> Shares<T> {
             return None;
         }
         if let Some(share) = table.get(&address(value)) {
-            // While the table's lock is held, no share in the table is closed.
+            // No share in the table can be closed while this thread holds the table's lock.
             share.holds.fetch_add(1, Ordering::Relaxed);
             return Some(share.clone());
         }

@@ -5,7 +5,7 @@
 //! caches, and long-lived threads are spread over the lanes.
 //!
 //! One of a lane's threads is its *owner*, the others are guests. Some words of a lane are written
-//! only by its owner, which therefore needs fewer locked instructions.
+//! only by the lane's owner, which therefore needs fewer locked instructions.
 
 use crate::pin_depth;
 use crate::sync::unscheduled::Mutex;
@@ -21,8 +21,8 @@ pub const MAX_LANES: usize = world::LANES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u16);
 
-/// The number of threads on each lane. The schedule checkers do not explore this lock: the choice
-/// of lanes is simple, and each thread takes the lock twice.
+/// The number of threads on each lane. The schedule checkers do not explore the lock of these
+/// counts, because the choice of a lane is simple and each thread takes the lock only twice.
 struct Registry {
     users: Mutex<[Users; MAX_LANES]>,
 }
@@ -41,8 +41,8 @@ world::global! {
 
 world::local! { static LEASE: Lease = Lease::take() }
 
-// A copy of the lane in the thread's lease. Reading the lease is slower, since the lease is created
-// at its first use and has a destructor.
+// A copy of the lane and role in the thread's lease. Reading the lease itself is slower, since the
+// lease is created at its first use and has a destructor.
 world::constant_local! { static MINE: Cell<Option<LaneSlot>> = Cell::new(None) }
 
 /// A thread's lane, and whether it is the lane's owner.
@@ -82,11 +82,11 @@ impl Drop for Lease {
         let mut users = self.registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let users = &mut users[lane.index()];
         users.threads -= 1;
-        // If a pin in another local of the thread outlives the lease, the owner's word is still in
-        // use. Then the thread stays the owner, and the lane never gets another owner.
+        // If a pin in another thread-local outlives the lease, the owner's word is still in use. In
+        // this case the thread stays the owner, and the lane never gets another owner.
         if owner && !pin_depth::is_pinned() {
             users.owned = false;
-            // In its later destructors the thread is a guest.
+            // Destructors that this thread runs later use the lane as a guest.
             let _ = MINE.try_with(|mine| mine.set(Some(LaneSlot { lane, owner: false })));
         }
     }
@@ -129,14 +129,15 @@ impl Lane {
         usize::from(self.0)
     }
 
-    /// Returns the lanes that any thread ever had: few if there are few threads.
+    /// Returns the lanes that any thread ever had. They are few if there never were many threads at
+    /// once.
     ///
-    /// A thread that must see every lane's slot need read only the slots of these lanes, if it
-    /// fences before this call and the writers fence after they write. If these fences make the
-    /// slot's value visible to the thread, the thread also finds the lane here, because the lane
-    /// was given before its slot was written.
+    /// A thread that must see the slots of all lanes needs to read only the slots of these lanes.
+    /// The condition is that the thread fences before this call, and that the writers fence after
+    /// they write. If these fences make a slot's value visible to the thread, the thread also finds
+    /// the slot's lane here, because the lane was given to a thread before its slot was written.
     pub fn given() -> impl ExactSizeIterator<Item = Lane> {
-        // The checkers do not model `GIVEN`, so the models do not rely on it.
+        // The checkers do not model `GIVEN`, so under the checkers all lanes are returned.
         let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };
         (0..end).map(|lane| Lane(lane as u16))
     }
@@ -147,7 +148,8 @@ impl Lane {
     }
 }
 
-/// A value on cache lines of its own: two lines, since processors prefetch lines in pairs.
+/// A value on cache lines of its own. It is aligned to two lines, since processors prefetch lines
+/// in pairs.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub struct Padded<T>(pub T);
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn threads_that_live_together_get_different_lanes_and_later_ones_reuse_them() {
-        // Other tests in this process use lanes too, but fewer than half of them.
+        // Other tests in this process use lanes too, but fewer than half of all lanes.
         const TOGETHER: usize = MAX_LANES / 2;
         for _ in 0..8 {
             let all_there = Barrier::new(TOGETHER);

@@ -2,7 +2,7 @@
 
 use crate::lane::{Lane, PerLane};
 use std::ops::Deref;
-// The counts are `std`'s in every world; `loom` has no `Weak`.
+// The counts are those of `std` in every world, because `loom` has no `Weak`.
 use crate::sync::unscheduled::OnceLock;
 use std::sync::{Arc, Weak};
 
@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 ///
 /// Meant for the few values that all threads clone often, such as a mount, because the counts of
 /// each value take some kilobytes. The handle that [`LaneArc::new`] returns keeps the counts of all
-/// lanes. After this handle is dropped, the clones still work, but a lane without a clone of its
-/// own uses the count of another lane.
+/// lanes in memory. After this handle is dropped, the clones still work, but a lane that has no
+/// clone uses the count of another lane.
 ///
 /// ```
 /// let shared = lanefs_lanes::LaneArc::new(7);
@@ -34,7 +34,7 @@ struct Count<T> {
 struct Body<T> {
     value: T,
     /// The counts of all lanes, for clones on other lanes. The references are weak, since strong
-    /// ones would keep the value for ever.
+    /// references would keep the value in memory for ever.
     counts: OnceLock<PerLane<Weak<Count<T>>>>,
 }
 
@@ -130,7 +130,7 @@ mod tests {
         let clone = first.clone();
         assert!(LaneArc::ptr_eq(&first, &clone));
         drop(first);
-        // Without the first handle, the lane's count possibly no longer exists; cloning still
+        // Once the first handle is dropped, the lane's count may no longer exist, but cloning still
         // works.
         let clones = std::thread::scope(|s| s.spawn(|| clone.clone()).join().expect("no panic"));
         drop(clone);

@@ -5,28 +5,29 @@ use crate::world;
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// The largest number of values that are freed under one hold of the list's lock.
+/// The largest number of values that are taken out to be freed each time the list's lock is held.
 const BATCH: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
-/// The number of values that a lane retires between two looks at its list.
+/// How many values a lane retires between two attempts to free values of its list.
 pub(crate) const STEP: usize = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
 
 /// The limits of [`usual`].
 const SHORTEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 8 };
 const LONGEST: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1024 };
 
-/// The bytes of values that a lane's limbo list keeps. Copies of directory blocks have some
-/// kilobytes each: [`LONGEST`] of them would be too much memory.
+/// The largest number of bytes that a lane's limbo list keeps. Copies of directory blocks have some
+/// kilobytes each, so [`LONGEST`] of them would take too much memory.
 const MOST_BYTES: usize = 2 << 20;
 
-/// A lane with more than [`MOST_BYTES`] looks at its list each time it has retired this many bytes.
+/// If a lane's list has more than [`MOST_BYTES`], the lane tries to free values each time it has
+/// retired this many bytes.
 const STEP_BYTES: usize = MOST_BYTES / 8;
 
 /// Returns the number of values that a lane's limbo list keeps. A lane frees the oldest values
-/// beyond this number, a few at a time, and advances the epoch (twice) only if these cannot be
-/// freed. So the epoch advances twice in about this number of retirements. An advance moves some
-/// lines of every lane, so the list is longer if there are more lanes. With few lanes the list is
-/// short: new objects then get memory that is still in the processor's caches.
+/// beyond this number, a few at a time, and advances the epoch (twice) only if these values cannot
+/// be freed. So the epoch advances twice in about this number of retirements. An advance moves some
+/// cache lines of every lane, so the list is longer if there are more lanes. With few lanes the
+/// list is short, so that new objects get memory that is still in the processor's caches.
 pub(crate) fn usual() -> usize {
     usual_with(Lane::given().len())
 }
@@ -35,7 +36,7 @@ fn usual_with(lanes: usize) -> usize {
     lanes.saturating_pow(3).clamp(SHORTEST, LONGEST)
 }
 
-/// A value to be dropped later: a `Box` without its type.
+/// A value to be dropped later: a `Box` whose type is erased.
 pub(crate) struct Retired {
     value: *mut (),
     /// The memory that the drop frees, in bytes.
@@ -78,8 +79,8 @@ impl Drop for Retired {
     }
 }
 
-/// The values that one lane retired. The list's lock is the innermost, and no destructor runs under
-/// this lock.
+/// The values that one lane retired. No other lock is taken under the list's lock, and no
+/// destructor runs under it.
 pub(crate) struct Limbo {
     waiting: world::Mutex<Waiting>,
 }
@@ -89,12 +90,13 @@ struct Waiting {
     values: VecDeque<(u64, Retired)>,
     /// The memory of all values.
     bytes: usize,
-    /// The length and the bytes at which the next attempt to free is due.
+    /// The next attempt to free values is due when the list reaches this length or this number of
+    /// bytes.
     due: (usize, usize),
 }
 
-// Destructors may retire values. Only the outermost collection frees values: nested collections
-// would recurse deeply on a long list.
+// Destructors may retire values. Only the outermost collection frees values, because nested
+// collections would recurse deeply on a long list.
 world::constant_local! { static COLLECTING: Cell<bool> = Cell::new(false) }
 
 /// Completes a collection, also when a destructor panics.
@@ -112,8 +114,8 @@ impl Limbo {
         Limbo { waiting: world::Mutex::new(Waiting { values: VecDeque::new(), bytes: 0, due }) }
     }
 
-    /// Adds a value with the epoch that `epoch` reads under the lock, so that epochs ascend.
-    /// Returns `true` if it is time to free some values.
+    /// Adds a value with the epoch that `epoch` returns. `epoch` is called under the lock, so that
+    /// the epochs in the list ascend. Returns `true` if it is time to free some values.
     pub(crate) fn push(&self, value: Retired, epoch: impl FnOnce() -> u64) -> bool {
         let mut waiting = self.waiting.lock();
         waiting.bytes += value.bytes;
@@ -121,8 +123,8 @@ impl Limbo {
         let (len, bytes) = (waiting.values.len(), waiting.bytes);
         let is_due = len >= waiting.due.0 || bytes >= waiting.due.1;
         if is_due {
-            // If a pin prevents freeing, the next attempt comes after more values, not after each
-            // value.
+            // If a pin prevents freeing, the next attempt is made only after several more values
+            // were added, not after each value.
             waiting.due = (len + (len / 4).clamp(STEP, 16 * BATCH), bytes + STEP_BYTES);
         }
         is_due
@@ -138,7 +140,7 @@ impl Limbo {
         }
         let _outermost = Outermost;
         loop {
-            // Allocates nothing, since this runs where values are retired.
+            // The batch is on the stack, so that nothing is allocated where values are retired.
             let mut batch = [const { None }; BATCH];
             let (taken, is_short) = self.take(last, keep, &mut batch);
             if taken < BATCH || is_short {
@@ -147,9 +149,9 @@ impl Limbo {
         }
     }
 
-    /// Moves values that were retired in epoch `last` or before to `batch`. Leaves `keep` values if
-    /// these have at most [`MOST_BYTES`]. Returns the number of moved values, and whether only the
-    /// values to keep are left.
+    /// Moves values that were retired in epoch `last` or before from the list to `batch`. Leaves
+    /// `keep` values in the list if they have at most [`MOST_BYTES`]. Returns the number of moved
+    /// values, and whether only the values to keep are left.
     fn take(&self, last: u64, keep: usize, batch: &mut [Option<Retired>; BATCH]) -> (usize, bool) {
         let mut waiting = self.waiting.lock();
         let mut taken = 0;

@@ -2,8 +2,8 @@
 
 use std::ops::Deref;
 
-/// Bytes that many threads read, on lines without other data. Otherwise data of the allocator or of
-/// other objects would be on the same lines.
+/// Bytes that many threads read, on lines without other data. Without this type, data of the
+/// allocator or of other objects would be on the same lines.
 pub struct Lines {
     lines: Box<[Line]>,
     len: usize,

@@ -1,8 +1,8 @@
 //! Lends a request's bytes to another thread, which processes the request for its owner.
 //!
 //! The owner only borrows the bytes, so it must not continue while the other thread reads them.
-//! [`Loan::lend`] enforces this: it ends the loan before it returns, also when it unwinds, and
-//! waits for a thread that has borrowed the bytes. After the end no thread can borrow them.
+//! [`Loan::lend`] enforces this: before it returns or unwinds, it waits for a thread that has
+//! borrowed the bytes, and ends the loan. After that no thread can borrow the bytes.
 
 use crate::lock::{Condvar, Mutex};
 use crate::rank::Rank;
@@ -16,7 +16,8 @@ pub struct Loan {
     returned: Condvar,
 }
 
-/// The slices of a request. They are valid until the loan is over.
+/// The first of the request's slices, and the number of slices. The slices are valid until the loan
+/// is over.
 #[derive(Debug)]
 struct Bytes {
     first: *const &'static [u8],

@@ -16,7 +16,8 @@ pub struct Mutex<T> {
 /// Unlocks on drop.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
-    // The fields are dropped in this order: the lock first, then its record.
+    // The order of these fields matters, because they are dropped in this order: the lock first,
+    // then its record.
     inner: world::MutexGuard<'a, T>,
     rank: Rank,
     _held: Held,
@@ -38,8 +39,8 @@ impl<T> Mutex<T> {
         self.lock_as(None)
     }
 
-    /// Works like [`Mutex::lock`]; several locks of this rank may be held if they are taken in
-    /// ascending `order`.
+    /// Works like [`Mutex::lock`], but a thread may hold several locks of this rank if it takes
+    /// them in ascending `order`.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a lock of a higher rank, or one of the same rank that
@@ -221,8 +222,8 @@ impl Condvar {
     }
 
     /// Works like [`Condvar::wait`], for at most `timeout`; returns `true` if the thread was
-    /// notified. The checkers have no clock: under them the wait ends as soon as every other thread
-    /// had a chance to run.
+    /// notified. The checkers have no clock, so under the checkers the wait ends as soon as every
+    /// other thread has had a chance to run.
     ///
     /// # Panics
     /// The same as for [`Condvar::wait`].
@@ -311,7 +312,8 @@ mod tests {
         let of = || contention().into_iter().find(|c| c.rank == Rank::Topology).expect("a rank");
         let before = of();
         let lock = Mutex::new(Rank::Topology, ());
-        // On a busy machine the other thread may arrive after the lock was released.
+        // On a busy machine, the other thread may try to take the lock only after it was released.
+        // The test then tries again.
         while of().waits == before.waits {
             std::thread::scope(|s| {
                 let held = lock.lock();

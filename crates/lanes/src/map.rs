@@ -1,15 +1,16 @@
 //! A concurrent hash map with numbers as keys: look-ups write nothing, and a change takes one
 //! bucket's lock.
 //!
-//! *Reading.* A look-up walks a bucket's chain under a pin. In a node only `next` changes. A node
-//! that is replaced or removed is unlinked first and freed by the epochs, so a reader at this node
-//! still reaches the end of the chain.
+//! *Reading.* A look-up walks a bucket's chain under a pin. The only field of a node that changes
+//! is `next`. A node that is replaced or removed is first unlinked, and freed once no pin can see
+//! it, so a reader at this node still reaches the end of the chain.
 //!
 //! *Growing.* A table that is too full gets a successor of twice the size. Each later change moves
 //! some buckets. Under the bucket's lock, the nodes are *copied* to the successor, since readers
-//! walk the old ones, and the bucket's head becomes the mark MOVED. Readers and writers that find
-//! the mark continue in the successor. The thread that moves the last bucket makes the successor
-//! the root. Before a bucket is marked, no thread reaches the two buckets to which it moves.
+//! may be walking the old nodes. Then the bucket's head becomes the mark MOVED. Readers and writers
+//! that find the mark continue in the successor. The thread that moves the last bucket makes the
+//! successor the root. Before a bucket is marked, no thread can reach the two buckets to which its
+//! entries move.
 //!
 //! *Locking*: a thread takes one lock of [`Rank::Bucket`](crate::Rank::Bucket) at a time. The
 //! closures of `get_or_insert_with`, `update`, `remove_if` and `retain` run under this lock.
@@ -26,9 +27,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use table::{Bucket, Locked, Node, Table};
 
-/// A map from `K`, a number, to `V`. Both types must be cheap to clone (for `V` use an `Arc`): a
-/// map that grows clones keys and values, and a clone of a removed value may exist until the epochs
-/// free it.
+/// A map from `K`, a number, to `V`. Both types must be cheap to clone (for `V` use an `Arc`),
+/// because a map that grows clones keys and values. A clone of a removed value may exist until no
+/// pin can see it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
     key: NumberKey,
@@ -59,8 +60,8 @@ where
         Map::with_capacity(0)
     }
 
-    /// Creates an empty map with room for about `entries` before it grows. With more room, fewer
-    /// entries share a bucket.
+    /// Creates an empty map that grows only after about `entries` entries were added. With more
+    /// room, fewer entries share a bucket.
     pub fn with_capacity(entries: usize) -> Map<K, V> {
         let table = Table::allocate((entries / 2).max(table::SMALLEST).next_power_of_two());
         Map {
@@ -120,14 +121,14 @@ where
         self.update(&key, |_| Change::Put(value))
     }
 
-    /// Sets the value, and runs `look` on the previous one under a pin, without a lock. This saves
-    /// the clone that [`Map::insert`] returns.
+    /// Sets the value, and runs `look` on the previous one under a pin, without a lock. Unlike
+    /// [`Map::insert`], this function makes no clone of the previous value.
     pub fn replace<R>(&self, key: K, value: V, look: impl FnOnce(&V) -> R) -> Option<R> {
         self.change(&key, |_| Change::Put(value), look)
     }
 
-    /// Removes `key` if `condition` is true for its value, and returns the value. `condition` runs
-    /// under the bucket's lock.
+    /// If `condition` is true for the value of `key`, removes `key` and returns the value.
+    /// `condition` runs under the bucket's lock.
     pub fn remove_if(&self, key: &K, condition: impl FnOnce(&V) -> bool) -> Option<V> {
         self.update(key, |now| match now {
             Some(value) if condition(value) => Change::Remove,
@@ -135,8 +136,8 @@ where
         })
     }
 
-    /// Changes the entry of `key`. `decide` gets the present value, returns the change, and runs
-    /// under the bucket's lock. The result is the value that was replaced or removed.
+    /// Changes the entry of `key`. `decide` gets the present value and returns the change; it runs
+    /// under the bucket's lock. Returns the value that was replaced or removed.
     pub fn update(&self, key: &K, decide: impl FnOnce(Option<&V>) -> Change<V>) -> Option<V> {
         self.change(key, decide, V::clone)
     }
@@ -181,8 +182,8 @@ where
     /// Returns the number of entries. It is exact only if no thread inserts or removes entries
     /// concurrently.
     pub fn len(&self) -> usize {
-        // The sum can be negative: during the sum, a lane whose count was already read may insert
-        // an entry, and a lane whose count is read later may remove it.
+        // The sum can be negative: while the counts are added up, a lane whose count was already
+        // read may insert an entry, and a lane whose count is read later may remove that entry.
         usize::try_from(self.entries.sum()).unwrap_or(0)
     }
 
@@ -197,8 +198,8 @@ where
         self.len() == 0
     }
 
-    /// Runs `visit` on the entries, without a lock: entries inserted or removed concurrently may be
-    /// missed.
+    /// Runs `visit` on the entries, without a lock. Entries that are inserted or removed
+    /// concurrently may be missed.
     pub fn for_each(&self, mut visit: impl FnMut(&K, &V)) {
         let pin = pin();
         self.each_bucket(&pin, 0..usize::MAX, |bucket| bucket.for_each(&pin, &mut visit).is_err());
@@ -243,7 +244,7 @@ where
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// Locks the bucket for `hash`, in the table that has the bucket's entries now.
+    /// Locks the bucket for `hash`, in the table that has the entries now.
     fn lock<'p>(&'p self, pin: &'p Pin, hash: u64) -> (&'p Table<K, V>, Locked<'p, K, V>) {
         let mut table = self.root(pin);
         self.help(pin, table);
@@ -256,7 +257,7 @@ where
     }
 
     /// Visits the buckets with numbers in `range`. If `visit` reports that a bucket was moved,
-    /// visits the buckets of the successor to which its entries were moved.
+    /// visits the two buckets of the successor to which the bucket's entries were moved.
     fn each_bucket<'p>(
         &'p self,
         pin: &'p Pin,

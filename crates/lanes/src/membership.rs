@@ -1,8 +1,9 @@
-//! Membership of the running transaction, without a line that members share.
+//! Membership of the running transaction. Members write no cache line that they share.
 //!
 //! A member writes its lane's slot and reads the state, which is written only when a transaction
-//! closes. Each side writes its own word, fences (sequentially consistent), and then reads the word
-//! of the other side, so at least one of them sees the other:
+//! closes. The member and the closing thread each write their own word, fence (sequentially
+//! consistent), and then read the other's word. So at least one of the two sees what the other
+//! wrote:
 //!
 //! ```text
 //! join:   loop { if !closed(state) { slot[lane] += 1; FENCE; if !closed(state) { member of tid }
@@ -14,8 +15,10 @@
 //! ```
 //!
 //! *Invariant*: while `swap` runs, there are no members. A thread that enters meanwhile sees the
-//! closed state and undoes its entry in the same way as a leave, since the closer may have counted
-//! the entry. No thread spins: a member may be preempted, and several threads may share a lane.
+//! closed state and undoes its entry. It undoes the entry as if it left, with a notification, since
+//! the closing thread may have counted the entry and be waiting for its end. No thread spins,
+//! because the member for which it would spin may be preempted, and several threads may share a
+//! lane.
 //!
 //! *Locking*: [`Rank::Membership`], held only for condition waits and for `swap`.
 
@@ -31,8 +34,8 @@ use crate::world;
 pub struct Membership {
     /// `tid << 1 | closed`; only the closing thread writes it.
     state: Padded<AtomicU64>,
-    /// The number of members that entered on each lane, including threads that will undo their
-    /// entry.
+    /// The number of members that entered on each lane, including threads that are about to undo
+    /// their entry.
     slots: PerLane<AtomicU64>,
     door: Mutex<Door>,
     opened: Condvar,
@@ -81,7 +84,7 @@ impl Membership {
     /// closing.
     ///
     /// # Locking
-    /// Not called by a thread that is a member already: it would wait for itself.
+    /// A thread that is a member already must not call this, because it would wait for itself.
     #[track_caller]
     pub fn join(&self) -> Member<'_> {
         loop {
@@ -113,7 +116,7 @@ impl Membership {
     }
 
     fn leave(&self, lane: Lane) {
-        // Release: the closing thread reads zero only after the member's work, and sees this work.
+        // Release: if the closing thread reads zero, it sees the member's work.
         self.slots.of(lane).fetch_sub(1, Ordering::Release);
         world::fence_after_update();
         if is_closed(self.state.load(Ordering::Acquire)) {
@@ -127,7 +130,8 @@ impl Membership {
     /// one after another.
     ///
     /// # Locking
-    /// Not called by a member, which would wait for itself. `swap` runs under [`Rank::Membership`].
+    /// A member must not call this, because it would wait for itself. `swap` runs under
+    /// [`Rank::Membership`].
     #[track_caller]
     pub fn close<R>(&self, swap: impl FnOnce(u64) -> R) -> R {
         let mut door = self.door.lock();
@@ -141,8 +145,8 @@ impl Membership {
         while !self.is_drained() {
             self.drained.wait(&mut door);
         }
-        // If `swap` panics the next transaction is still opened; otherwise every joiner would wait
-        // for ever.
+        // Opens the next transaction even if `swap` panics, because otherwise all threads that join
+        // would wait for ever.
         let _open = Opening { membership: self, door: &mut door, tid };
         swap(tid)
     }

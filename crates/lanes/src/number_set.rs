@@ -1,24 +1,26 @@
-//! Sets of numbers in which the next member is found in a few steps, for any number of members.
+//! Sets of numbers in which a search finds the next member in a few steps, however many members
+//! there are.
 
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// A set of numbers, stored as bits. Above the bits of the numbers are further levels: there a bit
-/// is set if its word one level below has any bits. The top level is one word.
+/// A set of numbers, stored as bits. Above these bits there are further levels. Each bit of a level
+/// stands for one word of the level below, and is set if that word has any bits. The top level is a
+/// single word.
 ///
 /// Meant for hints that change rarely and are looked up often. A search writes nothing, and neither
-/// does a change without effect. A change with an effect writes a word of 64 numbers.
+/// does a change that has no effect. Any other change writes a word that 64 numbers share.
 ///
 /// *Invariant*: when no change is in progress, the bit for a word is set if the word has any bits.
-/// While a word loses its last number and gains another, a search may briefly miss the new one. The
-/// bit of an empty word may stay set, which costs searches a step.
+/// While a word loses its last number and gains another, a search may briefly miss the new number.
+/// The bit of an empty word may stay set, which costs searches one more step.
 ///
 /// # Locking
 /// The caller orders changes of the same number. Changes of different numbers need no order.
 #[derive(Debug)]
 pub struct NumberSet {
     levels: Vec<Box<[AtomicU64]>>,
-    /// The numbers after those of `levels`, counted from the end of `levels`.
+    /// The set of the numbers beyond those of `levels`. It counts them from the end of `levels`.
     next: OnceLock<Box<NumberSet>>,
 }
 
@@ -42,8 +44,8 @@ impl NumberSet {
         self.levels.first().map_or(0, |words| words.len() as u32 * 64)
     }
 
-    /// Makes room for numbers below `len`. The caller makes sure that one thread at a time calls
-    /// this.
+    /// Makes room for numbers below `len`. The caller makes sure that only one thread at a time
+    /// calls this function.
     ///
     /// # Panics
     /// If another thread grows the set at the same time.
@@ -75,8 +77,8 @@ impl NumberSet {
         for words in &self.levels[level..] {
             let (word, bit) = place(at);
             // The thread that gives an empty word its first bit also sets the word's bit one level
-            // up. If another thread is about to clear that bit, it then finds the word no longer
-            // empty, and sets the bit again.
+            // up. If another thread is about to clear that bit, the other thread afterwards finds
+            // that the word is no longer empty, and sets the bit again.
             if words[word].load(Ordering::Relaxed) & bit != 0
                 || words[word].fetch_or(bit, Ordering::Relaxed) != 0
             {
@@ -166,7 +168,8 @@ mod loom_tests {
             };
             set.insert(2);
             leaver.join().expect("no panic");
-            // The search starts in another word, so that it needs the upper bit.
+            // The search starts in an earlier word, so that it finds the number only by the upper
+            // bit.
             assert_eq!(set.levels[1][0].load(Ordering::Relaxed) & 1, 1, "{LOST}");
             assert_eq!(set.next(0), Some(2));
         });

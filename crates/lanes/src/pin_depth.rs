@@ -1,4 +1,4 @@
-//! The number of pins of the calling thread; other threads see only the outermost pin.
+//! The number of nested pins of the calling thread. Other threads see only the outermost pin.
 
 use crate::world;
 use std::cell::Cell;

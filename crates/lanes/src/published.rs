@@ -21,8 +21,8 @@ impl<T: Send + Sync + 'static> Published<T> {
     /// Returns the present value; it does not change while the pin exists.
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> &'p T {
-        // SAFETY: the pointer comes from a box. The epochs free a replaced box, but not while the
-        // pin exists; `drop` frees the last box, but not while `self` is borrowed. Acquire: the
+        // SAFETY: the pointer comes from a box. A replaced box is not freed while the pin exists.
+        // The last box is freed by `drop`, which cannot run while `self` is borrowed. Acquire: the
         // contents of the box were written before it was published.
         unsafe { &*self.value.load(Ordering::Acquire) }
     }
@@ -33,9 +33,9 @@ impl<T: Send + Sync + 'static> Published<T> {
         f(self.get(pin))
     }
 
-    /// Replaces the value; the old value is freed once no reader has it. A lock of the caller
-    /// should order the writers. Without such a lock, any of several concurrent stores may be the
-    /// last.
+    /// Replaces the value; the old value is freed once no reader has it. Writers should hold a
+    /// common lock, which orders them. Without that lock, any of several concurrent stores may be
+    /// the last.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
         let old = self.value.swap(new, Ordering::AcqRel);
@@ -57,8 +57,8 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
     }
 }
 
-/// A value of a [`Slot`]. Replaced values wait until no pin sees them. Their bytes are counted, so
-/// that the memory of waiting values is bounded.
+/// A value of a [`Slot`]. Replaced values stay in memory until no pin can see them. Their bytes are
+/// counted, so that the memory of these values is bounded.
 pub trait Replaced: Send + Sync + 'static {
     /// Returns approximately how many bytes the value owns on the heap.
     fn heap_bytes(&self) -> usize;
@@ -100,7 +100,7 @@ impl<T: Replaced> Slot<T> {
     fn replace(&self, new: *mut T) {
         let old = self.value.swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: the box belonged to `self`, and the swap removed it: no later reader finds
+            // SAFETY: the box belonged to `self`, and the swap removed it, so no later reader finds
             // it. Earlier readers only read it.
             retire(unsafe { Retired::with_bytes(old, (*old).heap_bytes()) });
         }
@@ -117,8 +117,8 @@ impl<T> Drop for Slot<T> {
     }
 }
 
-/// A [`Slot`] for a value that takes no memory while absent. When present it has its own lines,
-/// apart from the allocator's data.
+/// A [`Slot`] for a value that takes no memory while absent. When present, the value has cache
+/// lines of its own, which it does not share with the allocator's data.
 pub struct Cached<T>(Slot<Padded<T>>);
 
 impl<T: Replaced> Replaced for Padded<T> {
@@ -216,7 +216,8 @@ mod tests {
         drop(inner);
         assert_eq!(seen.0.load(Ordering::Relaxed), 0);
         drop(outer);
-        // Other tests pin sometimes, so the epoch may need more than two attempts.
+        // Other tests sometimes hold pins, so it may take more than two attempts to advance the
+        // epoch twice.
         while drops.load(Ordering::Relaxed) == 0 {
             advance();
             std::thread::yield_now();
@@ -290,7 +291,7 @@ mod loom_tests {
     use crate::sync::{Arc, thread};
     use loom::cell::UnsafeCell;
 
-    /// A value whose destruction is a write; loom reports a race with a read.
+    /// A value whose destruction is a write to a cell, so that loom reports a race with a read.
     struct Canary(UnsafeCell<u32>);
     // SAFETY: loom's cell checks every access, in every thread.
     unsafe impl Sync for Canary {}
@@ -351,8 +352,8 @@ mod loom_tests {
         });
     }
 
-    /// The model's own thread owns one of the two lanes. While both readers run, one reader owns
-    /// the other lane, and one reader is a guest on the first lane.
+    /// The main thread of the model owns one of the two lanes. While both readers run, one of them
+    /// owns the second lane, and the other is a guest on the main thread's lane.
     #[test]
     fn loom_an_owners_and_a_guests_pin_both_protect() {
         crate::schedules::check(2, || {

@@ -1,17 +1,19 @@
 //! The lock order of Lanefs, in one place.
 
-/// A lock's position in the order: a thread may take a lock only if its rank is above every rank
-/// that it holds. [`Rank::Operation`] and [`Rank::Names`] are the exceptions: a thread may hold
-/// several locks of these ranks, taken in ascending order of their inode or block numbers.
+/// A lock's position in the order: a thread may take a lock only if the lock's rank is above the
+/// ranks of all locks that the thread holds. [`Rank::Operation`] and [`Rank::Names`] are the
+/// exceptions: a thread may hold several locks of these ranks, taken in ascending order of their
+/// inode or block numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {
     /// `Fs::topology`: the shape of the tree, when a directory moves to another parent.
     /// `Fs::growing`: the size of the file system, while it grows. Held across I/O.
     Topology,
-    /// `Inode::op`, an inode's operation lock: its names, mappings and size, which an operation
-    /// reads and then changes. Several are taken in ascending inode number. Held across I/O, across
-    /// waits for log space, and across several transactions.
+    /// `Inode::op`, an inode's operation lock: the inode's names, mappings and size, which an
+    /// operation reads and then changes. A thread takes several of these locks in ascending order
+    /// of inode number. Held across I/O, across waits for log space, and across several
+    /// transactions.
     Operation,
     /// `Inode::growth`: a file's end, so that only one write at a time extends the file. Held
     /// across I/O and several transactions.
@@ -19,16 +21,16 @@ pub enum Rank {
     /// `Inode::mapping`: a file's mappings, while the operation lock is held shared. Held across
     /// reads, across waits for log space, and across several transactions.
     Mapping,
-    /// A lock by inode number, and `Inode::loading`: the loading of an inode, and of its mappings.
+    /// A lock chosen by inode number, and `Inode::loading`, for loading an inode and its mappings.
     /// Held across reads.
     InodeLoad,
-    /// `TableBlock::base`, `SuperState`, and the locks of the loaders of metadata blocks and
-    /// groups: the reading of a block. Held across one read.
+    /// `TableBlock::base`, `SuperState`, and the locks under which metadata blocks and groups are
+    /// loaded. Held across the read of one block.
     Load,
     /// `Inode::window`: the preallocation window, while blocks are taken from it or returned to it.
     Window,
-    /// The journal's membership: opening and draining of a transaction. Held only for condition
-    /// waits and while the transaction's lists are taken.
+    /// The journal's membership: opening a transaction, and waiting until all members of a closing
+    /// one have left. Held only for condition waits and while the transaction's lists are taken.
     Membership,
     /// The journal's records: progress, credits, flushes, orphan chain, image store, log space.
     /// Never held across I/O.
@@ -41,8 +43,8 @@ pub enum Rank {
     /// The unfinished entries of one member's partial parity log. Never held across I/O.
     ParityLog,
     /// `MetaBlock::names`: the names in one block of a directory whose operation lock is held
-    /// shared. Held inside a handle. A thread takes several in ascending block number. Never held
-    /// across a wait or I/O.
+    /// shared. Held inside a handle. A thread takes several of these locks in ascending order of
+    /// block number. Never held across a wait or I/O.
     Names,
     /// A state guard, the last lock that operations take: `Inode::state`, `MetaBlock::state`, a
     /// group, the orphan list, the pool of free blocks. A thread holds one at a time. A state guard
@@ -78,5 +80,5 @@ impl Rank {
     ];
 }
 
-// Fails to compile if a new rank is missing in the list.
+// Fails to compile if a new rank is missing from the list.
 const _: () = assert!(Rank::Bucket as usize + 1 == Rank::ALL.len());

@@ -1,9 +1,9 @@
 //! The operation lock: readers share it, usually without writing to a common cache line; changes
 //! hold it exclusively.
 //!
-//! A lock that several lanes read is *biased*: a reader writes the lock's address into its own
-//! lane's row, and nothing else. A writer takes the inner lock, clears the bias and waits until no
-//! row has the address (BRAVO, Dice and Kogan, ATC 2019):
+//! A lock that several lanes take shared becomes *biased*. A reader of a biased lock only writes
+//! the lock's address into its lane's row. A writer takes the inner lock, clears the bias and waits
+//! until no row has the address (BRAVO, Dice and Kogan, ATC 2019):
 //!
 //! ```text
 //! read:    if bias && CAS(slot, 0 -> lock) { FENCE; if bias { fast } else { release(slot) } }
@@ -28,18 +28,21 @@ use crate::rank::Rank;
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering, fence};
 use crate::world;
 
-/// The number of slots in a lane's row, a power of two. If two locks have the same slot, the later
-/// reader only misses the fast path.
+/// The number of slots in a lane's row, a power of two. Two locks may have the same slot. If a
+/// reader of one lock finds the slot in use by the other lock, the reader merely misses the fast
+/// path.
 const ROW: usize = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
 /// After a revocation, this many shared holds must be taken through the inner lock before the bias
-/// may be set again. A revocation reads one line per lane, and these operations share its cost.
+/// may be set again. A revocation reads one line per lane, and this number of holds makes up for
+/// its cost.
 const INHIBIT: u16 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
 /// Marks a slot if a writer waits for its release. Locks are aligned, so the bit is free.
 const WAIT: usize = 1;
 
-/// Values of [`SharedLock::seen`]: no lane yet; several lanes; otherwise the lane plus one.
+/// Special values of [`SharedLock::seen`]: no lane yet, and several lanes. Any other value is the
+/// lane plus one.
 const NO_LANE: u16 = 0;
 const TWO_LANES: u16 = u16::MAX;
 
@@ -50,8 +53,8 @@ world::global! {
 
 world::global! { static WAITERS: [Padded<Waiters>; ROW] = std::array::from_fn(|_| Padded::default()) }
 
-/// Writers that wait for slots to become empty. Their lock is the innermost one, and is taken while
-/// other locks are held.
+/// Writers that wait for slots to become empty. Their lock is taken while other locks are held, but
+/// no lock is taken under it.
 #[derive(Default)]
 struct Waiters {
     lock: WaitersLock,
@@ -102,7 +105,8 @@ enum Way<'a> {
     Inner(#[expect(dead_code, reason = "held for its drop")] world::RwReadGuard<'a, ()>),
 }
 
-/// A fast hold: a reader that writers see in a slot, until dropped. Borrows nothing from the lock.
+/// A fast hold. Until it is dropped, writers see the reader in a slot. It borrows nothing from the
+/// lock.
 struct Visible {
     slot: &'static AtomicUsize,
     address: usize,
@@ -141,8 +145,8 @@ impl SharedLock {
     /// Waits for a shared hold. A thread that already holds this lock must not call this.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock that must be taken after this one; among locks
-    /// of the same rank, the one with the lower order comes first.
+    /// In debug builds, if the thread holds a lock that must be taken after this lock. Among locks
+    /// of the same rank, the lock with the lower order comes first.
     #[track_caller]
     #[inline]
     pub fn shared(&self) -> SharedHold<'_> {
@@ -208,7 +212,8 @@ impl SharedLock {
         slot.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         let visible = Visible { slot, address };
         world::fence_after_update();
-        // Acquire: the thread that set the bias held the inner lock after the last writer.
+        // Acquire: the thread that set the bias held the inner lock after the last writer, so this
+        // thread sees that writer's work.
         self.bias.load(Ordering::Acquire).then_some(visible)
     }
 
@@ -224,8 +229,8 @@ impl SharedLock {
         inner
     }
 
-    /// Sets the bias after two lanes took shared holds, unless a revocation was recent. The caller
-    /// has a hold on the inner lock.
+    /// Sets the bias once two lanes have taken shared holds, unless there was a revocation
+    /// recently. The caller has a hold on the inner lock.
     fn consider_bias(&self) {
         let left = self.inhibit.load(Ordering::Relaxed);
         if left > 0 {
@@ -265,7 +270,8 @@ impl SharedLock {
     fn wait_out(&self, lane: Lane) {
         let (slot, address) = (self.slot(lane), self.address());
         // Loads the slot first, since even a failing exchange would take the cache line away from
-        // its lane. Acquire: a reader's work comes before its slot is seen empty.
+        // its lane. Acquire: a writer that sees the slot empty also sees that the reader's work is
+        // done.
         if slot.load(Ordering::Acquire) != address {
             return;
         }
@@ -292,7 +298,8 @@ impl SharedLock {
         if !self.has_visible_reader() {
             return true;
         }
-        // A fast hold still exists, so the next writer has to search for it.
+        // A fast hold still exists, so the bias is set again, and the next writer searches for the
+        // hold.
         self.bias.store(true, Ordering::Release);
         false
     }

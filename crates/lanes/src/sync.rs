@@ -2,9 +2,9 @@
 //! shuttle).
 //!
 //! Code that the checkers explore takes these names from here, and its locks from the root of this
-//! crate. Code that the checkers must not see takes these names from [`unscheduled`]. No code takes
-//! them from `std`: a test searches the sources of all crates for that (`tests/facade.rs`). Under
-//! `loom`, atomics have no `const` constructor and `Arc` has no `Weak`.
+//! crate. Code that the checkers must not see takes these names from [`unscheduled`]. No other code
+//! takes them from `std`; a test searches the sources of all crates for violations
+//! (`tests/facade.rs`). Under `loom`, atomics have no `const` constructor and `Arc` has no `Weak`.
 
 pub use crate::world::Arc;
 #[cfg(not(loom))]
@@ -20,12 +20,13 @@ pub mod atomic {
     };
 }
 
-/// Primitives that no checker schedules: `std`'s own in every world, without a rank.
+/// Primitives that no checker schedules. They are those of `std` in every world, and have no rank.
 ///
-/// The file system uses none of these for its locks: a checker could not run another thread while
-/// one waits for such a lock, and the lock order would not be checked. These primitives are for:
-/// - memory outside of the program: the bytes of a mapping that represents a disk, which are not
-///   atomics of a checker;
+/// The file system uses none of these primitives for its locks. Otherwise the lock order would not
+/// be checked, and a checker could not run another thread while one thread waits for a lock. These
+/// primitives are for:
+/// - memory outside of the program, such as the bytes of a mapping that represents a disk, because
+///   this memory cannot consist of a checker's atomics;
 /// - counts and locks that outlive a schedule or are not explored: the number of schedules, the
 ///   lane of a thread, the contention of locks, a disk of the tests;
 /// - code below the facade: a program's heap, a tracer of memory accesses;

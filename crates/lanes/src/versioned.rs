@@ -7,8 +7,8 @@
 //! still:   word (Acquire); version (Acquire): both as they were
 //! ```
 //!
-//! A reader that sees the word of one change also sees the version of the change before that one.
-//! So if the first look missed a change, or saw a half-finished one, the second look finds another
+//! A reader that sees the word of one change also sees the version that the previous change wrote.
+//! So if the first look missed a change, or saw only half of it, the second look finds another
 //! version.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ impl VersionedWord {
             && self.version.load(Ordering::Acquire) == seen.version
     }
 
-    /// Changes the word. A lock of the callers must order the changes.
+    /// Changes the word. Callers must hold a common lock, which orders the changes.
     pub fn change(&self, word: u64) {
         if self.word.load(Ordering::Relaxed) != word {
             // Release: a reader of the word sees the version of the previous change.
@@ -60,7 +60,7 @@ impl VersionedWord {
     }
 
     /// Makes [`VersionedWord::is_still`] return false for every [`Seen`] that was read before this
-    /// call. As for `change`, a lock of the callers must order the calls.
+    /// call. Callers must hold a common lock, as for `change`.
     pub fn end(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
@@ -91,8 +91,8 @@ mod loom_tests {
     use super::*;
     use crate::sync::{Arc, thread};
 
-    /// A name refers to inode 1, then to inode 2, then to inode 1 again, which is another object
-    /// now, since the number was freed and reused.
+    /// A name refers to inode 1, then to inode 2, then to inode 1 again. By then inode 1 is another
+    /// object, since its number was freed and reused.
     #[test]
     fn loom_an_unchanged_version_means_an_unchanged_value() {
         crate::schedules::check(3, || {

@@ -6,13 +6,13 @@
 //! wake:  (freed already) FENCE; if the queue is not empty { pick the first and wake it }
 //! ```
 //!
-//! *Invariant*: between its second attempt and its sleep a waiter is in the queue, so a thread that
-//! frees a resource after that attempt picks this waiter or an earlier one. If a waiter is picked
-//! although its second attempt succeeded, it passes the wake-up on, since the resource may still be
-//! free. A picked waiter that finds nothing, because another thread was faster, rejoins at the
-//! front.
+//! *Invariant*: a waiter whose second attempt fails is in the queue from before that attempt until
+//! it is picked. So a thread that frees a resource after that attempt picks this waiter or an
+//! earlier one. If a waiter is picked although its second attempt succeeded, it passes the wake-up
+//! on, since the resource that caused the wake-up may still be free. A picked waiter that finds
+//! nothing, because another thread was faster, rejoins at the front.
 //!
-//! *Locking*: the queues' locks are innermost; attempts run without them.
+//! *Locking*: no other lock is taken under a queue's lock, and attempts run without these locks.
 
 use crate::hash::hash_of;
 use crate::held::may_sleep;
@@ -22,10 +22,10 @@ use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::world;
 use std::collections::VecDeque;
 
-/// Wait queues by the hash of a key.
+/// Wait queues. The hash of a waiter's key chooses its queue.
 #[derive(Debug)]
 pub struct WaitBuckets {
-    /// Their number is a power of two.
+    /// The number of buckets is a power of two.
     buckets: Box<[Padded<Bucket>]>,
 }
 
@@ -66,9 +66,9 @@ impl WaitBuckets {
         WaitBuckets { buckets: (0..count.max(1).next_power_of_two()).map(bucket).collect() }
     }
 
-    /// Runs `attempt` until it returns a value, and returns this value. Waiters for the same key,
-    /// or for a resource that fits any key, must need the same amount, because a wake-up goes to
-    /// the first of them.
+    /// Runs `attempt` until it returns a value, and returns this value. Waiters compete for the
+    /// same resources if they have the same key, or if a resource fits any key. All waiters that
+    /// compete must need the same amount, because a wake-up goes only to the first of them.
     ///
     /// # Panics
     /// In debug builds, if the thread sleeps while it holds a lock that is never held across a
@@ -136,8 +136,8 @@ impl WaitBuckets {
         self.buckets[self.index(key)].pick(wanted, why)
     }
 
-    /// Joins the queue. `in_turn`: the waiter was picked before, so it came earlier than all others
-    /// in the queue.
+    /// Joins the queue. `in_turn` is true if the waiter was picked before. It then joins at the
+    /// front, since it came earlier than all others in the queue.
     fn join(&self, waiter: Arc<Waiter>, in_turn: bool) -> Queued<'_> {
         let bucket = &self.buckets[self.index(waiter.key)];
         let mut queue = bucket.queue.lock();
@@ -150,8 +150,8 @@ impl WaitBuckets {
         Queued { buckets: self, waiter, picked: false }
     }
 
-    /// Removes a waiter that needs no wake-up any more; passes on a wake-up that it has already
-    /// received.
+    /// Removes a waiter that needs no wake-up any more. If it has already been picked, passes the
+    /// wake-up on.
     fn leave(&self, waiter: &Arc<Waiter>) {
         let bucket = &self.buckets[self.index(waiter.key)];
         let mut queue = bucket.queue.lock();
@@ -195,7 +195,7 @@ impl Drop for Queued<'_> {
 }
 
 impl Bucket {
-    /// Removes the first waiter for which `wanted` is true from the queue, and wakes this waiter.
+    /// Removes from the queue the first waiter for which `wanted` is true, and wakes this waiter.
     fn pick(&self, wanted: impl Fn(&Waiter) -> bool, why: Picked) -> bool {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return false;

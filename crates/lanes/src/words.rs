@@ -1,16 +1,17 @@
 //! Values as plain 64-bit words, so that a [`SeqCell`](crate::SeqCell) can hold them in atomics.
 //!
-//! The bytes of a value cannot simply be copied through atomics: a reader would race with the
-//! writer, and padding has no value to load. Instead the fields are converted to words, which is
-//! safe, and costs nothing where a field is a word.
+//! The bytes of a value cannot simply be copied: a reader would race with the writer. Nor can all
+//! bytes be copied through atomics, because padding bytes have no value that could be loaded.
+//! Instead the fields are converted to words. This conversion is safe code, and costs nothing for a
+//! field that is a word already.
 
 use crate::clock::CoarseTime;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A value that can be converted to words.
 ///
-/// [`words!`](crate::words) implements it for a struct of such values; for an enum it is
-/// implemented by hand, with the number used on disk.
+/// The macro [`words!`](crate::words) implements this trait for a struct of such values. For an
+/// enum, the trait is implemented by hand, with the number that stands for the variant on disk.
 pub trait Words: Copy {
     /// The words of the value: `[u64; N]`.
     type Array: WordArray;
@@ -24,7 +25,7 @@ pub trait Words: Copy {
 pub trait WordArray: Copy + AsRef<[u64]> + sealed::Sealed {
     /// The number of words.
     const LEN: usize;
-    /// The type of the same number of atomics.
+    /// An array of as many atomics.
     type Atomics: std::fmt::Debug + Send + Sync;
     /// Creates atomics with these values.
     fn into_atomics(self) -> Self::Atomics;

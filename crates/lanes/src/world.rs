@@ -1,15 +1,16 @@
 //! The three worlds with one interface: production, `loom` and `shuttle`.
 //!
 //! The rest of this crate uses the names re-exported here, so that a checker explores the code that
-//! runs in production. The model worlds share one file, since both checkers imitate `std`.
-//! Production has its own mutex, and the readers-writer lock of `parking_lot`. No lock poisons.
+//! runs in production. The model worlds share one file, since both checkers imitate `std`. The
+//! production world has a mutex of this crate, and the readers-writer lock of `parking_lot`. No
+//! lock poisons.
 
 #[cfg(all(loom, shuttle))]
 compile_error!("choose one of --cfg loom and --cfg shuttle");
 
 pub(crate) mod atomic;
-// Under the checkers, `Mutex` is the type of the checker. Loom's tests also compile the production
-// type, since they check it.
+// Under a checker, `Mutex` is that checker's type. Loom's tests also compile the production type,
+// since they check that type too.
 #[cfg(any(all(loom, test), not(any(loom, shuttle))))]
 mod futex;
 #[cfg(any(all(loom, test), not(any(loom, shuttle))))]

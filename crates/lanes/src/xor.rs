@@ -1,18 +1,19 @@
 //! Computes the exclusive or of many buffers in one pass, with the widest vectors of the processor.
 //!
 //! The speed of parity is limited by memory bandwidth, not by arithmetic. So each source is read
-//! once, the result is written once, and no part of the result is read back. If there are more
-//! sources than one pass takes, the passes work on one block that stays in the first-level cache.
+//! once and the result is written once; the result is not read back from memory. If there are more
+//! sources than one pass takes, all passes are made for one block of the result before the next
+//! block begins. The block stays in the first-level cache meanwhile.
 
-/// The largest number of sources in one pass. With the result, these are as many streams as
-/// hardware prefetchers can follow.
+/// The largest number of sources in one pass. Hardware prefetchers cannot follow more streams than
+/// these sources and the result.
 const AT_ONCE: usize = 5;
 
 /// The number of bytes of the result that are computed from one group of sources before the next
 /// group is read.
 const BLOCK: usize = 4096;
 
-/// Bytes of a step: one register of AVX-512, two of AVX2.
+/// The bytes that one step computes: one AVX-512 register, or two AVX2 registers.
 const STEP: usize = 64;
 
 /// Sets `into` to the XOR of `sources`, or to zeros if there are none.
@@ -61,7 +62,7 @@ fn cut<'a>(sources: &[&'a [u8]], from: usize, to: usize) -> [&'a [u8]; AT_ONCE] 
     std::array::from_fn(|i| sources.get(i).map_or(&[][..], |s| &s[from..to]))
 }
 
-/// What happens to the previous bytes of the result.
+/// Whether the previous bytes of the result are replaced, or combined with the sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Old {
     Replaced,

@@ -15,8 +15,8 @@ const FREE_IN_ONDISK: &str = "LazyLock";
 /// Crates whose locks would bypass the facade.
 const OTHERS: [&str; 3] = ["parking_lot", "crossbeam", "spin"];
 
-/// Returns the names that the file at `path` takes from elsewhere, with line numbers from 1. `text`
-/// is the file's contents.
+/// Returns the names of locks and atomics that the file at `path` takes from elsewhere, with line
+/// numbers from 1. `text` is the file's contents.
 fn taken(path: &str, text: &str) -> Vec<(usize, String)> {
     let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or_default()).collect();
     let code = code.join("\n");

@@ -1,5 +1,5 @@
-//! Tests a heap that does not reuse freed memory, so an address always means the same object. The
-//! test needs a process of its own.
+//! Tests a heap that does not reuse freed memory, so that an address always belongs to the same
+//! object. The test needs a separate process.
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::LineHeap;

@@ -1,6 +1,6 @@
-//! Runs a program on [`LineHeap`]: threads start and terminate; they allocate, resize, send and
-//! free blocks while the heap is trimmed. Each block must keep its contents. Sanitizers run it too
-//! (`docs/testing.md`).
+//! Runs a program on [`LineHeap`]. Its threads start and terminate, and they allocate, resize, send
+//! and free blocks while the heap is trimmed. Each block must keep its contents. Sanitizers run it
+//! too (`docs/testing.md`).
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::LineHeap;
@@ -21,7 +21,8 @@ struct Parcel {
 impl Parcel {
     fn new(random: &mut fastrand::Rng) -> Parcel {
         let mark = random.u64(..);
-        // Small sizes are as frequent as large ones; a few are allocated by the system.
+        // Small sizes are as frequent as large ones. A few sizes are so large that the system
+        // allocates the block.
         let most = 2 << random.u32(..14);
         let len = 1 + random.usize(..most);
         Parcel { mark, words: vec![mark; len] }
@@ -54,7 +55,7 @@ fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
             3 | 4 if !kept.is_empty() => {
                 let parcel = kept.swap_remove(random.usize(..kept.len()));
                 parcel.check();
-                // A terminated thread receives nothing; then the block is freed here.
+                // If the receiving thread has terminated, the block is freed here.
                 let _ = others[random.usize(..others.len())].send(parcel);
             }
             _ => mine.try_iter().take(4).for_each(|parcel| parcel.check()),
@@ -113,8 +114,8 @@ const SIZES: [usize; 8] = [64, 200, 448, 1000, 2048, 4224, 8200, 65_792];
 const MAKERS: usize = 4;
 const BYTES: usize = 64 << 20;
 
-/// Returns the blocks of one thread: its share of [`BYTES`], divided equally among the sizes. Each
-/// block is filled with its mark.
+/// Returns the blocks of one thread. Together they have the thread's share of [`BYTES`], divided
+/// equally among the sizes. Each block is filled with its mark.
 fn make(maker: usize) -> Vec<Box<[u8]>> {
     let of_size = |size: usize| (0..BYTES / MAKERS / SIZES.len() / size).map(move |_| size);
     let sizes = SIZES.iter().flat_map(|size| of_size(*size));

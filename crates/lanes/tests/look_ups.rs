@@ -1,6 +1,6 @@
 //! Measures the cost of finding a number or a name. To count the instructions of 1000 look-ups, run
-//! `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*find_numbers*'` (or
-//! `*hash_names*`) of this test program, built with `cargo test --profile stress -p lanefs-lanes
+//! `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*find_numbers*'` (or with
+//! `*hash_names*`) on this test program, built with `cargo test --profile stress -p lanefs-lanes
 //! --test look_ups`.
 #![cfg(not(any(loom, shuttle)))]
 

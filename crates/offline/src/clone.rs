@@ -35,8 +35,8 @@ pub enum Copied {
     },
 }
 
-/// Copies the file `from` to the new file `to`: by FICLONE if the host's file system supports this,
-/// and otherwise by copying all data outside of holes.
+/// Copies the file `from` to the new file `to`. Uses FICLONE if the host's file system supports it,
+/// and otherwise copies all data outside of holes.
 ///
 /// # Errors
 /// Errors of the host.
@@ -122,8 +122,8 @@ fn copy_range(
     Ok(())
 }
 
-/// Writes the grains that are not all zeros, adjacent ones together. The rest of the new file stays
-/// zeros.
+/// Writes the grains that are not all zeros, with one write for adjacent grains. The rest of the
+/// new file stays zeros.
 fn write_data(to: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
     let mut from: Option<usize> = None;
     for (n, grain) in bytes.chunks(GRAIN).enumerate() {

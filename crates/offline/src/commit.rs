@@ -1,8 +1,9 @@
 //! Writes the changes of an image together.
 //!
-//! The orders of writes, and why each is necessary:
+//! Which write must come before which, and why:
 //! - *`needs_recovery` durable, then the transaction*: a program that finds the file system clean
-//!   does not read the log, and would take half-written blocks for whole ones.
+//!   does not read the log. So after a crash such a program would take half-written blocks for
+//!   complete ones.
 //! - *transaction durable, then writes in place*: after a crash during the writes in place, a
 //!   replay completes them.
 //! - *all other blocks in place, then a changed superblock*: e2fsck and the kernel check all
@@ -25,7 +26,7 @@ use lanefs_ondisk::{Block, Group, Ino};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// When the superblock on the device gets the mark that the log must be replayed.
+/// When the superblock on the device is marked as requiring a replay of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Announced {
     /// Before the transaction, which is valid as soon as its commit block is written.
@@ -38,8 +39,9 @@ impl Image {
     /// Writes all changes. After a crash and a replay of the log, all of them are present, or none.
     ///
     /// # Errors
-    /// [`Error::Journal`] if the changes do not fit into the log, or if there is no log and more
-    /// than the superblock changes; nothing was written then. [`Error::Ext4`] if the device fails.
+    /// [`Error::Journal`] if the changes do not fit into the log, or if there is no log and the
+    /// changes go beyond the superblock; in both cases nothing was written. [`Error::Ext4`] if the
+    /// device fails.
     pub fn commit(&mut self) -> Result<(), Error> {
         self.encode()?;
         let log = self.log()?;
@@ -57,8 +59,9 @@ impl Image {
         Ok(())
     }
 
-    /// Commits the changes to a new journal, which is itself one of the changes; the journal's
-    /// inode is in place already. The transaction is valid once the superblock names the journal.
+    /// Commits the changes to a new journal. The journal's inode is in place already; the
+    /// superblock that names the journal is one of the changes. The transaction is valid once that
+    /// superblock is written.
     pub(crate) fn commit_to_new_journal(&mut self) -> Result<(), Error> {
         self.encode()?;
         let log = log::find(&*self.device, &self.superblock, Ino::JOURNAL)?;
@@ -67,7 +70,7 @@ impl Image {
         Ok(())
     }
 
-    /// Commits changes that make the file system smaller: they are valid once the superblock is
+    /// Commits changes that make the file system smaller. They become valid when the superblock is
     /// written.
     pub(crate) fn commit_smaller(&mut self) -> Result<(), Error> {
         self.encode()?;
@@ -225,9 +228,10 @@ impl Image {
         Ok(self.device.flush()?)
     }
 
-    /// Writes one of the two sectors of the superblock first. So a crash during the write of the
-    /// whole superblock leaves no feature without the field that it needs. A torn superblock is
-    /// accepted if its fields have valid values, because the log has the new superblock.
+    /// Writes one of the superblock's two sectors, before the whole superblock is written. The
+    /// sector is chosen so that a crash, even one that tears the later write, never leaves a
+    /// feature set without the field that it needs. A torn superblock is accepted if its fields
+    /// have valid values, because the log has the new superblock.
     fn write_half(&self, next: &Superblock) -> Result<(), Error> {
         let half = SUPERBLOCK_SIZE / 2;
         if self.device.alignment() as usize > half {
@@ -246,8 +250,8 @@ impl Image {
     }
 
     /// Writes the superblock and its backups: one backup before the primary superblock and the
-    /// others after it. So until the last write some intact backup agrees with the primary
-    /// superblock, old or new.
+    /// others after it. So at every moment before the last write, some intact backup agrees with
+    /// the primary superblock, be it old or new.
     pub(crate) fn write_all_superblocks(&self) -> Result<(), Error> {
         let geometry = self.geometry();
         let mut backups = geometry.backups();
@@ -273,7 +277,7 @@ impl Image {
         Ok(resized::backup(&self.superblock, group)?)
     }
 
-    /// Returns a group's block bitmap, to be changed.
+    /// Returns a group's block bitmap for changes.
     pub(crate) fn bitmap_mut(&mut self, group: Group) -> Result<&mut Bitmap, Error> {
         let bitmap = self.block_bitmap(group)?;
         Ok(self.bitmaps.entry(group).or_insert(bitmap))

@@ -1,9 +1,9 @@
 //! Many changes that become durable together.
 //!
 //! The changes are made on a copy-on-write view of the device in memory, by a mount of that view.
-//! [`Draft::publish`] then writes the blocks that differ: blocks that were free go to their places,
-//! where nothing refers to them yet; all others are written as one transaction of the image's own
-//! log. After a crash all changes are present, or none.
+//! [`Draft::publish`] then writes the blocks that differ. Blocks that were free are written in
+//! place, since nothing refers to them yet. All others are written as one transaction of the
+//! image's own log. After a crash all changes are present, or none.
 
 use crate::error::{Error, JournalNeed, Unchecked};
 use crate::image::Image;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The most memory that changes may take, in bytes.
 const OVERLAY_CAP: u64 = 4 << 30;
 
-/// The most bytes that are compared together.
+/// The largest number of bytes that are compared at once.
 const PIECE: usize = 64 << 10;
 
 /// Changes that are in memory only, until they are published.
@@ -40,10 +40,11 @@ pub struct Published {
 }
 
 impl Draft {
-    /// Starts a set of changes of the file system on `device`, which is recovered first.
+    /// Recovers the file system on `device`, then starts a set of changes to it.
     ///
     /// # Errors
-    /// [`Error::Journal`] without a journal in the image; the errors of [`Image::open`].
+    /// [`Error::Journal`] if the image has no journal or its journal is on another device, and the
+    /// errors of [`Image::open`].
     pub fn open(device: Arc<dyn Device>) -> Result<Draft, Error> {
         if has_journal_elsewhere(&*device) {
             return Err(JournalNeed::InImage.into());
@@ -54,8 +55,8 @@ impl Draft {
         }
         let changes = OverlayDevice::new(image.device.clone(), OVERLAY_CAP);
         if let Some(block) = image.superblock().mmp_block() {
-            // `image` has claimed the file system by `mmp`, and the mount of the view claims it
-            // too.
+            // `image` has claimed the file system by `mmp`. The mount of the view has to claim it
+            // too, so the view must show it as unused.
             release_mmp(&changes, &image, block)?;
         }
         Ok(Draft { image, changes: Arc::new(changes) })
@@ -69,8 +70,8 @@ impl Draft {
     /// Writes all changes, durably. The mount of [`Draft::device`] must be closed.
     ///
     /// # Errors
-    /// [`Error::Journal`] if the changed blocks that were in use do not fit into the log; then no
-    /// block in use was written. [`Error::NeedsCheck`] if the mount was not closed.
+    /// [`Error::Journal`] if the changed blocks that were in use do not fit into the log, in which
+    /// case no block in use was written. [`Error::NeedsCheck`] if the mount was not closed.
     pub fn publish(self) -> Result<Published, Error> {
         let Draft { mut image, changes } = self;
         let view: Arc<dyn Device> = changes.clone();
@@ -86,7 +87,7 @@ impl Draft {
         let bits = geometry.block_size().bits();
         let mut new = Vec::new();
         let mut known = BTreeMap::new();
-        // Leaves out the boot block too: in a file system with blocks of 1 KiB it is in no group.
+        // Leaves out the boot block too, because it is in no group if blocks have 1 KiB.
         let counts = |block| geometry.contains(block) && !log.contains(block) && Some(block) != mmp;
         let written = changed_blocks(&changes, bits).into_iter().filter(|block| counts(*block));
         let written: Vec<Block> = written.collect();
@@ -126,7 +127,7 @@ impl Draft {
     }
 }
 
-/// Returns the blocks that were written, in order. A granule of the view may have a part of a
+/// Returns the blocks that were written, in order. A granule of the view may contain a part of a
 /// block, or several blocks.
 fn changed_blocks(changes: &OverlayDevice, bits: u32) -> Vec<Block> {
     let granules = changes.changes();
@@ -140,7 +141,7 @@ fn changed_blocks(changes: &OverlayDevice, bits: u32) -> Vec<Block> {
     blocks
 }
 
-/// Splits sorted items where the next block is not adjacent.
+/// Splits sorted items wherever two neighbours have blocks that are not adjacent.
 fn adjacent<T>(items: &[T], block: impl Fn(&T) -> u64) -> impl Iterator<Item = &[T]> {
     items.chunk_by(move |a, b| block(a) + 1 == block(b))
 }
@@ -180,8 +181,8 @@ impl Image {
     /// Fails if the changed blocks do not fit into the log.
     fn check_log_room(&self) -> Result<(), Error> {
         let room = self.journal_len()?.unwrap_or(0);
-        // The other blocks of the log are for backups of the superblock, descriptors of the log,
-        // and the commit block.
+        // The rest of the log is left for backups of the superblock, for the log's own descriptor
+        // blocks, and for the commit block.
         let most = u64::from(room).saturating_sub(u64::from(room) / 32 + 32);
         let needed = self.blocks.len() as u64;
         match needed > most {

@@ -48,7 +48,7 @@ pub enum Unchecked {
     OpenDraft,
 }
 
-/// What a change needs of the journal.
+/// What a change requires of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum JournalNeed {
@@ -64,7 +64,7 @@ pub enum JournalNeed {
     /// The change is made through the journal, and there is none.
     #[error("this change needs a journal: add one first (lanefs tune -j)")]
     Missing,
-    /// The blocks in use that change do not fit into the journal.
+    /// The changed blocks that were in use do not fit into the journal.
     #[error(
         "{needed} blocks in use change, and the journal has room for {most}: make it longer \
          (lanefs tune -J size=...), or make the changes in several steps"
@@ -86,10 +86,10 @@ pub enum JournalNeed {
         /// The number of journal blocks.
         most: u32,
     },
-    /// A repair cannot use a superblock that a crash left half written.
+    /// A repair through the log cannot start from a superblock that a crash left half written.
     #[error("the superblock is torn")]
     TornSuperblock,
-    /// A repair through the log must leave the fields that find the log.
+    /// A repair through the log must not change the superblock fields by which the log is found.
     #[error("the repair changes what the log needs")]
     RepairsSuperblock,
     /// A repair through the log must not change the log.
@@ -184,10 +184,10 @@ pub enum Refusal {
     Features {
         /// The features.
         features: Vec<String>,
-        /// Whether they were to be set.
+        /// Whether they were to be set (`true`) or cleared (`false`).
         set: bool,
     },
-    /// A feature or size was given whose base is not there.
+    /// A feature or size was given without something that it requires.
     #[error("{wanted} needs {needs}")]
     Needs {
         /// What was given.

@@ -1,8 +1,9 @@
 //! Makes a file system larger, by new groups after the last one.
 //!
-//! The new part is written first; no metadata refers to the new part until the superblock does. All
-//! other changes are one transaction: descriptors, resize inode, superblock. Descriptors are placed
-//! in blocks that the resize inode reserves; without a resize inode, in the new groups (`meta_bg`).
+//! The new part is written first, since nothing refers to it until the superblock is written. All
+//! other changes (descriptors, resize inode, superblock) are one transaction. Descriptors are
+//! placed in blocks that the resize inode reserves. Without a resize inode, they are placed in the
+//! new groups (`meta_bg`).
 
 use crate::error::{Error, Refusal};
 use crate::image::Image;
@@ -18,8 +19,8 @@ use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Block, Group, Ino};
 
 impl Image {
-    /// Makes the file system larger, to at most `blocks` blocks; the device must have that size.
-    /// Returns the new number of blocks.
+    /// Makes the file system larger, to at most `blocks` blocks. The device must already be large
+    /// enough for `blocks` blocks. Returns the new number of blocks.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Journal`], before any block in use is written.
@@ -76,14 +77,15 @@ impl Image {
         Ok(())
     }
 
-    /// Writes the bitmaps and the table of a new group, and adds its descriptor.
+    /// Writes the bitmaps and the inode table of a new group, and adds its descriptor.
     fn add_group(&mut self, new: &NewGroup) -> Result<(), Error> {
         let desc = new.write(&*self.device, &self.geometry(), self.checksums())?;
         self.descriptors.push(desc);
         Ok(())
     }
 
-    /// Makes the resize inode reserve the remaining descriptor blocks, in the new groups too.
+    /// Makes the resize inode reserve the remaining descriptor blocks, including those in the new
+    /// groups.
     pub(crate) fn set_resize_inode(&mut self, old: &Geometry) -> Result<(), Error> {
         let new = self.geometry();
         if !new.features().compat.contains(Compat::RESIZE_INODE) {
@@ -138,8 +140,8 @@ impl Image {
         Ok(())
     }
 
-    /// Writes the copies of the descriptors, before the transaction. They are valid for the smaller
-    /// file system too, because they contain all its groups.
+    /// Writes the backup copies of the descriptors, before the transaction. The copies are valid
+    /// for the smaller size too, because they contain the descriptors of all groups of that size.
     pub(crate) fn copy_descriptors(&mut self) -> Result<(), Error> {
         self.encode()?;
         let geometry = self.geometry();

@@ -31,7 +31,7 @@ pub struct Image {
     pub(crate) bitmaps: BTreeMap<Group, Bitmap>,
     /// Inode bitmaps to be written.
     pub(crate) inode_bitmaps: BTreeMap<Group, Bitmap>,
-    /// Blocks with this number and higher numbers are not claimed.
+    /// Blocks with this number or a higher number are not allocated.
     pub(crate) limit: Option<u64>,
     /// Other blocks to be written.
     pub(crate) blocks: BTreeMap<Block, Vec<u8>>,
@@ -70,8 +70,8 @@ impl Image {
         })
     }
 
-    /// Reads the same as [`Image::load_with`]. While the image exists, no other computer that obeys
-    /// `mmp` writes the file system.
+    /// Works like [`Image::load_with`], and claims the file system. While the image exists, no
+    /// other computer that obeys `mmp` writes the file system.
     pub(crate) fn load_exclusively(
         device: Arc<dyn Device>,
         journal: Option<&Arc<dyn Device>>,
@@ -86,12 +86,12 @@ impl Image {
         self.exclusive.is_some()
     }
 
-    /// Returns the superblock, with the changes that are not written yet.
+    /// Returns the superblock, including changes that are not written yet.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Returns sizes and positions, with the changes that are not written yet.
+    /// Returns the file system's geometry, including changes that are not written yet.
     pub fn geometry(&self) -> Geometry {
         self.superblock.geometry()
     }
@@ -112,7 +112,7 @@ impl Image {
         self.geometry().block_size().bytes()
     }
 
-    /// Returns a block, with the changes that are not written yet.
+    /// Returns a block, including changes that are not written yet.
     pub(crate) fn block(&self, block: Block) -> Result<Vec<u8>, Error> {
         if let Some(bytes) = self.blocks.get(&block) {
             return Ok(bytes.clone());
@@ -176,7 +176,7 @@ impl Image {
         Ok(())
     }
 
-    /// Returns the mappings of a file or directory, and the blocks of their nodes.
+    /// Returns the mappings of a file or directory, and the blocks that hold the mapping nodes.
     pub(crate) fn map(&self, ino: Ino, inode: &Inode) -> Result<(Map, Vec<Block>), Error> {
         let form = self.form_of(inode).ok_or_else(|| {
             let what = format!("{ino}: a file without a mapping of blocks");
@@ -187,7 +187,7 @@ impl Image {
         Ok((map, nodes.met.into_inner()))
     }
 
-    /// Returns the form of an inode's mappings, if it can have any.
+    /// Returns the form of an inode's mappings, if the inode can have mappings.
     pub(crate) fn form_of(&self, inode: &Inode) -> Option<Form> {
         match inode.block_field(&self.geometry()) {
             BlockField::ExtentTree => Some(Form::Extents),
@@ -196,7 +196,7 @@ impl Image {
         }
     }
 
-    /// Returns the seed of the checksums of an inode's nodes, if they have checksums.
+    /// Returns the checksum seed for an inode's mapping nodes, if these nodes have checksums.
     pub(crate) fn node_seed(&self, ino: Ino, inode: &Inode, form: Form) -> Option<Seed> {
         let seed = self.checksums().seed().filter(|_| form == Form::Extents)?;
         Some(seed.of_inode(ino, inode.generation))
@@ -233,7 +233,8 @@ impl Image {
         self.read_bitmap(group, self.descriptor(group)?)
     }
 
-    /// Returns the block bitmap of a group as it is on the device, if the bitmap is to be changed.
+    /// Returns the block bitmap of a group as it is on the device; `None` if this bitmap has no
+    /// changes to be written.
     pub(crate) fn described_bitmap(&self, group: Group) -> Result<Option<Bitmap>, Error> {
         match self.described.get(group.0 as usize) {
             Some(desc) if self.bitmaps.contains_key(&group) => {

@@ -3,14 +3,16 @@
 //! - *Adding* writes, in this order: an empty log in free blocks; the journal's inode; in the new
 //!   log, a transaction with all other changes; the superblock, which then names the journal and
 //!   requests a replay.
-//! - To remove a journal, these are written in this order: the superblock, which names no journal
-//!   and is not clean; the bitmaps; the superblock, marked clean; the inode.
+//! - *Removing* writes, in this order: the journal's inode, which gets the time of the removal; the
+//!   superblock, which no longer names a journal and is not clean; the bitmaps; the superblock,
+//!   marked clean; the inode, cleared.
 //!
-//! During both, the inode is in use while the superblock names no journal. That is harmless, since
-//! the inode is reserved and is read only if the superblock names it. After a crash,
-//! [`crate::recover`] removes the remains: if the superblock is not clean it frees the journal's
-//! blocks, and then it clears the inode. That is safe only if no other program has written since.
-//! The sign that none has is that the inode and the superblock have the same time.
+//! During an addition or a removal, the inode is in use for some time while the superblock names no
+//! journal. That is harmless, since the inode is reserved, and no program reads it unless the
+//! superblock names it. After a crash, [`crate::recover`] removes the remains. If the superblock is
+//! not clean, it first frees the journal's blocks; in any case it clears the inode. Freeing the
+//! blocks is safe only if no other program has written since. Equal times in the inode and in the
+//! superblock show that no program has.
 
 use crate::commit::seconds;
 use crate::error::{Error, Refusal, Unchecked};
@@ -31,7 +33,7 @@ const BACKUP_BLOCKS: u8 = 1;
 const MIN_BLOCKS: u32 = 1024;
 
 impl Image {
-    /// Returns whether the journal's inode is in use although there is no journal.
+    /// Returns whether the journal's inode is in use although the superblock names no journal.
     pub(crate) fn has_half_journal(&self) -> Result<bool, Error> {
         if self.superblock.journal().is_some() {
             return Ok(false);
@@ -40,7 +42,7 @@ impl Image {
         Ok(!inode.is_blank() || inode.block != [0; 60])
     }
 
-    /// Completes or undoes an addition or removal that was interrupted.
+    /// Completes or undoes an interrupted addition or removal of the journal.
     ///
     /// # Errors
     /// [`Error::NeedsCheck`] if another program has written since.
@@ -127,7 +129,8 @@ impl Image {
         JournalLength { blocks: log.saturating_add(fast_commit_blocks), fast_commit_blocks }
     }
 
-    /// Replaces the journal by one of the same length that lies before the limit of claims.
+    /// Replaces the journal by one of the same length. The new journal lies entirely before the
+    /// limit, because no blocks beyond the limit are allocated.
     pub(crate) fn make_journal_anew(&mut self) -> Result<(), Error> {
         let Some(length) = self.journal_length()? else { return Ok(()) };
         let orphan_file = self.remove_orphan_file()?;
@@ -160,8 +163,8 @@ impl Image {
         let size = inode.size;
         let root = inode.block;
         self.put_inode(Ino::JOURNAL, &inode)?;
-        // The bitmaps are left for the transaction: before it, only the journal's inode and its
-        // extent tree are written.
+        // The bitmaps are left for the transaction. Only the journal's inode and its extent tree
+        // are written before the transaction.
         let bitmaps = std::mem::take(&mut self.bitmaps);
         self.write_blocks_in_place()?;
         self.bitmaps = bitmaps;

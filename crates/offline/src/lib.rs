@@ -3,8 +3,8 @@
 //!
 //! An [`Image`] is a clean file system that only this program uses. A change collects the new
 //! contents of blocks in memory and commits them together, as one transaction of the file system's
-//! own journal, which the kernel, e2fsck and Lanefs replay after a crash. So after a crash either
-//! the whole change is present or no part of it. `docs/images.md` describes what each change
+//! own journal. After a crash, the kernel, e2fsck or Lanefs replays that journal. So after a crash
+//! either the whole change is present or no part of it. `docs/images.md` describes what each change
 //! promises.
 #![forbid(unsafe_code)]
 

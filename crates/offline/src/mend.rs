@@ -1,11 +1,13 @@
-//! Writes a repair that was planned elsewhere. A kill at any write does not make the damage worse.
+//! Writes a repair that was planned elsewhere. If the process is killed at any write, the damage
+//! does not become worse.
 //!
 //! - *With an undo file*: the old content of every block is in the file, durably, before the first
 //!   block is written in place. [`crate::Undo::apply`] puts the old blocks back.
 //! - *Through the log*: all blocks of the repair are one transaction of the image's own log. After
-//!   a crash, either a replay completes the transaction, or the log has no transaction. The blocks
-//!   of the recovery before the repair are written in place. If a crash leaves only some of these
-//!   written, the next repair still starts from the same contents.
+//!   a crash, either a replay completes the transaction, or the log has no transaction. Before the
+//!   transaction, the blocks that a recovery of the image changes are written in place. If a crash
+//!   leaves only some of these blocks written, the next repair still starts from the same contents,
+//!   because the log is marked empty only after all other blocks of the recovery are durable.
 
 use crate::error::{Error, JournalNeed};
 use crate::undo::Undo;
@@ -20,8 +22,9 @@ use lanefs_ondisk::{Block, BlockSize};
 use std::sync::Arc;
 
 const OVERLAY_CAP: u64 = 4 << 30;
-/// The number of blocks at the end of a recovery that are written one after another: the head of
-/// the log, which is marked empty, and the superblock, which then does not ask for a replay.
+/// The number of blocks at the end of a recovery that are written one after another, each durably:
+/// first the head of the log, which marks the log empty, then the superblock, which no longer asks
+/// for a replay.
 const ORDERED: usize = 2;
 
 /// The blocks of a repair, with their new contents.
@@ -46,7 +49,8 @@ impl Repair {
         Undo::read(device, places, self.block_size.bytes())
     }
 
-    /// Returns whether the image's log takes the blocks as one transaction.
+    /// Returns whether the blocks of the repair can be written as one transaction of the image's
+    /// log.
     pub fn fits_log(&self, device: &Arc<dyn Device>) -> bool {
         let view: Arc<dyn Device> = Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP));
         self.write_recovery(&*view).is_ok()
@@ -56,8 +60,8 @@ impl Repair {
     /// Writes the repair through the log.
     ///
     /// # Errors
-    /// [`Error::Journal`] if the repair does not fit into the log; then only the recovery was
-    /// written.
+    /// [`Error::Journal`] if the repair does not fit into the log, in which case only the recovery
+    /// was written.
     pub fn write_to_log(&self, device: &Arc<dyn Device>) -> Result<(), Error> {
         self.write_recovery(&**device)?;
         if self.blocks.is_empty() {
@@ -91,7 +95,7 @@ impl Repair {
         Ok(())
     }
 
-    /// Prepares the transaction, on a device to which the recovery was written.
+    /// Prepares the transaction. The recovery must have been written to `device` before.
     fn through_log(&self, device: &dyn Device) -> Result<Transaction, Error> {
         let Primary { superblock: found, wholeness } = Primary::read(device)?;
         let Some(JournalPlace::Inode(ino)) = found.journal() else {

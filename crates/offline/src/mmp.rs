@@ -7,7 +7,7 @@ use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::mmp::{Mmp, Use};
 use lanefs_ondisk::{Block, Corruption};
 
-/// Seconds between two changes of the block by a mount, as in mke2fs.
+/// Seconds between two updates of the block by a mount, as in mke2fs.
 const USUAL_INTERVAL: u16 = 5;
 
 impl Image {

@@ -1,8 +1,8 @@
 //! Moves blocks of files that lie at or beyond a new end to free blocks before this end.
 //!
-//! The copy is made in free blocks, to which nothing refers; the transaction that maps the copy
-//! frees the old blocks. Each transaction leaves a consistent file system, so the move may stop
-//! after any of them.
+//! The copy is made in free blocks, to which nothing refers. The transaction that maps the copy
+//! also frees the old blocks. Each transaction leaves a consistent file system, so the move may
+//! stop after any of them.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -28,7 +28,8 @@ impl Image {
         self.commit_if_changed()
     }
 
-    /// Moves blocks of attributes; makes all inodes that share a block refer to its new place.
+    /// Moves attribute blocks, and makes all inodes that share such a block refer to its new
+    /// position.
     fn move_attributes(&mut self, used: &[Ino], end: u64) -> Result<(), Error> {
         let mut sharers: BTreeMap<Block, Vec<Ino>> = BTreeMap::new();
         for ino in used {
@@ -154,8 +155,8 @@ impl Image {
         Ok(())
     }
 
-    /// Commits if the changes need more than half of the log, because the other half is for one
-    /// more file.
+    /// Commits if the changes need more than half of the log, because the other half is kept for
+    /// the changes to one more file.
     pub(crate) fn commit_if_large(&mut self) -> Result<(), Error> {
         let room = self.journal_len()?.unwrap_or(0) / 2;
         let pending = self.blocks.len() + self.bitmaps.len() * 2 + self.inode_bitmaps.len() * 2;

@@ -1,8 +1,8 @@
-//! Gives another inode to each file whose inode lies beyond a new end.
+//! Gives another inode number to each file whose inode lies beyond a new end.
 //!
-//! A new inode number changes all directory entries of the file, and for a directory also its own
-//! `.` and the `..` of its subdirectories. Checksums of the file's blocks change too, since their
-//! seed includes the number. Each file is moved in one transaction.
+//! A new inode number changes all directory entries that name the file. For a directory, it also
+//! changes its `.` entry and the `..` entries of its subdirectories. Checksums of the file's blocks
+//! change too, since their seed includes the number. Each file is moved in one transaction.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -14,7 +14,7 @@ use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Group, Ino};
 use std::collections::BTreeMap;
 
-/// The place of a directory entry that refers to an inode.
+/// The location of a directory entry that refers to an inode.
 #[derive(Debug, Clone, Copy)]
 struct NamedAt {
     /// The directory, by its number before the move.
@@ -68,7 +68,7 @@ impl Image {
         }
     }
 
-    /// Returns the directory entries that name the inodes after `last`.
+    /// Returns the directory entries that name inodes with numbers above `last`.
     fn names_of(&self, used: &[Ino], last: u32) -> Result<BTreeMap<Ino, Vec<NamedAt>>, Error> {
         let mut names: BTreeMap<Ino, Vec<NamedAt>> = BTreeMap::new();
         for &dir in used {
@@ -106,12 +106,12 @@ impl Image {
         }
         let kind = htree::shape(&self.dir_format(inode.flags), bytes)?;
         // Only the first block is a root. If another block has the form of a root, that is a
-        // coincidence.
+        // coincidence, so the block holds entries.
         ((kind == htree::Kind::Root) == (number.0 == 0)).then_some(kind)
     }
 
-    /// Returns the inodes to which the entries in a directory block refer, with the places of the
-    /// entries.
+    /// Returns the inodes to which the entries in a directory block refer, each with the offset of
+    /// its entry.
     fn inodes_named(
         &self,
         dir: Ino,

@@ -55,8 +55,8 @@ impl Image {
         self.commit()
     }
 
-    /// Returns the number of groups that begin before the limit, at least 1. Without a limit,
-    /// returns the number of all groups.
+    /// Returns how many groups begin before the limit, but at least 1. Without a limit, returns the
+    /// number of all groups.
     fn groups_below_limit(&self) -> u32 {
         let geometry = self.geometry();
         let last = self.limit.map(|limit| Block(limit.saturating_sub(1)));

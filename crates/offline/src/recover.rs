@@ -10,7 +10,7 @@ use lanefs_ondisk::{Ino, Unsupported};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The most memory that a replay in memory takes, in bytes. No log is larger.
+/// The most memory that a replay in memory takes, in bytes. No log is larger than this.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// The size of a recovery's caches in bytes. A recovery reads few inodes, and larger caches would
@@ -31,24 +31,24 @@ pub struct Condition {
     pub fast_commits: u32,
     /// Blocks that the replay writes.
     pub blocks: u64,
-    /// The log holds a transaction whose replay the superblock does not request: a change that was
-    /// being prepared. The recovery drops this transaction.
+    /// The log holds a transaction whose replay the superblock does not request, because a change
+    /// was still being prepared. The recovery drops this transaction.
     pub has_stale_log: bool,
     /// Number of deleted files to be freed and truncations to be finished.
     pub orphans: u64,
     /// A journal was being added or removed: its inode is in use, but the superblock names no
     /// journal.
     pub half_journal: bool,
-    /// Errors were found while the file system was in use: `lanefs repair` and e2fsck clear this
+    /// Errors were found while the file system was in use. `lanefs repair` and e2fsck clear this
     /// state.
     pub has_errors: bool,
-    /// The file system has no journal and was not unmounted: only a check can find out whether it
-    /// is damaged.
+    /// The file system has no journal and was not unmounted, so only a check can find out whether
+    /// it is damaged.
     pub is_unclean: bool,
 }
 
 impl Condition {
-    /// Returns whether a recovery has something to do.
+    /// Returns whether there is something for a recovery to do.
     pub fn needs_recovery(&self) -> bool {
         self.torn_superblock
             || self.needs_replay
@@ -57,7 +57,7 @@ impl Condition {
             || self.half_journal
     }
 
-    /// Returns whether a recovery is not sufficient.
+    /// Returns whether the file system needs a check because a recovery is not sufficient.
     pub fn needs_check(&self) -> bool {
         self.has_errors || self.is_unclean
     }
@@ -150,10 +150,10 @@ pub fn recover_with(
     Ok(Recovered { before, after: look_with(device, journal)? })
 }
 
-/// Replays a log that is on a device of its own, because a checker cannot find such a log. The
-/// replay is in place and durable, and changes nothing else. Returns `false`, and writes nothing,
-/// if the log is in the image or need not be replayed. Damage in the superblock is left to the
-/// checker.
+/// Replays a log that is on a device of its own. Called before a check, because a checker cannot
+/// find such a log. The replayed blocks are written in place, durably; nothing else changes.
+/// Returns `false`, and writes nothing, if the log is in the image or need not be replayed. Damage
+/// in the superblock is left to the checker.
 ///
 /// # Errors
 /// [`Error::Ext4`] if `journal` is missing or is not that of this file system, or if the log cannot
@@ -168,7 +168,7 @@ pub fn replay_elsewhere(
     let needs_replay =
         superblock.has_journal_elsewhere() && of_superblock(&superblock).needs_replay;
     if needs_replay || journal.is_some() {
-        // The call checks that the journal is that of the file system.
+        // The call checks that the journal belongs to this file system.
         log::locate(&**device, &superblock, journal)?;
     }
     if needs_replay {
@@ -196,8 +196,8 @@ pub fn view_without_log_elsewhere(
 }
 
 /// Returns a view of `device` in which a transaction has replaced the fast commits of the log, for
-/// a program that replays only transactions. Returns `device` itself if there are none. Writes
-/// nothing.
+/// a program that replays only transactions. Returns `device` itself if there are no fast commits.
+/// Writes nothing.
 ///
 /// # Errors
 /// [`Error::Ext4`] if the log cannot be read, or its fast commits cannot be replayed.
@@ -209,8 +209,8 @@ pub fn view_without_fast_commits(device: &Arc<dyn Device>) -> Result<Arc<dyn Dev
     }
 }
 
-/// Does the same as [`recover_with`], and returns the condition after. A log that must be replayed
-/// in any case is not replayed in memory first.
+/// Does the same as [`recover_with`], and returns the condition after the recovery. A log whose
+/// replay the superblock requests is replayed at once, not in memory first.
 pub(crate) fn make_usable(
     device: &Arc<dyn Device>,
     journal: Option<&Arc<dyn Device>>,

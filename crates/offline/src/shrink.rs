@@ -1,10 +1,11 @@
 //! Makes a file system smaller: moves blocks and inodes that lie beyond the new end, then cuts.
 //!
 //! Each move is a transaction that leaves a consistent file system of the old size. The cut is the
-//! write of the superblock, which has the new size and requests the replay of a transaction. That
-//! transaction has all other metadata that depends on the size. Until the superblock is written,
-//! even a complete transaction in the log is ignored. Otherwise a mount could read the old size
-//! first, and continue with it after the replay.
+//! write of a superblock that has the new size and requests the replay of a transaction. That
+//! transaction contains all other metadata that depends on the size. Until the superblock is
+//! written, even a complete transaction in the log is ignored. If such a transaction could be
+//! replayed earlier, a mount could read the old size, replay the transaction, and then continue
+//! with the old size.
 
 use crate::error::{Error, Refusal};
 use crate::image::Image;
@@ -14,8 +15,8 @@ use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// Moves add nodes to extent trees and block maps. This number of blocks is left free for these
-/// nodes, and one more for each [`SPARE_SHARE`] moved blocks.
+/// Moving blocks adds nodes to extent trees and block maps. For these nodes, this number of blocks
+/// is left free, plus one block for each [`SPARE_SHARE`] moved blocks.
 const SPARE: u64 = 64;
 /// The number of moved blocks for which one block is left free.
 const SPARE_SHARE: u64 = 64;
@@ -64,8 +65,8 @@ impl Image {
             if !fits(end)? {
                 continue;
             }
-            // Within the last group, if a number of blocks is sufficient, every larger number is
-            // sufficient too.
+            // Within the last group a binary search works: if a number of blocks is sufficient,
+            // every larger number is sufficient too.
             let (mut no, mut yes) = (end - (end - first - 1) % per_group - 1, end);
             while yes - no > 1 {
                 let middle = no + (yes - no) / 2;
@@ -111,8 +112,8 @@ impl Image {
         }
     }
 
-    /// Removes the groups beyond the end. All blocks of these groups are free already, except those
-    /// of the groups' metadata.
+    /// Removes the groups beyond the end. All blocks of these groups are free already, except the
+    /// blocks with the groups' own metadata.
     fn cut(&mut self, end: u64) -> Result<(), Error> {
         let target = self.resized(end)?;
         let (old, new) = (self.geometry(), target.geometry());
@@ -149,7 +150,7 @@ impl Image {
         let (old, end) = (self.geometry(), new.block_count());
         let last = Group(new.group_count() - 1);
         let in_last = u64::from(new.blocks_in_group(last).unwrap_or(0));
-        // The block of mmp is not moved, so it must lie before the new end.
+        // The `mmp` block is not moved, so it must lie before the new end.
         let cuts_mmp = self.superblock.mmp_block().is_some_and(|block| block.0 >= end);
         if cuts_mmp || in_last < u64::from(new.group_overhead(last)) {
             return Ok(false);

@@ -8,12 +8,12 @@ use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::{Block, Corruption, Group, Ino};
 
 impl Image {
-    /// Allocates `count` free blocks: in one run if there is one, and preferably in the group of
-    /// `goal` or a later group. Otherwise allocates few runs. Blocks that were freed since the last
-    /// commit are not used.
+    /// Allocates `count` free blocks, preferably in the group of `goal` or a later group. Allocates
+    /// them in one run if there is one, and otherwise in a few long runs. Blocks that were freed
+    /// since the last commit are not used.
     ///
     /// # Errors
-    /// [`lanefs_ext4::Error::NoSpace`]; then nothing was allocated.
+    /// [`lanefs_ext4::Error::NoSpace`], in which case nothing was allocated.
     pub(crate) fn claim(&mut self, goal: Block, count: u32) -> Result<Vec<(Block, u32)>, Error> {
         let groups = self.geometry().group_count();
         let first = self.geometry().group_of(goal).map_or(0, |(group, _)| group.0);
@@ -95,7 +95,8 @@ impl Image {
         Ok(())
     }
 
-    /// Returns a run of blocks as bits of groups.
+    /// Splits a run of blocks at group borders. Returns for each piece the group, the first bit in
+    /// the group's bitmap, and the number of bits.
     pub(crate) fn pieces(&self, start: Block, len: u64) -> Result<Vec<(Group, u32, u32)>, Error> {
         let geometry = self.geometry();
         let mut pieces = Vec::new();

@@ -9,7 +9,7 @@ use lanefs_ondisk::inode::{Inode, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, Ino, Time};
 
 impl Image {
-    /// Returns an inode for a file that has these blocks and no name.
+    /// Returns an inode for a file that consists of these blocks and has no name.
     pub(crate) fn file_inode(
         &mut self,
         ino: Ino,
@@ -51,7 +51,7 @@ impl Image {
         Ok(inode)
     }
 
-    /// Gives an inode these mappings, and returns the number of blocks for their nodes.
+    /// Gives an inode these mappings, and returns how many blocks were allocated for mapping nodes.
     pub(crate) fn build_mappings(
         &mut self,
         ino: Ino,

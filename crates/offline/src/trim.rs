@@ -1,4 +1,4 @@
-//! Returns free blocks to the host: by holes in a file, by a discard on a device.
+//! Returns free blocks to the host, by punching holes into a file or by a discard on a device.
 //!
 //! Only free blocks of a clean file system are discarded, and nothing is written, so a crash leaves
 //! the file system as it was.

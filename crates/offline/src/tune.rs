@@ -80,7 +80,8 @@ pub struct Settings {
     pub stride: Option<u16>,
     /// Blocks of a whole stripe.
     pub stripe_width: Option<u32>,
-    /// With the feature `mmp`: seconds between two changes of its block by a mount, at most 300.
+    /// With the feature `mmp`: seconds between two updates of the `mmp` block by a mount, at most
+    /// 300.
     pub mmp_interval: Option<u16>,
     /// The hash of new directories: 0 legacy, 1 half MD4, 2 TEA.
     pub hash: Option<u8>,
@@ -92,8 +93,8 @@ pub struct Settings {
     pub journal: Option<JournalChange>,
 }
 
-/// Features that can be set, and features that can be cleared. Their changes touch only the
-/// superblock, the journal, the orphan file and the block of `mmp`.
+/// Features that can be set, and features that can be cleared. Setting or clearing them touches
+/// only the superblock, the journal, the orphan file and the `mmp` block.
 const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::FAST_COMMIT)
@@ -114,7 +115,7 @@ const CLEARABLE: Features = Features {
 
 impl Image {
     /// Changes settings, durably. After a crash either all settings of one call are changed, or
-    /// none; a change of the journal is a separate step after the others.
+    /// none. A change of the journal is an exception: it is a separate step after the others.
     ///
     /// # Errors
     /// [`Error::Refused`] and [`Error::Journal`], before anything is written.

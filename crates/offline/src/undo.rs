@@ -3,7 +3,7 @@
 //! All numbers are little-endian. A file is: 8 bytes `LANEUNDO`; a 32-bit version, 1; 32 bits with
 //! the bytes of a block; 64 bits with the length of the device; 64 bits with the number of blocks;
 //! then for each block 64 bits with its offset on the device, and its bytes; at the end 32 bits
-//! with the crc32c of all bytes before.
+//! with the crc32c of all preceding bytes.
 
 use crate::error::{Error, Refusal};
 use lanefs_device::Device;
@@ -91,7 +91,8 @@ impl Undo {
         self.blocks.len()
     }
 
-    /// Puts the old blocks back, durably. After a kill, [`Undo::apply`] can be called again.
+    /// Puts the old blocks back, durably. If the process is killed meanwhile, [`Undo::apply`] can
+    /// be called again.
     ///
     /// # Errors
     /// [`Error::Refused`] if the device has another length; the errors of the device.

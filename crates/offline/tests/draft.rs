@@ -22,7 +22,8 @@ fn edit(device: Arc<dyn Device>) -> Result<Published, Error> {
     let mut scale = Scale::of_image(2, 1024);
     scale.depth = 6;
     for op in change(scale) {
-        // If the script runs again, some commands fail, since they were done already.
+        // If the script runs a second time, some commands fail, since their effect is there
+        // already.
         let _ = library.apply(&op);
     }
     drop(library);

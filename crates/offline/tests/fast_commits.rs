@@ -1,5 +1,6 @@
-//! Replays fast commits of the kernel. The tree must be the one that the kernel showed after the
-//! last fsync, and the same as after the kernel's own replay and that of e2fsck.
+//! Replays fast commits that the kernel wrote. The resulting tree must be the one that the kernel
+//! showed after the last fsync. It must also equal the tree after the kernel's own replay, and the
+//! tree after e2fsck's replay.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_offline::{look, recover};
@@ -26,7 +27,7 @@ fn opened(path: &Path) -> File {
     OpenOptions::new().write(true).open(path).expect("a file")
 }
 
-/// Creates the files of the last transaction before the fast commits.
+/// Creates the files that are committed by an ordinary transaction before the fast commits.
 fn base(at: &Path) {
     for dir in ["d", "d/sub", "d/empty", "full"] {
         fs::create_dir(at.join(dir)).expect("a directory");
@@ -190,7 +191,7 @@ fn copy_of(image: &Image) -> Image {
     copy
 }
 
-/// Returns a listing without times: a fast commit has no directory's times.
+/// Returns a listing without times, because fast commits do not contain the times of directories.
 fn comparable(listing: Listing) -> Listing {
     listing.content()
 }
@@ -235,7 +236,7 @@ fn fast_commits_give_the_tree_of_the_last_fsync_as_the_kernel_and_e2fsck_replay_
             ours.assert_clean(&context);
             let found = mounted_listing(&ours);
             live.assert_same(&found, &format!("{context}: live / Lanefs"));
-            // The kernel (6.18) leaves a link count of 1 in directories that it creates again, and
+            // The kernel (6.18) leaves a link count of 1 in directories that the replay creates. It
             // fails to replay a directory that gets an index, and a file that had no name.
             if ![INDEXED, UNNAMED].contains(&name) {
                 let kernel = without_links_of_directories(mounted_listing(&copy_of(&image)));

@@ -1,4 +1,5 @@
-//! Damaged fast commits: each fault has its error, nothing is written, and nothing panics.
+//! Damaged fast commits: each kind of damage is reported by its own error, nothing is written, and
+//! nothing panics.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::log;
@@ -208,8 +209,8 @@ fn a_valid_fast_commit_made_by_hand_is_replayed() {
     repaired.assert_clean("made by hand");
 }
 
-/// Random records, whose checksums are right: a recovery ends with an error, or with a file system
-/// that needs no further recovery.
+/// The records are random, but their checksums are right. A recovery must end either with an error,
+/// or with a file system that needs no further recovery.
 #[test]
 fn random_fast_commits_neither_panic_nor_leave_work() {
     let Some(image) = image("-N 200") else { return };

@@ -1,6 +1,6 @@
-//! Tests of a file system that grows while it is in use. It is compared with one that resize2fs
-//! made larger, grows beside writers, is filled to the last block, and is crashed at writes. One
-//! test discards its free blocks.
+//! Tests of a file system that grows while it is in use. The result is compared with a file system
+//! that resize2fs made larger. Other tests let it grow while threads write, fill it to the last
+//! block, cut the power at writes, and discard its free blocks.
 
 use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, Recording, RecordingDevice};
 use lanefs_ext4::{
@@ -160,7 +160,7 @@ fn a_file_system_that_cannot_grow_names_the_reason() {
     assert!(why.starts_with(start), "{why}");
 }
 
-/// Grows twice, and uses the new groups after each time.
+/// Grows twice, and uses the new groups after each growth.
 fn grow_and_write(device: Arc<dyn Device>, megabytes: [u64; 2]) {
     let mount = Mount::open(device, MountOptions::default()).expect("a mount");
     let fs = mount.fs();
@@ -229,8 +229,8 @@ fn recorded([from, to]: [u64; 2]) -> Option<(Arc<RecordingDevice>, Mount)> {
 }
 
 /// Files that were durable before the growth are unchanged. The new size is durable when the growth
-/// returns. Files in the new groups are durable after their commit; the log then has blocks beyond
-/// the old end.
+/// returns. Files in the new groups are durable after their commit, although the log then contains
+/// blocks beyond the old end.
 #[test]
 fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one() {
     let Some((device, mount)) = recorded([14, 20]) else { return };
@@ -277,8 +277,8 @@ fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one(
     assert_eq!(sizes.len(), 2, "before and after: {sizes:?}");
 }
 
-/// Checks that e2fsck and the kernel read `state` by its primary superblock, not by a backup, and
-/// that they complete or ignore the growth in its log.
+/// Checks that e2fsck and the kernel open `state` by its primary superblock, not by a backup, and
+/// that they either complete or ignore the growth recorded in its log.
 fn check_with_others(scratch: &Scratch, state: &OverlayDevice, context: &str) {
     let disk = scratch.put(state).expect("a scratch file");
     let verdict = disk.repair();
@@ -294,8 +294,8 @@ fn check_with_others(scratch: &Scratch, state: &OverlayDevice, context: &str) {
 }
 
 /// The new superblock counts groups whose descriptors e2fsck and the kernel check before they
-/// replay the log. So the descriptors must be in place before the superblock, both when the log is
-/// written in place and when it is replayed.
+/// replay the log. So the descriptors must be in place before the superblock, both in a checkpoint
+/// and in a replay of the log.
 #[test]
 fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
     // The descriptors of the new groups are in the fourth block of descriptors, which is not
@@ -343,8 +343,8 @@ fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
     println!("{states} states, {states_of_recovery} of a recovery");
 }
 
-/// Returns which writes since the last flush are kept in the states to test at a cut: none directly
-/// after a flush; otherwise all of them in one state, and some of them in another.
+/// Returns which unflushed writes the tested states keep at a cut. Directly after a flush there are
+/// no unflushed writes. Otherwise one state keeps all of them, and another keeps some of them.
 fn ways(recording: &Recording, cut: usize) -> Vec<Kept> {
     match cut.checked_sub(1).map(|last| &recording.events()[last]) {
         None | Some(Event::Flush { .. }) => vec![Kept::None],
@@ -352,7 +352,7 @@ fn ways(recording: &Recording, cut: usize) -> Vec<Kept> {
     }
 }
 
-/// Returns the number of blocks that the superblock in place has.
+/// Returns the block count in the primary superblock. A newer superblock in the log is ignored.
 fn blocks_of(state: &OverlayDevice) -> u64 {
     Primary::read(state).expect("a superblock").superblock.geometry().block_count()
 }

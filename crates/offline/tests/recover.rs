@@ -1,4 +1,4 @@
-//! Recovers crash states of a workload, and crash states of the recovery itself.
+//! Recovers the crash states of a workload, and then the crash states of such a recovery.
 
 use lanefs_device::{Device, Kept, RamDevice, RecordingDevice};
 use lanefs_ext4::{Atime, Mount, MountOptions};

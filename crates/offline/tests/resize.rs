@@ -1,5 +1,5 @@
 //! Tests that make file systems larger and smaller. The results are compared with those of
-//! resize2fs, used by the kernel, and crashed at every write.
+//! resize2fs and used by the kernel. Each resize is also interrupted by a crash at every write.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_offline::{Error, Image};

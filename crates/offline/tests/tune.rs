@@ -1,5 +1,5 @@
-//! Tests of changed settings. dumpe2fs and the kernel read them, and the changes are crashed at
-//! every write.
+//! Tests of changed settings. dumpe2fs and the kernel read the changed settings, and each change is
+//! interrupted by a crash at every write.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::{
@@ -385,7 +385,7 @@ fn with_fast_commits() -> Option<Arc<dyn Device>> {
     }
     let crashed: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&device).expect("memory"));
     let live = of_library(fs).expect("the tree");
-    // A fast commit has no directory's times.
+    // Fast commits do not contain the times of directories.
     live.content().assert_same(&seen(crashed.clone()).content(), "live / after the crash");
     let found = look(&crashed).expect("a look");
     assert!(found.fast_commits == 2 && found.orphans == 1, "{found:?}");

@@ -1,9 +1,10 @@
 //! POSIX access control lists, in the form of ext4's extended attribute and in the form of Linux's
 //! system calls.
 //!
-//! Both forms are a version number and entries of tag, permissions and, for named users and groups,
-//! an id. On disk (version 1) the other entries have no id; in the system's form (version 2) they
-//! have an id without meaning. The meaning of the entries follows acl(5).
+//! Both forms consist of a version number and a list of entries. An entry has a tag, permissions
+//! and, for a named user or group, an id. In the on-disk form (version 1) all other entries have no
+//! id. In the form of the system calls (version 2) all other entries have an id without meaning.
+//! The meaning of the entries follows acl(5).
 
 mod access;
 mod codec;

@@ -1,4 +1,5 @@
-//! Block and inode bitmaps: checks, searches, checksums. A set bit is in use.
+//! Block and inode bitmaps: checks, searches, checksums. A set bit means that the block or inode is
+//! in use.
 //!
 //! [`Bitmap`] stores bits in words for fast searches. Unused bits after the bitmap's last bit count
 //! as used, in memory as on disk.

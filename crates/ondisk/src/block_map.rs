@@ -6,8 +6,8 @@
 //! hole. Format: <https://docs.kernel.org/filesystems/ext4/>, "The Contents of inode.i_block",
 //! "Direct/Indirect Block Addressing".
 //!
-//! *Invariants* of decoded [`Pointers`]: each is 0 or a block that files may use, and none maps
-//! file blocks from [`END`] on.
+//! *Invariants* of decoded [`Pointers`]: each pointer is 0 or a block that files may use, and no
+//! pointer maps file block [`END`] or a later one.
 
 pub use crate::cause::block_map::Cause;
 use crate::extent::{END, ROOT_BYTES};
@@ -20,14 +20,16 @@ use zerocopy::little_endian::U32;
 pub const ROOT_POINTERS: usize = ROOT_BYTES / POINTER;
 /// Number of pointers in the inode that refer to data blocks.
 pub const DIRECT: usize = 12;
-/// The largest depth of a pointer: the last one in the inode has three levels of nodes below it.
+/// The largest depth of a pointer. The last pointer in the inode has three levels of nodes below
+/// it.
 pub const MAX_DEPTH: u16 = (ROOT_POINTERS - DIRECT) as u16;
 /// The first block number that a pointer cannot express.
 pub const BLOCKS_END: u64 = 1 << 32;
 
 const POINTER: usize = size_of::<U32>();
 
-/// The file blocks that a pointer maps, which may lie beyond those that a file can reach.
+/// The file blocks that a pointer maps. Some of them may lie beyond the last block that a file can
+/// reach.
 pub type Span = Range<u64>;
 
 /// Returns the number of pointers in an indirect block.
@@ -51,7 +53,7 @@ pub fn root_place(block_size: BlockSize, index: usize) -> (u16, u64) {
     }
 }
 
-/// Returns the number of file blocks that a map can reach; no file has more.
+/// Returns the number of file blocks that a block map can reach. No file with a block map has more.
 pub fn mappable(block_size: BlockSize) -> u64 {
     let (depth, start) = root_place(block_size, ROOT_POINTERS - 1);
     (start + reach(block_size, depth)).min(END.into())
@@ -61,8 +63,8 @@ pub fn mappable(block_size: BlockSize) -> u64 {
 /// allocated for its data and its map.
 ///
 /// The value is that of Linux 6.18, observed with truncate(1) for blocks of 1, 2 and 4 KiB, with
-/// and without `huge_file`: the kernel takes the number of blocks that can be counted, and
-/// subtracts the number of nodes that this many blocks would need.
+/// and without `huge_file`. The kernel subtracts from `counted` the number of nodes that `counted`
+/// data blocks would need.
 pub fn max_file_size(block_size: BlockSize, counted: u64) -> u64 {
     let data = counted.saturating_sub(nodes_for(block_size, counted));
     mappable(block_size).min(data) << block_size.bits()
@@ -98,7 +100,7 @@ impl Pointers {
     /// Decodes the pointers in an inode.
     ///
     /// # Errors
-    /// Any [`Cause`] except [`Cause::Twice`], which a single node cannot show.
+    /// Any [`Cause`] except [`Cause::Twice`], which cannot be detected in a single node.
     pub fn decode_root(
         bytes: &[u8; ROOT_BYTES],
         block_size: BlockSize,

@@ -1,16 +1,18 @@
 //! Names that ignore case (feature `casefold`).
 //!
-//! Two names are equal if their folded forms are. The folded form replaces each character by its
-//! full case folding, in canonical decomposition, and orders combining marks. Characters that are
-//! ignored by default are removed, and marks are not reordered across them. Characters that Unicode
-//! 12.1 does not assign stay as they are. A name that is not UTF-8 is its own folded form.
+//! Two names are equal if their folded forms are equal. In the folded form each character is
+//! replaced by its full case folding, in canonical decomposition, and combining marks are in
+//! canonical order. Characters that are ignored by default are removed, and marks are not reordered
+//! across them. Characters that Unicode 12.1 does not assign stay as they are. A name that is not
+//! UTF-8 is its own folded form.
 //!
 //! Sources: kernel documentation, ext4, "Case-insensitive file name lookups"; Unicode 12.1,
 //! sections 3.11 and 3.13. The order of the steps is that of `debugfs -R "dx_hash -c"`: the hashes
-//! of all code points and of 200,000 random names are the same as with debugfs.
+//! of all code points and of 200,000 random names equal those that debugfs computes.
 //!
 //! Unicode never changes the folding and the decomposition of an assigned character. So the tables
-//! of a later version, limited to the characters of version 12.1, are those of version 12.1.
+//! of a later version are identical to those of version 12.1 if only the characters of version 12.1
+//! are looked up.
 
 use caseless::Caseless;
 use std::borrow::Cow;
@@ -31,20 +33,21 @@ pub enum Folding {
 }
 
 impl Folding {
-    /// Returns whether a directory may get this name.
+    /// Returns whether a name in the directory may consist of these bytes.
     pub fn permits(self, name: &[u8]) -> bool {
         self != Folding::Strict || std::str::from_utf8(name).is_ok()
     }
 
-    /// Returns whether a new entry may get this name, which is neither "." nor "..". A name with
-    /// the folded form of "." or ".." is refused, since look-ups could not tell the two apart.
+    /// Returns whether a new entry may get this name. `name` must not be "." or ".." itself.
+    /// Another name whose folded form is "." or ".." is refused, because look-ups could not tell it
+    /// from "." or "..".
     pub fn permits_new(self, name: &[u8]) -> bool {
         let is_dot = || matches!(&*self.form(name), b"." | b"..");
         self == Folding::None || self.permits(name) && !is_dot()
     }
 
-    /// Returns whether a name has `form`, the form of another name. Names in ASCII are compared
-    /// without a copy.
+    /// Returns whether [`Folding::form`] of a name equals `form`, which is that of another name. A
+    /// name in ASCII is compared without a copy.
     pub fn has_form(self, name: &[u8], form: &[u8]) -> bool {
         match self != Folding::None && name.is_ascii() {
             true => name.eq_ignore_ascii_case(form),
@@ -75,8 +78,8 @@ fn folded(name: &str) -> String {
     for c in name.chars() {
         let (is_ignored, is_known) = (contains(IGNORED, c), contains(ASSIGNED, c));
         if !is_ignored && is_known {
-            // The second folding applies to the decomposition of a character without a folding of
-            // its own.
+            // The second folding is needed for characters that have no folding, but whose
+            // decomposition can be folded.
             run.extend(std::iter::once(c).default_case_fold().nfd().default_case_fold());
             continue;
         }
@@ -122,7 +125,8 @@ mod tests {
 
     #[test]
     fn other_names_keep_forms_of_their_own() {
-        // The dotless i, an ignored character between two marks, a letter of Unicode 14 (U+2C2F).
+        // The cases are the dotless i, an ignored character between two marks, and a letter of
+        // Unicode 14 (U+2C2F).
         for (one, other) in [
             ("I", "\u{131}"),
             ("q\u{301}\u{34f}\u{323}", "q\u{323}\u{301}"),
@@ -148,8 +152,9 @@ mod tests {
             ranges.iter().map(|(start, end)| u32::from(*end) - u32::from(*start) + 1).sum()
         };
         assert_eq!(count(IGNORED), 4173);
-        // Characters, control codes, code points for private use, and noncharacters. Surrogates
-        // are left out: no name in UTF-8 contains them.
+        // The terms of the sum are the numbers of characters, control codes, code points for
+        // private use, and noncharacters. Surrogates are left out, because no name in UTF-8
+        // contains them.
         assert_eq!(count(ASSIGNED), 137_929 + 65 + 137_468 + 66);
         assert!(contains(ASSIGNED, '\u{32ff}') && !contains(ASSIGNED, '\u{1fa74}'));
     }

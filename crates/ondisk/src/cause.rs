@@ -1,8 +1,8 @@
 //! The possible faults of each format, in one file per format.
 //!
 //! Each format re-exports its `Cause`, and [`crate::Corruption`] adds the object in which the cause
-//! was found. The causes are apart from the formats, so that the formats and [`crate::Corruption`]
-//! may import them.
+//! was found. The causes have files of their own, so that both the formats and
+//! [`crate::Corruption`] can import them.
 
 pub mod acl;
 pub mod bitmap;

@@ -1,7 +1,7 @@
-//! Checksums: crc32c with the seeds of `metadata_csum`, crc16 of `gdt_csum`.
+//! Checksums: the crc32c of `metadata_csum` with its seeds, and the crc16 of `gdt_csum`.
 //!
-//! Source: ext4 disk layout documentation, "Checksums". The crc32c here starts from all ones, is
-//! chained without inversion between its parts, and has no inversion at its end.
+//! Source: ext4 disk layout documentation, "Checksums". The crc32c of this module starts from all
+//! ones, and is inverted neither between the chained parts nor at the end.
 
 use crate::types::Ino;
 use crc::{Crc, Digest, Table};
@@ -79,7 +79,7 @@ impl Checksums {
     }
 }
 
-/// A running crc16 as `gdt_csum` uses it: polynomial 0x8005, reflected, from all ones.
+/// A running crc16 as `gdt_csum` uses it: polynomial 0x8005, reflected, and started from all ones.
 pub struct Crc16(Digest<'static, u16, Table<16>>);
 
 impl Crc16 {

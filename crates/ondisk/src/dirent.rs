@@ -1,12 +1,13 @@
 //! Directory blocks: entries, tails, and their checksums.
 //!
-//! A block of a linear directory, and a leaf of an indexed one, is a chain of records that covers
-//! the block; `rec_len` is the length of a record. With `metadata_csum` the last 12 bytes are a
-//! tail in the form of an unused record. Source: kernel documentation, *ext4: Directory Entries*.
+//! Every block of a linear directory, and every leaf of an indexed directory, is filled by a chain
+//! of records. The field `rec_len` contains a record's length. With `metadata_csum` the last 12
+//! bytes are a tail in the form of an unused record. Source: kernel documentation, *ext4: Directory
+//! Entries*.
 //!
 //! # Invariants
-//! An entry of [`entries`] is inside the block, four-byte aligned and after the previous one, so
-//! that every walk ends after at most `block size / 12` steps.
+//! Every entry that [`entries`] yields is inside the block, aligned to four bytes, and after the
+//! previous entry. So every walk ends after at most `block size / 12` steps.
 
 mod edit;
 mod format;

@@ -12,16 +12,16 @@ use std::fmt;
 /// Bytes of a context of version 1 and of version 2.
 const LENGTHS: [(u8, usize); 2] = [(1, 28), (2, 40)];
 
-/// The modes that `s_encrypt_algos` names when mke2fs or tune2fs sets the feature `encrypt`. No
-/// known program reads the field.
+/// The modes that mke2fs and tune2fs store in `s_encrypt_algos` when they set the feature
+/// `encrypt`. No known program reads the field.
 pub const ALGORITHMS: [u8; 4] = [Policy::AES_256_XTS, Policy::AES_256_CTS, 0, 0];
 
-/// The name by which a policy refers to its master key.
+/// The identifier by which a policy refers to its master key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyName {
-    /// Version 1: an arbitrary name of the key.
+    /// Version 1: an arbitrary identifier of the key.
     Descriptor([u8; 8]),
-    /// Version 2: derived from the key itself.
+    /// Version 2: an identifier derived from the key itself.
     Identifier([u8; 16]),
 }
 
@@ -48,8 +48,8 @@ impl Policy {
     /// The flags that select the padding of names.
     pub const PADDING: u8 = 3;
 
-    /// Returns the policy that encrypts contents by AES-256-XTS and names by AES-256-CTS. Names are
-    /// padded to a multiple of 32 bytes, which hides their lengths best.
+    /// Returns the policy that encrypts contents with AES-256-XTS and names with AES-256-CTS. Names
+    /// are padded to a multiple of 32 bytes, which hides their lengths best.
     pub fn aes_256(key: [u8; 16]) -> Policy {
         Policy {
             contents_mode: Policy::AES_256_XTS,
@@ -60,7 +60,7 @@ impl Policy {
         }
     }
 
-    /// Returns 4, 8, 16 or 32: names are padded to a multiple of this number of bytes.
+    /// Returns 4, 8, 16 or 32. Names are padded to a multiple of this number of bytes.
     pub fn padding(&self) -> usize {
         4 << (self.flags & Policy::PADDING)
     }

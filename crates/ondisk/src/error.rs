@@ -1,4 +1,4 @@
-//! The possible faults of an image, with the location.
+//! The possible faults of an image, with their location.
 //!
 //! The causes are in `cause`; [`Corruption`] adds the object in which the cause was found.
 
@@ -85,11 +85,11 @@ impl Corruption {
     }
 }
 
-/// The image is valid but uses an unsupported feature; `what` is the feature's name as `dumpe2fs`
-/// prints it, or a few words.
+/// The image is valid but uses an unsupported feature. `what` is either the feature's name as
+/// `dumpe2fs` prints it, or a short description of the feature.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("not supported: {what}")]
 pub struct Unsupported {
-    /// The feature, by name.
+    /// The name or description of the feature.
     pub what: String,
 }

@@ -4,12 +4,12 @@
 //! In every other node they are pointers to nodes one level down. The root is the 60 bytes of
 //! `i_block` in the inode, without a checksum of its own; every other node fills a block and, with
 //! `metadata_csum`, contains a checksum after its last possible entry. Format:
-//! <https://docs.kernel.org/filesystems/ext4/>, "Extent Tree"; details that are missing there were
-//! checked against `debugfs` and a running kernel.
+//! <https://docs.kernel.org/filesystems/ext4/>, "Extent Tree"; details that the documentation lacks
+//! were checked against `debugfs` and a running kernel.
 //!
-//! *Invariants* of a decoded [`Node`]: entries ascend and do not overlap, lie in the logical range
-//! that the parent gives to the node, start with the parent's key, and refer only to blocks that
-//! files may use.
+//! *Invariants* of a decoded [`Node`]: entries ascend, do not overlap, and lie in the logical range
+//! that the parent assigns to the node. The first entry starts at the key of the parent's entry.
+//! Entries refer only to blocks that files may use.
 
 pub use crate::cause::extent::Cause;
 use crate::checksum::Seed;
@@ -31,9 +31,11 @@ pub const EMPTY_ROOT: [u8; ROOT_BYTES] = {
     [bytes[4], bytes[5]] = ROOT_ENTRIES.to_le_bytes();
     bytes
 };
-/// The largest depth of a tree: five levels of index nodes above the leaves map every file.
+/// The largest depth of a tree. Five levels of index nodes above the leaves are enough to map every
+/// file.
 pub const MAX_DEPTH: u16 = 5;
-/// The first logical block that no file reaches, so that lengths and ends stay within 32 bits.
+/// The first logical block that no file can have. Because of this limit, lengths and ends fit into
+/// 32 bits.
 pub const END: u32 = u32::MAX;
 
 const HEADER: usize = size_of::<RawHeader>();
@@ -82,7 +84,7 @@ const _: () = assert!(size_of::<RawIndex>() == 12);
 pub enum State {
     /// The blocks contain data.
     Written,
-    /// The blocks are allocated and read as zeros.
+    /// The blocks are allocated, but reading them returns zeros.
     Unwritten,
 }
 
@@ -172,22 +174,23 @@ impl Entries {
 /// The position of a node in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodePosition {
-    /// The node is in the inode; its header contains its depth, which is at most [`MAX_DEPTH`].
+    /// The node is in the inode. The depth is not known in advance: the node's header contains it,
+    /// and it is at most [`MAX_DEPTH`].
     Root,
-    /// The node is in a block, at this depth; its first entry starts at the start of [`Expected`]'s
-    /// range.
+    /// The node is in a block, at this depth. Its first entry starts where the range in
+    /// [`Expected`] starts.
     Depth(u16),
 }
 
-/// The properties that a node must have because of the path to it.
+/// The properties that a node must have because of its position in the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     /// The root, or the depth.
     pub position: NodePosition,
     /// The logical blocks that the node may map; the end is at most [`END`].
     pub range: Range<u32>,
-    /// The physical blocks that files may use: after the superblock's block, within the file
-    /// system.
+    /// The physical blocks that files may use: all blocks of the file system after the superblock's
+    /// block.
     pub space: Range<u64>,
 }
 
@@ -209,15 +212,15 @@ pub fn capacity(bytes: usize) -> u16 {
     (bytes.saturating_sub(HEADER) / ENTRY).min(u16::MAX as usize) as u16
 }
 
-/// Returns whether a tree with this root in an inode has nodes outside of the inode.
+/// Returns whether the tree with this root has nodes outside of the inode.
 pub fn has_nodes(root: &[u8; ROOT_BYTES]) -> bool {
     // eh_depth
     root[6..8] != [0, 0]
 }
 
 impl Node {
-    /// Checks `bytes` against the format and against `expected`, without the checksum: see
-    /// [`verify`].
+    /// Decodes a node, and checks it against the format and against `expected`. Does not check the
+    /// checksum: see [`verify`].
     pub fn decode(bytes: &[u8], expected: &Expected) -> Result<Node, Cause> {
         let short = || Cause::Short { len: bytes.len() };
         let (header, rest) = RawHeader::ref_from_prefix(bytes).map_err(|_| short())?;
@@ -255,8 +258,8 @@ impl Node {
     ///
     /// # Panics
     /// If the entries exceed `max`, `max` does not fit into `bytes`, or the format cannot express
-    /// an extent: an error of this program, never of the image, since [`Node::decode`] checked the
-    /// image.
+    /// an extent. Each of these is an error of this program, never of the image, because
+    /// [`Node::decode`] checked the image.
     pub fn encode_into(&self, bytes: &mut [u8]) {
         assert!(self.max <= capacity(bytes.len()), "a node of {} entries is too large", self.max);
         assert!(self.entries.len() <= usize::from(self.max), "a node has more entries than room");
@@ -332,8 +335,8 @@ fn decode_children(raw: &[u8], expected: &Expected) -> Result<Vec<Index>, Cause>
 }
 
 /// Checks that entry `i` starts at `from` or later. In a node below the root, the first entry must
-/// start exactly at `from`. The kernel and e2fsck have the same requirement. So no walk visits a
-/// node twice.
+/// start exactly at `from`. Because of this check, no walk visits a node twice. The kernel and
+/// e2fsck have the same requirement.
 fn check_start(start: FileBlock, i: usize, from: u32, expected: &Expected) -> Result<(), Cause> {
     if i == 0 && start.0 != from && expected.position != NodePosition::Root {
         return Err(Cause::FirstEntry { start, expected: FileBlock(from) });

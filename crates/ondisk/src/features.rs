@@ -11,27 +11,27 @@ bitflags! {
     pub struct Compat: u32 {
         /// Directories get blocks before they need them.
         const DIR_PREALLOC = 0x0001;
-        /// Inodes of the AFS server.
+        /// There may be inodes of the AFS server.
         const IMAGIC_INODES = 0x0002;
         /// There is a journal.
         const HAS_JOURNAL = 0x0004;
         /// There may be extended attributes.
         const EXT_ATTR = 0x0008;
-        /// Inode 7 reserves descriptor blocks for growing.
+        /// Inode 7 reserves descriptor blocks, so that the file system can grow.
         const RESIZE_INODE = 0x0010;
         /// Directories may have a hashed index.
         const DIR_INDEX = 0x0020;
         /// Abandoned forerunner of `uninit_bg`.
         const LAZY_BG = 0x0040;
-        /// Snapshots: an inode of excluded blocks.
+        /// Snapshots: an inode lists the excluded blocks.
         const EXCLUDE_INODE = 0x0080;
-        /// Snapshots: bitmaps of excluded blocks.
+        /// Snapshots: bitmaps mark the excluded blocks.
         const EXCLUDE_BITMAP = 0x0100;
         /// At most two backups of the superblock, in the groups of `s_backup_bgs`.
         const SPARSE_SUPER2 = 0x0200;
         /// The journal may hold fast commits.
         const FAST_COMMIT = 0x0400;
-        /// Inode numbers and the UUID never change.
+        /// The inode numbers and the UUID of the file system never change.
         const STABLE_INODES = 0x0800;
         /// Orphans are recorded in a file.
         const ORPHAN_FILE = 0x1000;
@@ -85,7 +85,7 @@ bitflags! {
     /// Features without which an implementation must not write the file system.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct RoCompat: u32 {
-        /// Backups only in groups 0, 1 and powers of 3, 5 and 7.
+        /// The superblock and its backups are only in groups 0, 1 and powers of 3, 5 and 7.
         const SPARSE_SUPER = 0x0001;
         /// Files may be larger than 2 GiB.
         const LARGE_FILE = 0x0002;
@@ -139,7 +139,7 @@ pub struct Features {
 pub enum Support {
     /// Reading and writing.
     ReadWrite,
-    /// Reading only, because of these features.
+    /// Only reading, because of these features.
     ReadOnly(Vec<String>),
     /// No operation, because of these features.
     Refused(Vec<String>),
@@ -197,8 +197,8 @@ const RO_COMPAT_NAMES: [(RoCompat, &str); 15] = [
     (RoCompat::ORPHAN_PRESENT, "orphan_present"),
 ];
 
-/// Features that are read and written. `meta_bg` is among them, since it changes only the position
-/// of a descriptor.
+/// Features with which Lanefs reads and writes. `meta_bg` is among them, because it changes only
+/// the positions of descriptors.
 const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
@@ -228,9 +228,9 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
 
 /// Returns the operations that Lanefs supports on a file system with these features.
 ///
-/// Compatible features never prevent a mount (not even `fast_commit`: the journal shows whether it
-/// contains fast commits). An unknown incompatible feature prevents every mount; an unknown
-/// read-only-compatible feature permits only reading.
+/// Compatible features never prevent a mount. This is true even for `fast_commit`, because the
+/// journal shows whether it contains fast commits. An unknown incompatible feature prevents every
+/// mount; an unknown read-only-compatible feature permits only reading.
 pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Support {
     let _ = compat;
     let refused = incompat.difference(WRITABLE_INCOMPAT);
@@ -238,8 +238,9 @@ pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Suppo
         return Support::Refused(incompat_names(refused));
     }
     let mut reasons = ro_compat_names(ro_compat.difference(WRITABLE_RO_COMPAT));
-    // e2fsck (1.47.0) charges a value in an inode of its own, as blocks and as one inode, to the
-    // owner of each file that has the value; a write of Lanefs would charge no inode.
+    // If an attribute value is in an inode of its own, e2fsck (1.47.0) charges the blocks of the
+    // value and one inode to the owner of each file that has the value. Lanefs would not charge the
+    // inode.
     let shares = incompat.contains(Incompat::EA_INODE) && ro_compat.contains(RoCompat::QUOTA);
     reasons.extend(shares.then(|| "quota with ea_inode".to_string()));
     if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }

@@ -57,9 +57,9 @@ bitflags! {
     /// `bg_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct GroupFlags: u16 {
-        /// Inode bitmap and table were never written: no inode is in use.
+        /// The inode bitmap and the inode table were never written, because no inode is in use.
         const INODE_UNINIT = 1;
-        /// The block bitmap was never written: only the group's own metadata is in use.
+        /// The block bitmap was never written, because only the group's own metadata is in use.
         const BLOCK_UNINIT = 2;
         /// The inode table was zeroed.
         const INODE_ZEROED = 4;
@@ -84,8 +84,8 @@ pub struct GroupDesc {
     pub used_dirs: u32,
     /// Number of inodes at the end of the table that were never used.
     pub itable_unused: u32,
-    /// Which parts are uninitialised. The first two flags are never set in a file system without
-    /// descriptor checksums, where they are meaningless.
+    /// Which parts are uninitialised. In a file system without descriptor checksums the first two
+    /// flags are meaningless, and decoding clears them.
     pub flags: GroupFlags,
     /// Checksum of the block bitmap; the upper half is 0 in 32-byte descriptors.
     pub block_bitmap_csum: u32,
@@ -112,7 +112,7 @@ impl GroupDesc {
             .map_err(|cause| Corruption::GroupDescriptor { group, cause })
     }
 
-    /// Decodes the fields without any check, for a program that reports each fault by itself.
+    /// Decodes the fields without any check, for a program that reports each fault separately.
     ///
     /// # Errors
     /// [`Cause::Length`].
@@ -136,7 +136,7 @@ impl GroupDesc {
     /// Writes the fields over `bytes`, keeps bytes of unknown fields, and sets the checksum.
     ///
     /// # Panics
-    /// If `bytes` is not [`Geometry::desc_size`] long: an error of the caller.
+    /// If `bytes` is not [`Geometry::desc_size`] long, which is an error of the caller.
     pub fn encode_into(
         &self,
         bytes: &mut [u8],
@@ -202,8 +202,9 @@ impl GroupDesc {
         }
     }
 
-    /// Checks that bitmaps and table lie within the file system (without `flex_bg`, within their
-    /// group), and that they overlap neither the primary superblock and descriptors nor each other.
+    /// Checks that the bitmaps and the inode table lie within the file system, or, without
+    /// `flex_bg`, within their group. Also checks that they overlap neither the primary superblock
+    /// and descriptors nor each other.
     fn check_places(&self, group: Group, geometry: &Geometry) -> Result<(), Cause> {
         let table_len = u64::from(geometry.itable_blocks());
         let first = geometry.group_first_block(group).ok_or(Cause::NoSuchGroup)?;
@@ -278,8 +279,9 @@ fn check_checksum(
     }
 }
 
-/// Computes the checksum. The two kinds treat the checksum field itself differently: crc32c takes
-/// it as zeros and keeps the lower half of the result, crc16 omits it.
+/// Computes the checksum. The two kinds treat the checksum field itself differently. The crc32c
+/// takes the field as zeros, and only the lower half of the result is kept. The crc16 omits the
+/// field.
 fn checksum(bytes: &[u8], group: Group, checksums: Checksums) -> Option<u16> {
     let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[LOW_SIZE..]);
     match checksums {

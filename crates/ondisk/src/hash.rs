@@ -1,10 +1,10 @@
-//! Directory hashes: legacy, half MD4, TEA, signed and unsigned.
+//! Directory hashes: legacy, half MD4 and TEA, each with signed or unsigned bytes.
 //!
 //! The root of a directory's index names the hash that it uses. A flag of the superblock determines
-//! whether bytes of a name count as signed: the program that created the file system set the flag
-//! according to its machine. Sources: kernel documentation, *ext4: Hash Tree Directories*; MD4 as
-//! in RFC 1320, reduced to eight of its sixteen words; TEA as published by Wheeler and Needham,
-//! sixteen rounds. The test values come from `debugfs -R dx_hash`.
+//! whether the bytes of a name count as signed. The program that created the file system set this
+//! flag according to its machine. Sources: kernel documentation, *ext4: Hash Tree Directories*; MD4
+//! as in RFC 1320, reduced to eight of its sixteen words; TEA as published by Wheeler and Needham,
+//! with sixteen cycles. The test values come from `debugfs -R dx_hash`.
 
 use crate::casefold::Folding;
 
@@ -20,7 +20,7 @@ pub enum HashVersion {
 }
 
 impl HashVersion {
-    /// Returns the version for its byte in the superblock or in the root of an index.
+    /// Returns the version that a byte in the superblock or in the root of an index stands for.
     pub fn from_byte(byte: u8) -> Option<HashVersion> {
         Some(match byte {
             0 => HashVersion::Legacy,
@@ -30,7 +30,7 @@ impl HashVersion {
         })
     }
 
-    /// Returns the byte for the root of an index.
+    /// Returns the byte that stands for the version in the root of an index.
     pub fn byte(self) -> u8 {
         match self {
             HashVersion::Legacy => 0,
@@ -52,10 +52,10 @@ pub enum NameBytes {
 /// The hash of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
-    /// The part by which the index is sorted. The low bit is clear, and the value is always below
-    /// [`MAX_MAJOR`].
+    /// The part of the hash by which the index is sorted. The low bit is clear, and the value is
+    /// always below [`MAX_MAJOR`].
     pub major: u32,
-    /// Further 32 bits; 0 with the legacy hash.
+    /// Another 32 bits of the hash; 0 with the legacy hash.
     pub minor: u32,
 }
 
@@ -72,11 +72,11 @@ pub struct NameHasher {
     pub bytes: NameBytes,
     /// `s_hash_seed`; all zero means the standard start values.
     pub seed: [u32; 4],
-    /// How the directory compares names: equal names have equal hashes.
+    /// How the directory compares names. Names that are equal in this comparison have equal hashes.
     pub folding: Folding,
 }
 
-/// MD4's start values: the seed of a file system that has no seed of its own.
+/// The start values of MD4, which are the seed if the file system has none.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl NameHasher {
@@ -128,8 +128,8 @@ impl NameHasher {
     }
 
     /// Passes the name to `round` in pieces of `WORDS` words. Each word is built from four bytes,
-    /// the first in the highest place. If the name does not fill the last piece, each byte after
-    /// the name is the number of bytes that the name has in this piece.
+    /// of which the first is the most significant. If the name does not fill the last piece, that
+    /// piece is padded: each padding byte is the number of bytes that the name has in this piece.
     fn fold<const WORDS: usize>(
         &self,
         name: &[u8],
@@ -159,8 +159,8 @@ impl NameHasher {
     }
 }
 
-/// Computes one block of MD4 with eight message words in place of sixteen. Each of the three rounds
-/// has eight steps, and takes the words in another order.
+/// Computes one block of MD4 with eight message words instead of sixteen. Each of the three rounds
+/// has eight steps, and takes the words in a different order.
 fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     let before = *state;
     let choose = |x: u32, y: u32, z: u32| (x & y) | (!x & z);
@@ -175,7 +175,8 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
 }
 
 /// Computes one round of MD4. Always inlined, so that the compiler knows the order of the words and
-/// unrolls the steps: this function hashes every name of every directory that is read.
+/// unrolls the steps. This matters because the function hashes every name in every directory that
+/// is read.
 #[inline(always)]
 fn md4_round(
     state: &mut [u32; 4],

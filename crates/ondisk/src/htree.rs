@@ -1,13 +1,14 @@
 //! Index blocks of hashed directories.
 //!
 //! The first block of an indexed directory is the root. The root begins with "." and ".." as any
-//! directory does; the record of ".." covers the rest of the block, which contains eight bytes of
-//! information and the entries. Blocks of further levels look like one unused record. An entry has
-//! the number of a child block in the directory, and the lowest hash in that child. The first entry
-//! of a block has no hash of its own (limit and count are in the hash's place). The range of the
-//! first entry begins at the hash that the parent's entry for the block has. Entries are sorted.
-//! The low bit of an entry's hash is set if names with that hash are also in the previous block.
-//! Source: kernel documentation, *ext4: Hash Tree Directories*.
+//! directory does; the record of ".." covers the rest of the block. This rest contains eight bytes
+//! of information about the index, and then the entries of the index. Blocks of the levels below
+//! look like a single unused record. An entry has the number of a child block in the directory, and
+//! the lowest hash in that child. The entries are sorted by hash. The first entry of a block stores
+//! no hash, because limit and count are stored in its place. The range of the first entry begins at
+//! the hash in the parent's entry for the block. The low bit of an entry's hash is set if names
+//! with that hash are also in the child of the previous entry. Source: kernel documentation, *ext4:
+//! Hash Tree Directories*.
 
 mod checksum;
 mod edit;

@@ -39,9 +39,9 @@ bitflags! {
     /// `i_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct InodeFlags: u32 {
-        /// The data is overwritten on deletion; ignored.
+        /// The data is to be overwritten on deletion; ignored.
         const SECRM = 0x1;
-        /// The data is kept for undeletion; ignored.
+        /// The data is to be kept for undeletion; ignored.
         const UNRM = 0x2;
         /// The data is compressed; ignored.
         const COMPR = 0x4;
@@ -63,11 +63,11 @@ bitflags! {
         const IMAGIC = 0x2000;
         /// Data is written to the journal first.
         const JOURNAL_DATA = 0x4000;
-        /// The tail is not merged; ignored.
+        /// The tail of the file is not merged with other tails; ignored.
         const NOTAIL = 0x8000;
         /// Changes of the directory are synchronous.
         const DIRSYNC = 0x10000;
-        /// Subdirectories are unrelated: allocate them far from each other.
+        /// The subdirectories are unrelated, so they are to be allocated far from each other.
         const TOPDIR = 0x20000;
         /// `i_blocks` counts blocks, not sectors.
         const HUGE_FILE = 0x40000;
@@ -100,7 +100,8 @@ pub enum BlockField {
     BlockMap,
     /// Data of a file or directory (`inline_data`).
     InlineData,
-    /// A link's target, a device number, or nothing: the inode maps no blocks.
+    /// The inode maps no blocks: the field contains a symbolic link's target, a device number, or
+    /// nothing.
     NoMapping,
 }
 
@@ -123,7 +124,7 @@ pub struct Inode {
     pub mtime: Time,
     /// Time of creation; `None` if the inode has no room for it.
     pub crtime: Option<Time>,
-    /// Time of deletion in seconds since 1970, or the next inode of the list of orphans.
+    /// Time of deletion in seconds since 1970, or the next inode in the list of orphans.
     pub dtime: u32,
     /// Number of hard links.
     pub links: u16,
@@ -183,12 +184,12 @@ impl Inode {
 
     /// Decodes an inode with all checks. `bytes` must be [`Geometry::inode_size`] long.
     ///
-    /// An inode that is all zeros is free, and its checksum is not checked: new tables contain only
-    /// zeros.
+    /// An inode that is all zeros is free, and its checksum is not checked, because new inode
+    /// tables contain only zeros.
     ///
     /// # Errors
     /// [`Corruption::Inode`].
-    // Inlined, so that fields which a caller does not use need not be decoded.
+    // Inlined, so that the compiler can leave out fields which the caller does not use.
     #[inline]
     pub fn decode(
         bytes: &[u8],
@@ -201,7 +202,7 @@ impl Inode {
     }
 
     /// Decodes an inode without any check, for a caller that knows that the record was checked or
-    /// written before. Returns `None` if `bytes` are too few for an inode.
+    /// written before. Returns `None` if `bytes` is too short for an inode.
     pub fn decode_unchecked(bytes: &[u8], geometry: &Geometry) -> Option<Inode> {
         let (base, rest) = RawInode::ref_from_prefix(bytes).ok()?;
         let extra = RawExtra::from_front(rest);
@@ -209,20 +210,20 @@ impl Inode {
         Some(Inode::decode_fields(base, &extra, extra_isize, geometry))
     }
 
-    /// Returns whether the inode has room for the id of its project.
+    /// Returns whether the inode has room for a project id.
     pub fn has_project(&self) -> bool {
         fits(self.extra_isize, RawExtra::PROJID_END)
     }
 
-    /// Writes the fields over `bytes`, and sets the checksum. Unknown bytes, such as attributes,
-    /// stay. For a new inode, `bytes` are zeros.
+    /// Writes the fields over `bytes`, and sets the checksum. Bytes that are not fields, such as
+    /// attributes, stay unchanged. For a new inode, `bytes` must be zeros.
     ///
     /// # Errors
     /// [`TooLarge`] if the allocated space does not fit; `bytes` then stay unchanged.
     ///
     /// # Panics
-    /// If `bytes` is not [`Geometry::inode_size`] long, or `extra_isize` does not fit into it: an
-    /// error of the caller.
+    /// If `bytes` is not [`Geometry::inode_size`] long, or `extra_isize` does not fit into `bytes`.
+    /// Either is an error of the caller.
     pub fn encode_into(
         &self,
         bytes: &mut [u8],
@@ -243,7 +244,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Returns the type of the inode; `None` for a free one, and for reserved ones that have no
+    /// Returns the type of the inode; `None` for a free inode, and for a reserved inode that has no
     /// type.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::from_mode(self.mode)
@@ -265,9 +266,10 @@ impl Inode {
         device.encode(&mut self.block);
     }
 
-    /// Returns the target of a symbolic link if it is stored in the inode itself. Such a link takes
-    /// space only for its attributes: a block, and with `ea_inode` values of any size. (The length
-    /// alone does not show this: early ext2 stored short targets in blocks.)
+    /// Returns the target of a symbolic link if it is stored in the inode itself. Such a link has
+    /// allocated space only for its attributes: one attribute block, and with `ea_inode` also
+    /// values of any size. (The length of the target does not show where it is stored, because
+    /// early ext2 stored short targets in blocks.)
     pub fn fast_symlink(&self, geometry: &Geometry) -> Option<&[u8]> {
         let attributes = match self.file_acl {
             _ if geometry.features().incompat.contains(Incompat::EA_INODE) => u64::MAX,
@@ -281,7 +283,7 @@ impl Inode {
         {
             return None;
         }
-        // At most 59 bytes: a NUL follows the target.
+        // A target has at most 59 of the 60 bytes, because a NUL follows it.
         let len = usize::try_from(self.size).ok()?;
         self.block[..59].get(..len)
     }
@@ -303,8 +305,9 @@ impl Inode {
         }
     }
 
-    /// Returns the bytes of the inode that contain attributes: all after the fields. `None` if
-    /// there are none, or if `extra_isize` was never set: then these bytes were never written.
+    /// Returns the range of the inode's bytes that contain attributes: all bytes after the fields.
+    /// `None` if fewer than 4 bytes follow the fields. Also `None` if `extra_isize` is 0, because
+    /// then the bytes after the fields were never written.
     pub fn xattr_area(&self, geometry: &Geometry) -> Option<Range<usize>> {
         let start = GOOD_OLD_SIZE + usize::from(self.extra_isize);
         let area = start..geometry.inode_size();

@@ -1,11 +1,11 @@
-//! The ext4, jbd2 and md on-disk formats: bytes to checked values and back.
+//! The ext4, jbd2 and md on-disk formats. This crate converts bytes to checked values and back.
 //!
-//! This crate does no I/O and has no `unsafe`. It converts all bytes to values: a type `RawX` has
-//! the format's own field names and byte order (zerocopy, size asserted), a type `X` is decoded and
-//! checked. `X::decode` makes every check, including that of the checksum with the *expected*
-//! owner. `encode` writes only what the format can hold, and sets the checksum. Whatever bytes the
-//! disk has, no function of this crate panics, loops for ever or allocates without bound. Only
-//! errors of the caller make functions panic, as their sections *Panics* say.
+//! This crate does no I/O and has no `unsafe`. A type `RawX` has the field names and the byte order
+//! of the format (zerocopy, size asserted). A type `X` has decoded and checked values. `X::decode`
+//! makes every check, including a check that the checksum is right for the *expected* owner.
+//! `encode` writes only what the format can hold, and sets the checksum. Whatever bytes are on the
+//! disk, no function of this crate panics, loops for ever or allocates without bound. A function
+//! panics only after an error of its caller, as its section *Panics* says.
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -1,5 +1,5 @@
-//! The block of multiple mount protection (feature `mmp`), by which two computers notice that they
-//! use the same file system.
+//! The block of multiple mount protection (feature `mmp`), with which computers notice that another
+//! computer uses the same file system.
 //!
 //! Source: kernel documentation, ext4, "Multiple Mount Protection".
 
@@ -17,8 +17,8 @@ const DEVICE: usize = 80;
 const CHECK_INTERVAL: usize = 112;
 const CHECKSUM: usize = SIZE - 4;
 
-/// Sequence numbers that stand for a state. While a computer has the file system mounted, it counts
-/// through the other numbers, up to [`LAST_SEQUENCE`].
+/// Sequence numbers that stand for a state. A computer that has the file system mounted does not
+/// use them. It counts through smaller numbers, up to [`LAST_SEQUENCE`].
 const CLEAN: u32 = 0xff4d_4d50;
 const CHECKED: u32 = 0xe24d_4d50;
 /// The largest sequence number of a mounted file system.
@@ -29,10 +29,10 @@ pub const LAST_SEQUENCE: u32 = 0xe24d_4d4f;
 pub enum Use {
     /// The file system is not mounted.
     Clean,
-    /// e2fsck is checking the file system, or was interrupted.
+    /// e2fsck is checking the file system, or was interrupted while it did.
     Checked,
-    /// The file system is mounted, or was not unmounted. The sequence number increases as long as
-    /// the file system is mounted.
+    /// The file system is mounted, or was mounted and never unmounted. The sequence number
+    /// increases as long as the file system is mounted.
     Mounted(u32),
 }
 
@@ -43,7 +43,7 @@ pub struct Mmp {
     pub state: Use,
     /// The time of the last change of the block, in seconds since 1970.
     pub time: u64,
-    /// The name of the computer that made this change.
+    /// The name of the computer that made the last change of the block.
     pub node: Vec<u8>,
     /// The name that the device has on that computer.
     pub device: Vec<u8>,
@@ -88,7 +88,7 @@ impl Mmp {
     }
 
     /// Writes the fields into `bytes` and sets the checksum. The other bytes are kept. Names that
-    /// are too long are cut.
+    /// are too long are truncated.
     ///
     /// # Errors
     /// [`Cause::Length`].

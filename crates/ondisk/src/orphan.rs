@@ -1,5 +1,5 @@
-//! Blocks of the orphan file, which lists two kinds of inodes: those that are still open without a
-//! name, and those that are being truncated.
+//! Blocks of the orphan file, which lists the inodes that are still open but have no name, and the
+//! inodes that are being truncated.
 //!
 //! A block is an array of inode numbers, with 0 in free slots, and a tail.
 //!
@@ -24,7 +24,7 @@ impl OrphanSeed {
         OrphanSeed(checksums.seed().map(|seed| seed.of_inode(ino, generation)))
     }
 
-    /// Computes the checksum over the position of the block and all slots.
+    /// Computes the checksum over the number of the block on the device, and over all slots.
     fn checksum(self, block: Block, slots: &[u8]) -> Option<u32> {
         Some(self.0?.chain_u64(block.0).chain(slots).value())
     }
@@ -47,7 +47,7 @@ impl OrphanBlock {
         OrphanBlock { slots: vec![0; OrphanBlock::slots_per_block(block_size)] }
     }
 
-    /// Decodes a block of the orphan file that is at `block` of the device, and checks magic and
+    /// Decodes a block of the orphan file, which is block `block` of the device. Checks magic and
     /// checksum.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl OrphanBlock {
         }
     }
 
-    /// Encodes this block, which is at `block` of the device.
+    /// Encodes this block, which is block `block` of the device.
     pub fn encode(&self, block: Block, seed: OrphanSeed) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.slots.iter().flat_map(|slot| slot.to_le_bytes()).collect();
         let sum = seed.checksum(block, &bytes).unwrap_or(0);
@@ -94,7 +94,7 @@ impl OrphanBlock {
     /// Stores an orphan in a slot, or clears the slot.
     ///
     /// # Panics
-    /// If the slot does not exist: an error of the caller.
+    /// If the slot does not exist, which is an error of the caller.
     pub fn set(&mut self, slot: usize, ino: Option<Ino>) {
         self.slots[slot] = ino.map_or(0, |ino| ino.0);
     }
@@ -133,7 +133,7 @@ pub fn set_slot(bytes: &mut [u8], slot: usize, ino: Option<Ino>) {
     }
 }
 
-/// Sets the checksum of a block of the orphan file that is at `block` of the device.
+/// Sets the checksum of a block of the orphan file, which is block `block` of the device.
 pub fn seal(bytes: &mut [u8], block: Block, seed: OrphanSeed) {
     let Some(slots) = bytes.len().checked_sub(TAIL_SIZE) else { return };
     if let Some(sum) = seed.checksum(block, &bytes[..slots]) {

@@ -1,13 +1,13 @@
 //! Quota files: the usage and the limits of each user, group or project.
 //!
-//! Source: kernel documentation, *Quota subsystem*; the description of the format "vfsv1"
-//! (version 2, revision 1) in the quota tools; and observing what mke2fs and debugfs make.
+//! Source: kernel documentation, *Quota subsystem*; the description of the format "vfsv1" (version
+//! 2, revision 1) in the quota tools; and files made by mke2fs and debugfs.
 //!
 //! A file has blocks of 1 KiB, whatever the block size of the file system. Block 0 has a header.
-//! Block 1 is the root of a tree of four levels, one for each byte of an id, the highest byte
-//! first. The tree's lowest level refers to *data blocks*: a header of 16 bytes and 14 entries of
-//! 72 bytes, in any order. Data blocks with free entries are on a list, doubly linked through their
-//! headers.
+//! Block 1 is the root of a tree of four levels. Each level stands for one byte of an id, the root
+//! for the highest byte. The tree's lowest level refers to *data blocks*. A data block has a header
+//! of 16 bytes, and 14 entries of 72 bytes in any order. Data blocks with free entries are on a
+//! list that is doubly linked through their headers.
 
 mod entry;
 
@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Bytes of a block of a quota file.
 pub const BLOCK: usize = 1024;
-/// The largest number of blocks of 1 KiB that a new id needs: three blocks of the tree and a data
-/// block.
+/// The largest number of new blocks of 1 KiB that an added id needs: three blocks of the tree and a
+/// data block.
 pub const BLOCKS_OF_AN_ID: u32 = 4;
 /// The largest number of blocks of 1 KiB that change when an id is added: the header, the root, the
 /// new blocks, and two neighbours on the list of data blocks with free entries.
@@ -204,8 +204,8 @@ impl QuotaFile {
         true
     }
 
-    /// Adds an entry without usage and limits for an id, unless the id has an entry. Returns false,
-    /// and changes nothing, if fewer than [`BLOCKS_OF_AN_ID`] spare blocks are left.
+    /// Adds an entry without usage and limits for an id, unless the id already has an entry.
+    /// Returns false, and changes nothing, if fewer than [`BLOCKS_OF_AN_ID`] spare blocks are left.
     pub fn add(&mut self, id: u32) -> bool {
         if self.places.contains_key(&id) {
             return true;
@@ -252,7 +252,7 @@ impl QuotaFile {
         new
     }
 
-    /// Makes an empty data block. Called when no other data block has free entries.
+    /// Makes an empty data block. Called when no data block has free entries.
     fn new_data_block(&mut self) -> u32 {
         let new = self.new_block();
         self.open.push(new);
@@ -278,7 +278,7 @@ impl QuotaFile {
         }
     }
 
-    /// Finds all entries, and checks that exactly one path of the tree leads to each used entry.
+    /// Finds all entries, and checks that exactly one path in the tree leads to each used entry.
     fn read_tree(&mut self) -> Result<(), Cause> {
         // The blocks to visit, each with its level and with the upper bytes of the ids below it.
         let mut left = vec![(ROOT, 0, 0u32)];
@@ -340,7 +340,8 @@ impl QuotaFile {
         Ok(())
     }
 
-    /// Returns whether an entry of a data block is used. A used entry has a byte other than zero.
+    /// Returns whether an entry of a data block is used. An entry is used if any of its bytes is
+    /// not zero.
     fn is_used(&self, block: u32, n: usize) -> bool {
         let at = place(block, n);
         self.bytes.get(at..at + ENTRY).is_some_and(|entry| entry.iter().any(|byte| *byte != 0))
@@ -350,7 +351,7 @@ impl QuotaFile {
         self.word(block, place(0, n))
     }
 
-    /// Returns the word at a byte of a block; 0 beyond the end of the file.
+    /// Returns the word at byte `at` of a block; 0 beyond the end of the file.
     fn word(&self, block: u32, at: usize) -> u32 {
         let at = block as usize * BLOCK + at;
         let bytes = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
@@ -376,11 +377,12 @@ pub struct Salvaged {
 }
 
 impl Salvaged {
-    /// Reads what can be read of a file with any faults.
+    /// Reads as much as can be read of a file that may have any faults.
     ///
     /// An entry counts if the tree leads to it by the bytes of its id. Any other entry counts only
-    /// if its block has the form of a data block and `is_usage` confirms the stored usage: a block
-    /// of the tree, or former contents, could look like entries.
+    /// if its block has the form of a data block and `is_usage` confirms the stored usage. Without
+    /// these conditions, a block of the tree or the old contents of an unused block could be
+    /// mistaken for entries.
     pub fn read(bytes: Vec<u8>, kind: Kind, is_usage: impl Fn(u32, &Quota) -> bool) -> Salvaged {
         let (places, open, changed) = (HashMap::new(), Vec::new(), BTreeSet::new());
         let file = QuotaFile { bytes, places, open, changed };

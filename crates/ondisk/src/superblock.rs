@@ -63,12 +63,12 @@ bitflags! {
         const UID16 = 0x10;
         /// Writes all data through the journal.
         const DATA_JOURNAL = 0x20;
-        /// Writes data before the metadata that maps it. `DATA_JOURNAL` and `DATA_ORDERED` together
-        /// mean writeback mode.
+        /// Writes data before the metadata that maps the data. `DATA_JOURNAL` and `DATA_ORDERED`
+        /// together mean writeback mode.
         const DATA_ORDERED = 0x40;
-        /// Uses no write barriers.
+        /// Uses no write barriers (`nobarrier`).
         const NO_BARRIER = 0x100;
-        /// Checks accesses to the blocks of metadata.
+        /// Checks that files do not use blocks of metadata (`block_validity`).
         const BLOCK_VALIDITY = 0x200;
         /// Notifies the device of freed blocks.
         const DISCARD = 0x400;
@@ -92,7 +92,7 @@ bitflags! {
     }
 }
 
-/// The reaction to an error that is detected: `s_errors`.
+/// The reaction when an error is detected (`s_errors`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// Continue.
@@ -113,7 +113,7 @@ pub enum JournalPlace {
 }
 
 /// An error that was found while the file system was mounted. The superblock stores the first and
-/// the last error.
+/// the last of these errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorRecord {
     /// Seconds since 1970.
@@ -124,17 +124,17 @@ pub struct ErrorRecord {
     pub block: u64,
     /// The function that found the error: at most 32 bytes of the name are stored.
     pub function: String,
-    /// The number of the line in the source at which the error was found.
+    /// The number of the source line at which the error was found.
     pub line: u32,
     /// The kind of error.
     pub code: ErrorCode,
 }
 
-/// An error in the superblock's own numbering (`EXT4_ERR_*`); dumpe2fs prints the names.
+/// An error code of the superblock (`EXT4_ERR_*`); dumpe2fs prints the names of these codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ErrorCode {
-    /// An error without a number of its own.
+    /// An error for which there is no other code.
     Unknown = 1,
     /// The device failed: EIO.
     Io = 2,
@@ -181,7 +181,7 @@ impl Superblock {
     }
 
     /// Creates a superblock from its fields. Makes all checks of [`Superblock::decode`] except
-    /// those of magic and checksum, because [`Superblock::encode`] sets both.
+    /// those of magic and checksum, which [`Superblock::encode`] sets.
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -202,12 +202,12 @@ impl Superblock {
         bytes
     }
 
-    /// Returns the fields as on disk.
+    /// Returns the fields in their on-disk form.
     pub fn raw(&self) -> &RawSuperblock {
         &self.raw
     }
 
-    /// Returns sizes and positions.
+    /// Returns the sizes and positions in the file system.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -217,7 +217,7 @@ impl Superblock {
         self.geometry.features()
     }
 
-    /// Returns which checksums the metadata has, and their start value.
+    /// Returns the kind of the metadata's checksums, and their start value.
     pub fn checksums(&self) -> Checksums {
         let features = self.features();
         let uuid = self.raw.s_uuid;
@@ -235,8 +235,8 @@ impl Superblock {
         }
     }
 
-    /// Returns the seed of the hashes of attribute values in inodes of their own (`ea_inode`). Such
-    /// hashes exist with and without `metadata_csum`.
+    /// Returns the seed for the hashes of attribute values that are in inodes of their own
+    /// (`ea_inode`). Such hashes exist with and without `metadata_csum`.
     pub fn value_seed(&self) -> Seed {
         match self.features().incompat.contains(Incompat::CSUM_SEED) {
             true => Seed::from_raw(self.raw.s_checksum_seed.get()),
@@ -259,16 +259,17 @@ impl Superblock {
         until_zero(&self.raw.s_last_mounted)
     }
 
-    /// Returns the number of free blocks as last written. With `bigalloc`, only the blocks of free
-    /// clusters count. The number is a hint; the group descriptors have the exact numbers.
+    /// Returns the number of free blocks as last written to the superblock. With `bigalloc`, only
+    /// the blocks of free clusters count. The number is a hint; the group descriptors have the
+    /// exact numbers.
     pub fn free_blocks(&self) -> u64 {
         let raw = &self.raw;
         let (lo, hi) = (raw.s_free_blocks_count_lo.get(), raw.s_free_blocks_count_hi.get());
         check::wide(self.features(), lo, hi)
     }
 
-    /// Returns the number of free inodes as last written. The number is a hint; the group
-    /// descriptors have the exact numbers.
+    /// Returns the number of free inodes as last written to the superblock. The number is a hint;
+    /// the group descriptors have the exact numbers.
     pub fn free_inodes(&self) -> u32 {
         self.raw.s_free_inodes_count.get()
     }
@@ -279,8 +280,8 @@ impl Superblock {
         check::wide(self.features(), raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get())
     }
 
-    /// Returns how directories with the flag of `chattr +F` compare names. Returns `None` without
-    /// the feature `casefold`, because no directory has the flag then.
+    /// Returns how a directory compares names if it has the flag that `chattr +F` sets. Returns
+    /// `None` without the feature `casefold`, because then no directory has the flag.
     pub fn folding(&self) -> Option<Folding> {
         let has = self.features().incompat.contains(Incompat::CASEFOLD);
         let is_strict = self.raw.s_encoding_flags.get() & STRICT_ENCODING != 0;
@@ -299,7 +300,8 @@ impl Superblock {
         self.raw.s_mmp_interval.get()
     }
 
-    /// Returns the inode of the quota file of each kind, in the order of [`crate::quota::Kind`].
+    /// Returns the inodes of the quota files, one for each kind, in the order of
+    /// [`crate::quota::Kind`].
     pub fn quota_files(&self) -> [Option<Ino>; 3] {
         let (raw, features) = (&self.raw, self.features().ro_compat);
         let has_projects = features.contains(RoCompat::PROJECT);
@@ -337,7 +339,7 @@ impl Superblock {
         }
     }
 
-    /// Returns the place of the journal, if there is one.
+    /// Returns the location of the journal, if there is one.
     pub fn journal(&self) -> Option<JournalPlace> {
         if !self.features().compat.contains(Compat::HAS_JOURNAL) {
             return None;
@@ -359,7 +361,7 @@ impl Superblock {
         has.then(|| Ino(self.raw.s_orphan_file_inum.get()))
     }
 
-    /// Returns the head of the list of orphans that is chained through the inodes.
+    /// Returns the head of the orphan list that is chained through the inodes.
     pub fn last_orphan(&self) -> Option<Ino> {
         let ino = self.raw.s_last_orphan.get();
         (ino != 0).then_some(Ino(ino))
@@ -376,13 +378,14 @@ impl Superblock {
         self.raw.s_hash_seed.map(|word| word.get())
     }
 
-    /// Returns the hash of new directories: 0 legacy, 1 half MD4, 2 TEA (see [`SuperFlags`] for
-    /// their signedness).
+    /// Returns the kind of hash that new directories use: 0 is legacy, 1 is half MD4, 2 is TEA.
+    /// [`SuperFlags`] determine whether the bytes of names count as signed.
     pub fn hash_version(&self) -> u8 {
         self.raw.s_def_hash_version
     }
 
-    /// Returns the signedness of the directory hashes, and other flags.
+    /// Returns the flags, two of which determine whether directory hashes treat bytes of names as
+    /// signed.
     pub fn flags(&self) -> SuperFlags {
         SuperFlags::from_bits_retain(self.raw.s_flags.get())
     }
@@ -392,8 +395,8 @@ impl Superblock {
         DefaultMountOptions::from_bits_retain(self.raw.s_default_mount_opts.get())
     }
 
-    /// Returns `i_extra_isize` of new inodes: the superblock's value if it is valid, otherwise 32.
-    /// For 128-byte inodes it is 0.
+    /// Returns `i_extra_isize` for new inodes. For 128-byte inodes it is 0. With the feature
+    /// `extra_isize` it is the largest valid value in the superblock. Otherwise it is 32.
     pub fn extra_isize(&self) -> u16 {
         let room = (self.geometry.inode_size() - 128) as u16;
         let fits = |want: u16| want >= 32 && want <= room && want.is_multiple_of(4);
@@ -408,12 +411,12 @@ impl Superblock {
         }
     }
 
-    /// Returns the number of blocks on each disk of a RAID stripe, or 0 if none is set.
+    /// Returns how many blocks of a RAID stripe are on each disk, or 0 if the field is not set.
     pub fn raid_stride(&self) -> u16 {
         self.raw.s_raid_stride.get()
     }
 
-    /// Returns the number of data blocks of a whole RAID stripe, or 0 if none is set.
+    /// Returns the number of data blocks of a whole RAID stripe, or 0 if the field is not set.
     pub fn raid_stripe_width(&self) -> u32 {
         self.raw.s_raid_stripe_width.get()
     }

@@ -17,7 +17,7 @@ pub struct Ino(pub u32);
 impl Ino {
     /// The root directory.
     pub const ROOT: Ino = Ino(2);
-    /// The inode that reserves descriptor blocks for growing.
+    /// The inode that reserves descriptor blocks, so that the file system can grow.
     pub const RESIZE: Ino = Ino(7);
     /// The journal.
     pub const JOURNAL: Ino = Ino(8);
@@ -42,14 +42,14 @@ impl BlockSize {
         self.0 as usize
     }
 
-    /// Returns the most blocks that a group can have: one per bit of a block, and at most 65,528,
-    /// since small group descriptors count free blocks with 16 bits.
+    /// Returns the most blocks that a group can have: one for each bit of a block, but at most
+    /// 65,528, because small group descriptors count free blocks with 16 bits.
     pub fn most_blocks_per_group(self) -> u32 {
         (self.0 * 8).min(COUNTS - 8)
     }
 
     /// Returns the most inodes that a group can have if a block of the inode table holds
-    /// `per_block`: one per bit of a block, and at most 65,536 less the inodes of one table block.
+    /// `per_block`: one for each bit of a block, but at most 65,536 minus `per_block`.
     pub fn most_inodes_per_group(self, per_block: u32) -> u32 {
         (self.0 * 8).min(COUNTS.saturating_sub(per_block))
     }
@@ -122,8 +122,8 @@ impl FileType {
         }
     }
 
-    /// Returns the type for a directory entry's byte (feature `filetype`); `None` for 0, which
-    /// means unknown.
+    /// Returns the type that a byte in a directory entry stands for (feature `filetype`); `None`
+    /// for 0, which means unknown.
     pub fn from_dirent(byte: u8) -> Option<FileType> {
         Some(match byte {
             1 => FileType::Regular,
@@ -137,7 +137,7 @@ impl FileType {
         })
     }
 
-    /// Returns the byte for a directory entry.
+    /// Returns the byte that stands for the type in a directory entry.
     pub fn dirent_byte(self) -> u8 {
         match self {
             FileType::Regular => 1,

@@ -1,10 +1,10 @@
 //! The metadata of a verity file: where it is, its descriptor, and the shape of its hash tree.
 //!
 //! The metadata lies after the end of the file, in the file's own blocks. The hash tree starts at
-//! the next multiple of 65,536 bytes. The descriptor follows it, at the start of a block. The last
-//! four bytes of the last block are the descriptor's size. Sources: kernel documentation,
-//! *fs-verity: read-only file-based authenticity protection*, "Merkle tree" and "fs-verity
-//! descriptor"; ext4 disk layout documentation, "Verity files".
+//! the next multiple of 65,536 bytes. The descriptor follows the tree, at the start of a block. The
+//! last four bytes of the file's last block contain the descriptor's size. Sources: kernel
+//! documentation, *fs-verity: read-only file-based authenticity protection*, "Merkle tree" and
+//! "fs-verity descriptor"; ext4 disk layout documentation, "Verity files".
 
 mod method;
 mod tree;
@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 const TREE_ALIGNMENT: u64 = 65536;
 /// The longest descriptor in bytes, its signature included, as in the kernel.
 const MOST_DESCRIPTOR: u32 = 16384;
-/// Bytes of the field with the descriptor's size.
+/// Bytes of the field that contains the descriptor's size.
 const SIZE_BYTES: u64 = 4;
 
 /// `struct fsverity_descriptor`.
@@ -76,7 +76,7 @@ impl Descriptor {
     /// its signature included. The signature is not verified.
     ///
     /// # Errors
-    /// A [`Cause`] for which the kernel refuses the descriptor too.
+    /// A [`Cause`]. The kernel refuses every descriptor that is refused here.
     pub fn decode(bytes: &[u8], size: u64, block_size: BlockSize) -> Result<Descriptor, Cause> {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let wrong = Cause::DescriptorSize { size: len };
@@ -98,7 +98,8 @@ impl Descriptor {
         if raw.sig_size.get() as usize > signature.len() {
             return Err(Cause::SignatureSize { size: raw.sig_size.get() });
         }
-        // The file's digest is the hash of the descriptor with a signature size of 0.
+        // The signature size is set to 0 because the file's digest is the hash of the descriptor
+        // with a signature size of 0.
         raw.sig_size.set(0);
         let tree = Tree::new(size, &method)?;
         Ok(Descriptor { raw, method, tree })
@@ -120,7 +121,7 @@ impl Descriptor {
     }
 
     /// Returns the hash of the block at the top of the tree. For a file of one block it is the hash
-    /// of that block, and for an empty file it is zeros.
+    /// of that data block, and for an empty file it is zeros.
     pub fn root_hash(&self) -> &[u8] {
         self.raw.root_hash.get(..self.method.algorithm().hash_bytes()).unwrap_or_default()
     }
@@ -164,8 +165,8 @@ pub fn descriptor_place(
     Ok(at..at + u64::from(len))
 }
 
-/// Returns the bytes that follow the hash tree: the descriptor and its size, up to the end of a
-/// block.
+/// Returns the bytes that follow the hash tree, which are whole blocks: the descriptor, padding,
+/// and the descriptor's size.
 pub fn encode_tail(descriptor: &Descriptor, block_size: BlockSize) -> Vec<u8> {
     let len = (Descriptor::BYTES + SIZE_BYTES as usize).next_multiple_of(block_size.bytes());
     let mut bytes = descriptor.encode().to_vec();

@@ -1,13 +1,13 @@
 //! Extended attributes in the inode and in a block.
 //!
 //! Both areas contain entries at the front and values at the back. In a block the entries are
-//! sorted and follow a header of 32 bytes; the offsets of values count from the start of the block.
-//! In the inode the entries are in any order and follow a magic number; the offsets count from the
-//! first entry. Source: kernel documentation, *ext4: Extended Attributes*. Three facts are not
-//! documented there, and were observed in data that the kernel writes and e2fsck accepts: how
-//! hashes are computed; that entries in the inode have a hash of 0, unless their value is in an
-//! inode of its own; that kernels before 6.2 on machines with signed `char` hashed names as signed
-//! bytes.
+//! sorted and follow a header of 32 bytes, and the offsets of values count from the start of the
+//! block. In the inode the entries are in any order and follow a magic number, and the offsets of
+//! values count from the first entry. Source: kernel documentation, *ext4: Extended Attributes*.
+//! Three facts are not documented there, and were observed in data that the kernel writes and
+//! e2fsck accepts: how hashes are computed; that entries in the inode have a hash of 0, unless
+//! their value is in an inode of its own; that kernels before 6.2 on machines with signed `char`
+//! hashed names as signed bytes.
 
 mod decode;
 mod encode;

@@ -1,4 +1,5 @@
-//! Compares access control lists with the kernel's, on a tmpfs.
+//! Compares how Lanefs and the kernel treat access control lists; the kernel's lists are on a
+//! tmpfs.
 
 use fastrand::Rng;
 use lanefs_ondisk::acl::{Acl, AclEntry, Owner, Permissions, Subject, Tag};
@@ -126,8 +127,8 @@ fn a_list_allows_what_the_kernel_allows() {
     }
 }
 
-/// Returns the list that the kernel keeps for `acl`. If the mode can express the list, the kernel
-/// keeps only the mode.
+/// Returns the list that the kernel stores when it is given `acl`. If the mode can express the
+/// list, the kernel stores only the mode.
 fn acl_kept(acl: &Acl) -> Acl {
     if acl.is_minimal() { Acl::from_mode(acl.mode_bits()) } else { acl.clone() }
 }

@@ -6,7 +6,7 @@ mod archive;
 use lanefs_ondisk::md::{self, Recovery, Role, Superblock, Uuid, bitmap, ppl};
 use std::path::{Path, PathBuf};
 
-/// Returns the members in one of the archives in `raid5/testdata`, by name.
+/// Returns the path and the bytes of each member in `archive`, an archive in `raid5/testdata`.
 fn unpack(archive: &str) -> Option<Vec<(PathBuf, Vec<u8>)>> {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../raid5/testdata");
     let (_folder, paths) = archive::unpack(&testdata, archive)?;

@@ -1,5 +1,5 @@
-//! Tests one corruption for each check. A test damages one part of an image of mke2fs, and corrects
-//! the checksums.
+//! Tests one corruption for each check. A test damages one part of an image made by mke2fs, and
+//! corrects the checksums.
 
 mod image;
 
@@ -21,7 +21,8 @@ fn good() -> Option<(&'static Image, Superblock)> {
     Some((image, Superblock::decode(&image.bytes[1024..2048]).expect("superblock")))
 }
 
-/// Returns the cause of the error after storing the little-endian `value` of `len` bytes at `at`.
+/// Stores `value`, little endian and `len` bytes long, at byte `at` of a valid superblock. Returns
+/// the cause for which the result is refused.
 fn superblock_with(at: usize, len: usize, value: u64) -> Option<superblock::Cause> {
     let (image, _) = good()?;
     let mut bytes = image.bytes[1024..2048].to_vec();
@@ -226,7 +227,7 @@ fn space_is_kept_in_the_unit_that_fits() {
     assert_eq!((small.sectors, small.flags), ((1 << 48) - 1, InodeFlags::empty()));
     let large = read_back(1 << 48, InodeFlags::empty()).expect("fits");
     assert_eq!((large.sectors, large.flags), (1 << 48, InodeFlags::HUGE_FILE));
-    // If the allocated space was counted in blocks on disk, it stays counted in blocks if possible.
+    // If the inode on disk counts the allocated space in blocks, it keeps this unit if possible.
     let kept = read_back(8, InodeFlags::HUGE_FILE).expect("fits");
     assert_eq!((kept.sectors, kept.flags), (8, InodeFlags::HUGE_FILE));
     let odd = read_back(7, InodeFlags::HUGE_FILE).expect("fits");
@@ -302,7 +303,8 @@ fn mostly(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 
 fn good_superblock() -> Vec<u8> {
     let bytes = IMAGE.as_ref().map_or(vec![0; 1024], |i| i.bytes[1024..2048].to_vec());
-    // Clears metadata_csum. Otherwise every change would fail the check of the checksum.
+    // Clears metadata_csum. With this feature, every changed superblock would already fail at the
+    // checksum check.
     [&bytes[..0x65], &[bytes[0x65] & !4], &bytes[0x66..]].concat()
 }
 

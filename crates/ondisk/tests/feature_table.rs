@@ -3,8 +3,8 @@
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat, Support};
 use std::collections::BTreeMap;
 
-/// Returns the second column of the table by feature. The first column has names of features,
-/// separated by commas; other words in it are left out.
+/// Maps each feature in the first column of the table to the text in the second column. The first
+/// column has names of features, separated by commas; other words in it are ignored.
 fn documented() -> BTreeMap<String, String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ondisk.md");
     let page = std::fs::read_to_string(path).unwrap();
@@ -22,7 +22,7 @@ fn documented() -> BTreeMap<String, String> {
     found
 }
 
-/// Returns each feature that has a name, as a set of one feature.
+/// Returns the name of each known feature, with the set that contains only this feature.
 fn known() -> Vec<(String, Features)> {
     let none = Features::default();
     let words = (0..32).flat_map(|bit| {

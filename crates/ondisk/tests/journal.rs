@@ -28,8 +28,8 @@ fn journal_file(image: &Image) -> (BlockSize, Vec<u8>) {
     (superblock.geometry().block_size(), fs::read(file).expect("the journal"))
 }
 
-/// The program that wrote the log. debugfs leaves garbage in the unused bytes of tags, and marks no
-/// tag as last.
+/// The program that wrote the log. Unlike the kernel, debugfs leaves garbage in the unused bytes of
+/// tags, and marks no tag as last.
 #[derive(PartialEq)]
 enum Writer {
     Kernel,
@@ -136,7 +136,7 @@ fn busy(root: &Path) -> io::Result<()> {
     sync()?;
     fs::remove_dir_all(&folder)?;
     sync()?;
-    // With data=journal, the log also has file contents that look like log blocks.
+    // With data=journal, the log also has the contents of this file, which look like log blocks.
     let magic = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 1].repeat(1024);
     fs::write(root.join("magic"), magic)?;
     sync()
@@ -163,7 +163,7 @@ fn logs_of_the_kernel_read_back_and_are_made_again_byte_for_byte() {
         println!("{options}: {counts:?}");
         assert!(right(seen.format.checksums), "{options}: {:?}", seen.format);
         assert!(seen.copies > 20 && seen.commits >= 2, "{options}");
-        // With data=journal the kernel handles freed blocks in another way, and writes no revokes.
+        // With data=journal the kernel handles freed blocks differently, and writes no revokes.
         if mount_options == ",data=journal" {
             assert!(seen.escaped > 0, "{options}");
         } else {
@@ -177,9 +177,9 @@ fn logs_of_debugfs_read_back_and_are_made_again_byte_for_byte() {
     for (options, journal_options) in [
         ("-t ext4 -b 1024", "-c -v 2"),
         ("-t ext4 -b 4096", "-c -v 3"),
-        // The block size is not 1 KiB. With 1 KiB, debugfs leaves room for a tag in a full
-        // descriptor block and marks no tag as last; even debugfs's own recovery misreads such a
-        // block.
+        // The block size is not 1 KiB, because with 1 KiB debugfs leaves room for a tag in a full
+        // descriptor block and marks no tag as last. Even debugfs itself misreads such a block
+        // during recovery.
         ("-t ext4 -b 4096 -O ^64bit", "-c -v 2"),
         ("-t ext4 -b 4096 -O ^64bit,^metadata_csum", ""),
     ] {
@@ -189,7 +189,7 @@ fn logs_of_debugfs_read_back_and_are_made_again_byte_for_byte() {
         let (content, script) = (folder.path().join("content"), folder.path().join("script"));
         let size = Superblock::decode(&image.bytes[1024..2048]).expect("superblock");
         let size = size.geometry().block_size().bytes();
-        // The second of the blocks has to be escaped.
+        // The second block starts with the magic number, so its copy has to be escaped.
         let mut blocks = vec![7; size * 200];
         blocks[size..size + 4].copy_from_slice(&jbd2::MAGIC.to_be_bytes());
         fs::write(&content, blocks).expect("content");

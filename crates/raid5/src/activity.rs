@@ -1,18 +1,19 @@
 //! Tracks whether the array is recorded as active, that is, being written.
 //!
-//! Four states let the array become clean without a lock for writers:
+//! Four states are distinguished, so that writers need no lock although the array may become clean
+//! at any time:
 //!
 //! - *on*: active;
 //! - *resting*: recorded as active, but without a write since the last check;
 //! - *off*: clean;
-//! - *unsure*: the array was to be recorded as clean, but a member could not be written.
+//! - *unsure*: the array was about to be recorded as clean, but a member could not be written.
 //!
-//! A writer takes its unit of the row budget, fences, and reads the state. If the state is
-//! *resting*, the writer exchanges it for *on*; if it is *off* or *unsure*, the writer first
-//! records the array as active. The thread that makes the array clean first sets *resting*. Later,
-//! when all units are released and everything is flushed, that thread exchanges *resting* for
-//! *off*. If a writer came in between, this exchange fails. A writer that comes later finds the
-//! state *off*.
+//! A writer takes its unit of the row budget, issues a memory fence, and reads the state. If the
+//! state is *resting*, the writer exchanges it for *on*; if it is *off* or *unsure*, the writer
+//! first records the array as active. The thread that makes the array clean first sets *resting*.
+//! Later, when all units are released and everything is flushed, that thread exchanges *resting*
+//! for *off*. If a writer set *on* in between, this exchange fails. A writer that comes after the
+//! exchange finds the state *off*.
 
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
@@ -67,8 +68,8 @@ impl Activity {
         if self.0.load(Ordering::Acquire) == OFF { Rest::Off } else { Rest::Lasted }
     }
 
-    /// Sets the state to off if there was no write since [`Activity::rest`]; returns whether the
-    /// state was set.
+    /// Sets the state to off if there was no write since [`Activity::rest`], or if the state is
+    /// unsure. Returns whether the state was set.
     pub(crate) fn clean(&self) -> bool {
         self.exchange(RESTING, OFF) || self.exchange(UNSURE, OFF)
     }
@@ -78,8 +79,8 @@ impl Activity {
     /// clean.
     ///
     /// # Locking
-    /// The caller has held the array's state since [`Activity::clean`], so no writer has set the
-    /// state to on.
+    /// The caller has held the lock of the array's state since [`Activity::clean`], so no writer
+    /// can have set the activity to on.
     pub(crate) fn unclean(&self) {
         self.0.store(UNSURE, Ordering::Release);
     }

@@ -1,14 +1,15 @@
 //! The running array: a device whose data is on other devices.
 //!
 //! *Invariants*
-//! - In every row with trusted parity, parity is the XOR of the data, except while a range of the
-//!   row is held exclusively.
+//! - In every row whose parity is not in doubt (see `unsynced.rs`), parity is the XOR of the data,
+//!   except while a range of the row is held exclusively.
 //! - Acknowledged writes can be read back after any single member has failed.
-//! - When a member fails an operation, the other members record the failure before the operation
-//!   returns.
+//! - When a member fails an operation, the failure is recorded on all other members before the
+//!   operation returns.
 //!
 //! *Locking*: a thread takes a range of a row, then a unit of the row budget, then does member I/O.
-//! The locks of the array's state and of the log's state come after both, and are held briefly.
+//! The locks of the array's state and of the log's state are taken after the range and the unit,
+//! and are held briefly.
 
 use crate::activity::{Activity, Rest};
 use crate::budget::RowBudget;
@@ -175,8 +176,8 @@ impl Array {
     }
 
     /// Clears bitmap bits of regions without a write since the last call. Records that the array is
-    /// clean if there was no write at all and all parity is right. The owner of the array calls
-    /// this at intervals.
+    /// clean if there was no write at all since the last call and all parity is right. The owner of
+    /// the array calls this at intervals.
     ///
     /// # Errors
     /// Errors of the flush or of the record.
@@ -204,8 +205,8 @@ impl Array {
         self.note(lost)
     }
 
-    /// Records the state that recovery needs after a crash. Called before a range of a row is
-    /// written.
+    /// Records the array as active, so that after a crash its parity is restored. Called before a
+    /// range of a row is written.
     pub(crate) fn begin(&self) -> Result<(), DeviceError> {
         if self.activity.is_on() {
             return Ok(());
@@ -309,14 +310,14 @@ impl Device for Array {
         self.write(offset, &[buf], Durability::Durable)
     }
 
-    /// Does nothing. It is unknown whether a member reads zeros after a discard, and parity has to
-    /// match what it reads.
+    /// Does nothing. Parity has to match what members return when they are read, and whether a
+    /// member reads as zeros after a discard is unknown.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Discard, offset, len)
     }
 }
 
-/// Returns the number of rows that are valid on a member rebuilt up to this byte.
+/// Returns how many rows are valid on a member that is rebuilt up to this byte.
 fn recovered_rows(shape: &Geometry, bytes: u64) -> u64 {
     if bytes >= shape.member_len() { u64::MAX } else { bytes / shape.chunk() }
 }

@@ -19,7 +19,8 @@ pub enum DirtyAndDegraded {
     Accept,
 }
 
-/// The thread that does the background work of an open array: rebuild, resync, marking it clean.
+/// Which thread does the background work of an open array: rebuild it, resynchronise it, mark it
+/// clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upkeep {
     /// A background thread of the array does the work.

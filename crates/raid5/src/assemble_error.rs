@@ -8,7 +8,7 @@ use lanefs_ondisk::{Unsupported, md};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why an array cannot be assembled, or a device cannot become its member.
+/// Why an array cannot be assembled, or why a device cannot become a member of an array.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AssembleError {
@@ -65,12 +65,12 @@ pub enum AssembleError {
     /// Some members were neither given nor named as missing.
     #[error("{given} of {members} members were given: write `missing` for each that is not there")]
     Absent {
-        /// The number of members given, including `missing` ones.
+        /// The number of members given, including those named as `missing`.
         given: usize,
         /// The number of members of the array.
         members: usize,
     },
-    /// More than one member cannot be used.
+    /// More than one member is unusable.
     #[error("{}", too_many(*members, missing, left_out))]
     TooManyMissing {
         /// The number of members of the array.
@@ -184,7 +184,7 @@ pub enum BadBitmapChunk {
     /// The size is no power of two, or less than 4 KiB.
     #[error("bitmap chunks are powers of two of at least 4 KiB")]
     NotAPower,
-    /// The bitmap has too little room.
+    /// The size is so small that the bitmap does not fit into its space.
     #[error("there is no room for so many bits: larger bitmap chunks are needed")]
     TooSmall,
     /// The size is over 2 GiB.

@@ -1,19 +1,22 @@
 //! Assigns devices to slots from their superblocks.
 //!
 //! The freshest superblock, which has the highest event count, assigns the roles. A device that is
-//! at most one event behind it takes the role that this superblock gives to its device number. A
-//! device that is further behind missed writes and is left out.
+//! at most one event behind takes the role that the freshest superblock records for its device
+//! number. A device that is further behind missed writes and is left out.
 //!
 //! One event behind is allowed because a crash can come between the writes of two superblocks, and
 //! md counts one event for a change. Lanefs counts two events for a change (see
-//! [`crate::Metadata`]), so this rule leaves out every device that missed a change. In arrays that
-//! md wrote last, an outdated device may be one event behind or not behind at all, since md takes
-//! an event back when an array becomes clean again. Further rules cover these arrays:
+//! [`crate::Metadata`]), so this rule leaves out every device that missed a change. If md was the
+//! last to write an array, an outdated device may be one event behind or not behind at all. The
+//! reason is that md takes an event back when an array becomes clean again. Further rules cover
+//! these arrays:
 //!
-//! - A change writes the same time to all superblocks. So a device with the highest event count but
-//!   another time took part in another history of the array.
-//! - A member may be outdated if it is clean while all others are active, since becoming active is
-//!   one event and all data is written after it. An array with a parity log leaves out this member.
+//! - A change writes the same time to all superblocks. So if a device has the highest event count
+//!   but not the time of the freshest superblock, the device took part in another history of the
+//!   array.
+//! - A member may be outdated if its superblock records the array as clean, while the superblocks
+//!   of all others record it as active: becoming active is one event, and data is written only
+//!   after that event. An array with a parity log leaves out this member.
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
 //!   `start.rs`.
 
@@ -22,11 +25,11 @@ use crate::candidate::Candidate;
 use crate::left_out::{LeftOut, Outside};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
 
-/// The limit of the event count: beyond it, two changes could not be told apart. No real use of an
-/// array reaches this limit.
+/// The limit of the event count, far enough below `u64::MAX` that the count never saturates:
+/// saturated counts could not tell two changes apart. No real use of an array reaches this limit.
 const LAST_EVENT: u64 = u64::MAX - (1 << 32);
 
-/// The assignment of devices to slots. Numbers are indexes of the candidates.
+/// The assignment of devices to slots. Numbers are indexes into the list of candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembly {
     /// The freshest candidate.
@@ -46,8 +49,9 @@ impl Assembly {
     /// When the candidates are not the members of one array of level 5.
     pub fn plan(candidates: &[Candidate]) -> Result<Assembly, AssembleError> {
         let events = |c: &Candidate| c.superblock.events();
-        // Of candidates with equal event counts, an active member is preferred to a spare, whose
-        // superblock may be older; then the later time decides, then the order of the candidates.
+        // If event counts are equal, an active member is preferred to a spare, whose superblock may
+        // be older. Further ties are decided by the later time, and then by the order of the
+        // candidates.
         let rank = |c: &Candidate| (events(c), is_active_member(c), c.superblock.written());
         let freshest = (0..candidates.len()).rev().max_by_key(|at| rank(&candidates[*at]));
         let freshest = freshest.ok_or(AssembleError::Nothing)?;
@@ -112,7 +116,7 @@ impl Assembly {
         };
         own.support().map_err(|unsupported| AssembleError::member(&candidate.name, unsupported))?;
         check_same_shape(candidate, fresh)?;
-        // Roles were checked to be below the number of members when they were decoded.
+        // When the roles were decoded, each was checked to be below the number of members.
         let Some(assigned) = self.slots.get_mut(slot) else { return Ok(()) };
         if let Some((other, _)) = *assigned {
             let other = all.get(other).map(|other| other.name.clone()).unwrap_or_default();
@@ -137,7 +141,7 @@ fn is_active_member(candidate: &Candidate) -> bool {
 
 /// Returns whether a member of an array with a parity log is behind and records the array as clean,
 /// while the superblocks of all others record it as active. Returns false if the superblocks have
-/// the same time, because then one change wrote them, which a crash interrupted.
+/// the same time, because then a single change wrote them and was interrupted by a crash.
 fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
     let is_dirty = |c: &Candidate| c.superblock.resync_from().is_some();
     let newest = fresh.superblock.events();

@@ -56,8 +56,8 @@ impl Background {
 }
 
 fn keep(array: &Array, shared: &Shared) {
-    // An error has stopped the array's writes or failed a member. Both are recorded in the array's
-    // state, so nothing is left to do here.
+    // An error is ignored, because it has either stopped the array's writes or failed a member, and
+    // the array's state records which.
     let _ = catch_up(array, shared);
     let mut guard = shared.sleep.lock();
     while !shared.ends() {

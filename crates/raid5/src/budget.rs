@@ -52,8 +52,8 @@ impl RowBudget {
     }
 
     /// Returns whether no unit is taken. If so, a thread that takes a unit later sees the stores
-    /// that the caller made before this call, because such a thread fences between taking the unit
-    /// and reading the state.
+    /// that the caller made before this call. This holds because such a thread issues a memory
+    /// fence after taking the unit and before reading the state.
     pub(crate) fn none_taken(&self) -> bool {
         self.0.none_taken()
     }

@@ -41,9 +41,9 @@ pub struct Added {
 pub enum Replaced {
     /// The new member has the slot and is in sync.
     Done,
-    /// The callback stopped the copy: the array is as before.
+    /// The callback stopped the copy, so the array is unchanged.
     Stopped,
-    /// The old member failed meanwhile. The new device has the slot and must be rebuilt.
+    /// The old member failed during the copy. The new device has the slot and must be rebuilt.
     Added(Added),
 }
 
@@ -51,7 +51,7 @@ impl OpenArray {
     /// Gives the slot without a member to a new device, or to a former member.
     ///
     /// # Errors
-    /// If no slot is free, the device is too small, or something fails.
+    /// If no slot is free, the device is too small, or an operation fails.
     pub fn add(&self, new: NewMember) -> Result<Added, AssembleError> {
         let status = self.array().status();
         let missing = status.members.iter().position(|standing| *standing == Standing::Missing);
@@ -91,8 +91,8 @@ impl OpenArray {
     /// unchanged.
     ///
     /// # Errors
-    /// If the slot has no member in sync, the device is too small, or a device fails. The array is
-    /// then as before, unless the new device failed while it took the slot.
+    /// If the slot has no member in sync, the device is too small, or a device fails. After an
+    /// error the array is unchanged, unless the new device failed while it took the slot.
     pub fn replace(
         &self,
         slot: usize,
@@ -197,8 +197,8 @@ impl OpenArray {
     /// Returns whether a device may have had the slot since the array was assembled. Such a device
     /// has a superblock of this array (or one that cannot be read), or the array still has it open.
     /// The array keeps its devices open and locked, so no other program replaces their superblocks.
-    /// For a new disk the result is false, so adding a new disk does not wait for I/O of an old
-    /// disk that hangs.
+    /// For a new disk the result is false. So adding a new disk does not wait for hanging I/O of an
+    /// old disk.
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
             Ok(own) => own.superblock.set() == self.metadata().array().set(),
@@ -210,8 +210,8 @@ impl OpenArray {
         has_superblock || self.array().had(slot, &new.device)
     }
 
-    /// Returns the device as a member, for the array and for its metadata, after writing its log
-    /// and bad-block area.
+    /// Writes the device's log and bad-block area, then returns the device in two forms: as a
+    /// member for the array, and as an entry for the array's metadata.
     fn member_of(
         &self,
         new: NewMember,

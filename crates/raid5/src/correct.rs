@@ -17,8 +17,9 @@ use lanefs_device::{Device, DeviceError};
 const MOST: u32 = 256;
 
 impl Array {
-    /// Computes and rewrites a range that could not be read. Returns `false` if the rewriting does
-    /// not help, so that the member must be failed, or if the member was removed meanwhile.
+    /// Computes and rewrites a range that could not be read. Returns `false` if the member was
+    /// removed meanwhile, or if rewriting does not help, in which case the caller must fail the
+    /// member.
     ///
     /// # Errors
     /// The error of the read, if the range cannot be computed: parity may be wrong in the row, or

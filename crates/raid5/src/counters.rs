@@ -62,9 +62,11 @@ counts! {
     MemberFlush member_flushes,
     /// Strips of rows written whole, without a read.
     FullRow full_row,
-    /// Strips for which the chunks that are not written were read first.
+    /// Strips whose parity was reconstructed: the chunks that the write does not touch were read
+    /// first.
     Reconstruct reconstruct,
-    /// Strips for which the old data of the written chunks, and the old parity, were read first.
+    /// Strips whose parity was modified: the old data of the written chunks and the old parity were
+    /// read first.
     Modify modify,
     /// Strips written without parity, because the member with the parity is missing.
     NoParity no_parity,
@@ -82,11 +84,13 @@ counts! {
     WakeUp budget_wake_ups,
     /// Releases of units of the budget.
     UnitFreed units_freed,
-    /// Flushes because the partial parity log was full, or had an entry of the same block.
+    /// Flushes that were necessary because the partial parity log was full, or had an unfinished
+    /// entry for the same block.
     LogFlush log_flushes,
-    /// Waits for a partial parity log: for a header that another thread writes, or for room.
+    /// Waits for a partial parity log, that is, for room or for a header that another thread
+    /// writes.
     LogWait log_waits,
-    /// Wake-ups from waits for a log after which the thread has to wait again.
+    /// Wake-ups of threads that waited for a log, if the thread then had to wait again.
     LogVainWake log_vain_wakes,
     /// Waits for a flush of the array that another thread runs.
     FlushWait flush_waits,

@@ -26,9 +26,9 @@ const BITMAP_CHUNK: u64 = 64 << 20;
 pub enum NewConsistency {
     /// A partial parity log restores parity.
     PartialParity,
-    /// A resync of the regions in a write-intent bitmap restores parity. One bit covers this many
-    /// bytes of a member; `None` means 64 MiB, or the smallest larger power of two with which the
-    /// bitmap fits into its space.
+    /// A resync of the regions that are marked in a write-intent bitmap restores parity. One bit
+    /// covers this many bytes of a member; `None` means 64 MiB, or the smallest larger power of two
+    /// with which the bitmap fits into its space.
     Bitmap(Option<u64>),
     /// A resync of the whole array restores parity.
     Resync,
@@ -71,8 +71,8 @@ impl CreateOptions {
         self.devices.len() + usize::from(self.missing.is_some())
     }
 
-    /// Returns the state of the parity. In an array with a missing member parity is right, because
-    /// it defines the missing contents.
+    /// Returns whether parity is right. If a member is missing, parity counts as right, because it
+    /// defines the contents of the missing member.
     fn parity(&self) -> InitialParity {
         if self.missing.is_some() { InitialParity::Right } else { self.parity }
     }
@@ -115,7 +115,7 @@ pub fn create(
         let failed = |error| AssembleError::member(name, error);
         write_areas(&**device, superblock, options, &plan)?.map_err(failed)?;
     }
-    // The superblocks are written last: an incomplete array must not be assembled.
+    // The superblocks are written last, because an incomplete array must not be assembled.
     for ((name, device), superblock) in members.iter().zip(&superblocks) {
         let written = device.write_durable_at(SUPERBLOCK_OFFSET, &superblock.encode());
         written.map_err(|error| AssembleError::member(name, error))?;
@@ -128,9 +128,9 @@ fn superblocks(
     options: &CreateOptions,
     plan: &Plan,
 ) -> Vec<Superblock> {
-    // With a log, unknown parity cannot be distinguished from interrupted writes. So the last
-    // member is marked as not yet rebuilt: the rebuild makes its contents agree with the others, so
-    // all parity is right after the rebuild.
+    // In the metadata of an array with a log, unknown parity would look the same as interrupted
+    // writes. So the last member is marked as not yet rebuilt: the rebuild makes its contents agree
+    // with the others, so all parity is right after the rebuild.
     let rebuilds = options.parity() == InitialParity::Unknown
         && options.consistency == NewConsistency::PartialParity;
     let resyncs = options.parity() == InitialParity::Unknown && !rebuilds;
@@ -175,8 +175,8 @@ fn superblocks(
     numbered.map(|(slot, ((_, device), uuid))| superblock(slot, &**device, uuid)).collect()
 }
 
-/// Writes all areas except the superblock. The outer error is a mistake of the caller, the inner
-/// error a fault of the device.
+/// Writes all areas except the superblock. The outer error is a mistake of the caller; the inner
+/// error is a fault of the device.
 fn write_areas(
     device: &dyn Device,
     superblock: &Superblock,
@@ -216,8 +216,8 @@ fn write_areas(
 }
 
 impl Plan {
-    /// Computes the layout for members of at least `len` bytes. If `len` is too small, the error is
-    /// the length needed.
+    /// Computes the layout for members of at least `len` bytes. If `len` is too small, the error
+    /// holds the length needed.
     fn new(len: u64, options: &CreateOptions) -> Result<Plan, u64> {
         let sectors = len / SECTOR;
         let space = match options.consistency {

@@ -37,7 +37,7 @@ pub enum ArrayError {
         /// The requested slot.
         slot: usize,
     },
-    /// The slot has a member already, or had too many since the array was started.
+    /// The slot has a member already, or has had too many members since the array was started.
     #[error("slot {slot} is taken")]
     SlotTaken {
         /// The requested slot.

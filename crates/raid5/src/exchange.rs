@@ -10,7 +10,8 @@
 //! | flush, then superblocks that name the new member | superblocks that name a member without data |
 //! | superblocks, then writes to the new member only | superblocks that name the old member, which misses data |
 //!
-//! Until a superblock has the new member, the array is assembled with the old member.
+//! Until a superblock names the new member, a start after a crash assembles the array with the old
+//! member.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -91,8 +92,8 @@ impl Array {
         if self.members.advance_shadow(id, row + 1) { Ok(()) } else { Err(self.why_no_shadow(id)) }
     }
 
-    /// Reads the contents of the member in the row, or computes blocks that the member cannot read.
-    /// The member is about to be removed, so a read error does not fail the member.
+    /// Reads the member's chunk of the row, and computes it from the other members if it cannot be
+    /// read. The member is about to be removed, so a read error does not fail the member.
     fn share_of_row(&self, slot: usize, row: u64, bytes: &mut [u8]) -> Result<(), NotExchanged> {
         let place = Stretch { row, from: 0 };
         let member = self.members.of_row(slot, row).ok_or(NotExchanged::MemberLost)?;

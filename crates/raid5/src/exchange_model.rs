@@ -45,8 +45,9 @@ fn start(shape: Geometry, devices: &[Arc<Memory>]) -> Arc<Array> {
     Arc::new(Array::start(setup).unwrap())
 }
 
-/// Models one thread that writes parts of blocks to a row. The member with the row's parity, or
-/// with the data, fails and is removed; then another member is added and rebuilt.
+/// Models one thread that writes parts of blocks to a row. Meanwhile the member with the row's
+/// parity, or the one with the data, fails and is removed; then another member is added and
+/// rebuilt.
 fn exchange(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| memory()).collect();
@@ -83,7 +84,7 @@ fn exchange(data: bool) {
 }
 
 /// Models one thread that writes parts of blocks to a row while the member with the row's parity,
-/// or with the data, is replaced.
+/// or the one with the data, is replaced.
 fn replace(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let mut devices: Vec<_> = (0..3).map(|_| memory()).collect();
@@ -116,8 +117,8 @@ fn replace(data: bool) {
     }
 }
 
-/// A member in memory. Once `fails` is set, it fails each write that starts at or after byte
-/// `from`. All other operations succeed.
+/// A member in memory. Once `fails` is set, the member fails each write that starts at or after
+/// byte `from`. All other operations succeed.
 struct FailsWrites {
     below: Arc<Memory>,
     from: u64,
@@ -141,7 +142,7 @@ impl Device for FailsWrites {
     }
 }
 
-/// Starts an array in which the writes of the member in `slot` can be made to fail.
+/// Starts an array in which a test can make writes to the member in `slot` fail.
 fn start_failing(
     shape: Geometry,
     devices: &[Arc<Memory>],

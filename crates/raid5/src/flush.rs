@@ -62,8 +62,8 @@ impl Array {
         Ok(())
     }
 
-    /// Waits for a member's flush, at most up to the time limit. If the array needs the member,
-    /// there is no limit. The wait stops when the member is removed.
+    /// Waits for a member's flush, at most up to the time limit. If the array cannot work without
+    /// the member, there is no limit. The wait ends early if the member is removed.
     fn await_flush(
         &self,
         member: Present<'_>,

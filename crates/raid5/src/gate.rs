@@ -17,7 +17,7 @@ pub(crate) struct FlushGate {
 #[derive(Debug)]
 struct State {
     running: bool,
-    /// The number of the last flush that ended, well or not.
+    /// The number of the last flush that ended, whether or not it succeeded.
     ended: u64,
     /// The number of the last flush that failed.
     failed: u64,
@@ -103,7 +103,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(20));
             gate.leave(1, true);
         });
-        // Usually there is one flush; a late thread runs a flush of its own.
+        // Usually one flush serves all threads, but a thread that comes late runs another one.
         assert!((1..=8).contains(&runs.load(Ordering::SeqCst)));
         assert_eq!(gate.begun() as usize, 1 + runs.load(Ordering::SeqCst));
     }

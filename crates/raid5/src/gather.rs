@@ -1,9 +1,9 @@
 //! Chooses the waiting writes that a thread writes together with its own part of a row.
 //!
-//! The parts are then written like one request with their bytes, that is, with one computation of
-//! parity and one log entry for each strip. So the parts must not overlap, and the chunks written
-//! in a strip must follow each other, because a log entry describes such a run of chunks. All
-//! functions here are pure.
+//! The gathered parts are then written like one request that holds all their bytes, that is, with
+//! one computation of parity and one log entry for each strip. So the parts must not overlap. The
+//! chunks written in a strip must also follow each other, because a log entry can describe only a
+//! run of consecutive chunks. All functions here are pure.
 
 use crate::layout::Geometry;
 use crate::slots::Slots;
@@ -47,8 +47,8 @@ pub(crate) fn choose(
 }
 
 /// Returns the indexes of `waiting` by distance from the start of `own`: first the parts after it,
-/// ascending, then those before it, descending. So a part comes after the part that lies between it
-/// and `own`.
+/// ascending, then those before it, descending. So a part comes after every part that lies between
+/// it and `own`.
 fn by_distance(own: &[RowPart], waiting: &[RowPart]) -> Vec<usize> {
     let start = own.iter().map(|part| part.first).min().unwrap_or(0);
     let (mut after, mut before): (Vec<usize>, Vec<usize>) =
@@ -86,7 +86,7 @@ fn is_run(chunks: Slots) -> bool {
 }
 
 /// Returns the pieces of `parts`, which are sorted by their first bytes. A piece's offset in the
-/// request is its offset in the bytes of all parts together.
+/// request is its offset in the concatenated bytes of all parts.
 pub(crate) fn joint_pieces(shape: &Geometry, parts: &[RowPart]) -> Vec<Piece> {
     let mut at = 0;
     let mut all: Vec<Piece> = Vec::new();

@@ -27,8 +27,8 @@ enum Beside {
     Failure,
 }
 
-/// Models three requests in two rows: the second request has the end of the first row and the start
-/// of the second row. Adds the number of gathered writes to `gathered`.
+/// Models three requests in two rows: the second request covers the end of the first row and the
+/// start of the second row. Adds the number of gathered writes to `gathered`.
 fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| Memory::new(DATA_OFFSET + ROWS * CHUNK)).collect();

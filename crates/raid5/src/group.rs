@@ -63,7 +63,8 @@ impl<'s> Group<'s> {
         self.taken.into_iter().for_each(Taken::written);
     }
 
-    /// Leaves the other threads' parts to these threads; the group takes no parts from now on.
+    /// Gives all taken parts back to their threads, which write them themselves; the group takes no
+    /// parts from now on.
     pub(crate) fn part_ways(&mut self) {
         self.taken.clear();
         self.open = false;

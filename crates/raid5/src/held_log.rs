@@ -1,4 +1,5 @@
-//! Holds back a log's headers until all its entries are finished, before the log moves.
+//! Before a log moves to another member, holds back new headers until all entries of the log are
+//! finished.
 
 use crate::parity_log::{LogLocation, ParityLog, Turn};
 use lanefs_device::DeviceError;
@@ -25,12 +26,12 @@ pub(crate) enum Left {
 }
 
 impl HeldLog<'_> {
-    /// Returns the event that the log waits for. If only other threads can cause the event, the
-    /// call first waits for a change of the log's state.
+    /// Returns the event after which no entry is unfinished. If only other threads can cause that
+    /// event, the call waits for a change of the log's state and returns [`Left::Changed`].
     ///
     /// # Errors
-    /// The errors of `check`. The log's lock is held from `check` to the start of the wait, so no
-    /// wake-up is lost when the result of `check` changes.
+    /// The errors of `check`. The log's lock is held from `check` to the start of the wait. So if
+    /// the result of `check` changes in between, the wake-up that reports the change is not lost.
     pub(crate) fn left(
         &self,
         check: impl FnOnce() -> Result<(), DeviceError>,
@@ -47,7 +48,7 @@ impl HeldLog<'_> {
         Ok(Left::Changed)
     }
 
-    /// Moves the log to the slot's new member: waiting writes are then logged on that member.
+    /// Moves the log to the slot's new member, on which waiting writes are then logged.
     pub(crate) fn move_to(&self, location: Option<LogLocation>) {
         let mut state = self.0.state.lock();
         let at_rest = state.unfinished.is_empty() && state.turn != Turn::Taken;

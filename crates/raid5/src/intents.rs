@@ -8,14 +8,14 @@
 //! write marks its bit as set again. A bit that is still idle at the next scan is cleared, in this
 //! order:
 //!
-//! 1. Wait for writers that may have seen the bit set, by locking and releasing the bit's rows;
-//!    then flush.
+//! 1. Wait for writers that may have seen the bit set, by locking and releasing each row that the
+//!    bit covers. Then flush.
 //! 2. Exchange idle for clear. The exchange fails if there was a write meanwhile.
 //! 3. Clear the bit on the members.
 //!
-//! A writer that finds the bit clear waits for the lock that the scan holds, and sets the bit on
-//! the members again. While a member is missing, no bit is cleared, because the bits mark the data
-//! that the member misses.
+//! A writer that finds the bit clear waits for the lock of the array's state, which the scan holds,
+//! and then sets the bit on the members again. While a member is missing, no bit is cleared,
+//! because the bits mark the data that the member misses.
 
 use crate::layout::Geometry;
 use crate::setup::Consistency;
@@ -28,7 +28,7 @@ pub(crate) const CLEAR: u8 = 0;
 pub(crate) const SET: u8 = 1;
 pub(crate) const IDLE: u8 = 2;
 
-/// The unit in which bits are written, in bytes. It is the smallest write to a member.
+/// The unit in which bits are written, in bytes: the smallest write that a member takes.
 const SECTOR: usize = 512;
 
 #[derive(Debug)]
@@ -36,8 +36,8 @@ pub(crate) struct Intents {
     /// Bytes of a member's data area that one bit covers.
     pub(crate) chunk: u64,
     states: Box<[AtomicU8]>,
-    /// Bits that writers wait for. The thread that holds the array's state writes all of them at
-    /// once.
+    /// Bits that must be set before the waiting writers can continue. The thread that holds the
+    /// array's state writes all of these bits at once.
     pub(crate) wanted: Mutex<Vec<u64>>,
     /// The bits as written on the members. Only a thread that holds the array's state changes them.
     pub(crate) bytes: Mutex<Vec<u8>>,

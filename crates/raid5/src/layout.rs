@@ -1,8 +1,8 @@
 //! Maps bytes of the array to its members.
 //!
 //! A *row* is one chunk of every member at the same offset: `d` chunks of data and one of parity.
-//! The six layouts differ in the member with a row's parity and in the member with its first data
-//! chunk. Tests compare all six with arrays that the kernel's md driver wrote.
+//! The six layouts differ in which member has a row's parity and which has its first data chunk.
+//! Tests compare all six with arrays that the kernel's md driver wrote.
 
 /// A layout: which member has a row's parity, and in which order the other members have the row's
 /// data.
@@ -184,7 +184,7 @@ impl Geometry {
         self.rows * self.chunk
     }
 
-    /// Returns the place of the array's byte `at`.
+    /// Returns where byte `at` of the array lies.
     pub fn place(&self, at: u64) -> Location {
         let (chunk, offset) = (at / self.chunk, at % self.chunk);
         let data = self.data() as u64;

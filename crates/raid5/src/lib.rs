@@ -3,29 +3,31 @@
 //!
 //! # How does one write run?
 //!
-//! Parity is kept, locked and logged in *blocks* of 4 KiB: the same offset in every chunk of a row.
-//! A write to a row is cut into *strips*: ranges of offsets in which the same chunks are written in
-//! the same way. For each strip, `plan.rs` chooses the plan with the fewest reads: none if all data
-//! is written, otherwise the data that is not written (*reconstruct*), or the old data and parity
-//! (*modify*). If a crash left the parity in doubt, the plan is to reconstruct. If a member that is
-//! not written is missing, the plan is to modify. On the calling thread (`request.rs`, `write.rs`):
+//! Parity is kept, locked and logged in *blocks*: a block is 4 KiB at the same offset in every
+//! chunk of a row. A write to a row is cut into *strips*: ranges of offsets in which the same
+//! chunks are written in the same way. For each strip, `plan.rs` chooses the plan with the fewest
+//! reads. If all data of the strip is written, nothing is read. Otherwise a plan reads either the
+//! data that is not written (*reconstruct*), or the old data and parity (*modify*). If a crash left
+//! the parity in doubt, the plan is to reconstruct. If the missing member has data that is not
+//! written, the plan is to modify. On the calling thread (`request.rs`, `write.rs`):
 //!
-//! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If they are held, wait.
-//!    The holder may write this thread's part together with its own (*gathering*); then nothing is
-//!    left to do.
+//! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If another thread holds
+//!    them, wait. The holder may write this thread's part together with its own part (*gathering*),
+//!    in which case nothing is left to do.
 //! 2. Take a unit of the row budget (`budget.rs`).
 //! 3. Mark the array active (`activity.rs`) and set bits of the write-intent bitmap (`intents.rs`).
-//!    If this is done already, each step costs one load.
+//!    If the array is active and the bits are set already, each of the two checks costs one load.
 //! 4. Read the blocks that the plans need. If a member fails, the write is planned again. If writes
 //!    that arrived meanwhile complete the strips, the write is planned again with their data.
 //! 5. Compute parity, and log it durably if the array has a partial parity log (`parity_log.rs`).
-//! 6. Write data and parity. Nothing is read any more; a member that fails now is left out.
+//! 6. Write data and parity. From here on nothing is read, so the write continues without a member
+//!    that fails now.
 //! 7. Record failed members on all others, before returning.
 //!
-//! Reads of present members take no lock; a computed read holds its blocks shared (`read.rs`).
-//! Threads in different rows share no cache line, with one exception: if the array has a log and
-//! the parity of both rows is on one member, they share that member's log, whose headers are
-//! written one after the other.
+//! A read of a present member takes no lock. If the data has to be computed from the other members,
+//! the read holds its blocks shared (`read.rs`). Threads in different rows share no cache line,
+//! with one exception: if the array has a log and the parity of both rows is on one member, the
+//! threads share that member's log, whose headers are written one after the other.
 //!
 //! # How do members come and go under I/O?
 //!
@@ -33,9 +35,9 @@
 //! valid rows (`standing.rs`). A rebuild locks a row, writes the member's chunk of the row, and
 //! publishes the word before it releases the row. So while an operation holds a range of a row, a
 //! member may be taken out or replaced by its copy, but no member is added. If a member is taken
-//! out during a read, the read is planned again; a write continues without the member. A slot
-//! changes in the superblocks and in memory while one thread holds the array's state.
-//! `exchange.rs` replaces a member by a copy of it.
+//! out during a read, the read is planned again; a write continues without the member. A thread
+//! that changes a slot holds the array's state until the change is made both in the superblocks and
+//! in memory. `exchange.rs` replaces a member by a copy of it.
 #![forbid(unsafe_code)]
 
 mod activity;

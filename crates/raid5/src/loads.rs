@@ -3,10 +3,11 @@
 use crate::slots::Slots;
 use crate::strip::Strip;
 
-/// The most entries of one write in a log header: half of a header, so that other writes fit in.
+/// The largest number of entries that one write has in a log header: half of a header, so that
+/// other writes fit in too.
 const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;
 
-/// The most bytes of data in one entry: its byte count has 32 bits.
+/// The largest number of data bytes in one entry, whose byte count has 32 bits.
 const PER_ENTRY: u64 = 1 << 31;
 
 /// Groups strips so that the partial parity of each group is at most `most` bytes. A strip that

@@ -1,5 +1,5 @@
-//! Explores schedules of writers that share one log: a writer writes a header when it has the turn,
-//! or another thread writes the writer's entries.
+//! Explores schedules of writers that share one log: a writer either gets the turn and writes a
+//! header, or another thread writes that writer's entries.
 
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};
@@ -14,11 +14,11 @@ use lanefs_lanes::sync::{Arc, thread};
 const CHUNK: u64 = 8192;
 const ROWS: u64 = 4;
 const DATA_OFFSET: u64 = 16384;
-/// A header and the partial parity of three blocks.
+/// Has room for a header and the partial parity of three blocks.
 const LOG: LogArea = LogArea { offset: 0, len: 16384 };
 
-/// Lets each thread write its own block twice, so that the log fills up and starts again while it
-/// has an unfinished entry of a block that is written again.
+/// Lets each thread write its own block twice. So the log fills up and has to start again. At that
+/// time, the entry of a block's first write may still be unfinished when the second write arrives.
 fn write(carries: usize) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let member = |_| {

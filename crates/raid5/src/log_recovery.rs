@@ -2,8 +2,8 @@
 //!
 //! A member's log has entries for the rows whose parity is on this member. Only the newest header
 //! is used: all writes before that header were durable when it was written. An entry restores the
-//! parity of a row, whichever part of its write reached the members. So data that the write did
-//! *not* touch can still be computed from parity. If a written member is missing now, the data
+//! parity of a row, whichever part of the logged write reached the members. So data that the write
+//! did *not* touch can still be computed from parity. If a written member is missing now, the data
 //! written to it is lost: no log has this data.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation. The results equal the results of
@@ -56,8 +56,8 @@ enum Newest {
 }
 
 impl Logs {
-    /// Finds the newest header of each member; writes nothing. A member that is being rebuilt
-    /// counts, because it has the parity of its valid rows and the log of writes to these rows.
+    /// Finds the newest header of each member; writes nothing. A member that is being rebuilt is
+    /// included, because it has the parity of its valid rows and the log of writes to these rows.
     ///
     /// # Errors
     /// The error of the first member that cannot be read.
@@ -71,9 +71,9 @@ impl Logs {
         members.iter().enumerate().map(newest).collect::<Result<_, _>>().map(Logs)
     }
 
-    /// Returns the slots whose logs are unreadable, if a crash is an unlikely cause. A crash can
-    /// tear one header, but not remove one, and it rarely tears two logs that start again at the
-    /// same time.
+    /// Returns the slots whose logs are unreadable, if a crash is unlikely to be the cause. A crash
+    /// can tear a header but cannot remove one. One crash rarely tears two headers, since both logs
+    /// would have to start again at the same time.
     pub fn unbelievable(&self) -> Vec<usize> {
         let logs = self.0.iter().enumerate();
         let silent = logs.filter(|(_, log)| matches!(log, Newest::Damaged | Newest::Lost));
@@ -216,8 +216,8 @@ impl Logged<'_> {
         Ok(Applied::Done)
     }
 
-    /// Returns the bytes of the array that the entry covers; `None` if the entry covers no bytes in
-    /// rows whose parity this member has.
+    /// Returns the bytes of the array that the entry covers; `None` if the entry does not lie
+    /// within one row whose parity this member has.
     fn extent(&self, shape: &Geometry) -> Option<Extent> {
         let entry = self.entry;
         let (pp, data) = (u64::from(entry.pp_size), u64::from(entry.data_size));

@@ -1,9 +1,9 @@
 //! Threads that wait for a partial parity log.
 //!
 //! Each thread has its own condition variable and lock. When a header is durable, only the threads
-//! with entries in it have to wake, and one more thread, which writes the next header. If a header
-//! woke all threads, most would go back to sleep. Threads are woken after the log's lock is
-//! released, because otherwise they would queue for that lock.
+//! with entries in it have to wake, plus one thread that writes the next header. If a header woke
+//! all threads, most would go back to sleep. Threads are woken after the log's lock is released,
+//! because otherwise they would queue for that lock.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Rank};
@@ -43,7 +43,7 @@ impl Waiter {
     }
 }
 
-/// Threads to wake, each with its reason, after the lock is released.
+/// Threads that have to be woken after the log's lock is released, each with the reason.
 #[must_use = "threads sleep until they are woken"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakes(Vec<(Arc<Waiter>, WakeReason)>);
@@ -77,7 +77,7 @@ impl Wakes {
 pub(crate) struct Waiters(VecDeque<Arc<Waiter>>);
 
 impl Waiters {
-    /// Adds a thread, which waits after it has released the log's lock.
+    /// Adds a thread to the queue. The thread starts to wait once it has released the log's lock.
     pub(crate) fn add(&mut self, ticket: Ticket) -> Arc<Waiter> {
         let reason = Mutex::new(Rank::Bucket, None);
         let waiter = Arc::new(Waiter { ticket, reason, wake: Condvar::new() });

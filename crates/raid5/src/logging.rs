@@ -19,7 +19,8 @@ pub(crate) enum LogOutcome {
 }
 
 impl Array {
-    /// Logs parts of a row on the member that has the row's parity; returns when they are durable.
+    /// Logs parts of a row on the member that has the row's parity; returns when the log entries
+    /// are durable.
     ///
     /// # Locking
     /// The caller holds the parts' range exclusively.
@@ -59,8 +60,8 @@ impl Array {
                     }
                     state = log.state.lock();
                     state.end_turn(epoch, log);
-                    // If the log's epoch has changed, the result does not matter: the log has moved
-                    // to another member.
+                    // If the log's epoch has changed, the result does not matter, because the log
+                    // has moved to another member.
                     state.durable = state.durable.max(unit.through);
                     let durable = state.durable;
                     let mut wakes = state.waiters.take_served(durable);
@@ -70,7 +71,7 @@ impl Array {
                         wakes.wake();
                         return Ok(LogOutcome::Durable(ticket));
                     }
-                    // The header did not contain this thread's entries: try again.
+                    // The header did not contain this thread's entries, so the thread tries again.
                     state.turn =
                         if state.epoch == epoch { Turn::Handed(ticket) } else { state.turn };
                     drop(state);
@@ -124,10 +125,12 @@ impl Array {
         Ok(LogOutcome::NoMember)
     }
 
-    /// Holds back headers of the log of `slot`, if there is one, until its entries are finished.
+    /// Holds back new headers of the log of `slot`, if it has a log, and waits until all entries of
+    /// the log are finished. Headers stay held back until the returned guard is dropped.
     ///
     /// # Locking
-    /// The caller holds no lock or range, since writes under way have to complete.
+    /// The caller holds no lock or range, since this call waits for writes under way, which may
+    /// need them.
     pub(crate) fn quieten_log(&self, slot: usize) -> Result<Option<HeldLog<'_>>, DeviceError> {
         let Some(log) = self.logs.get(slot) else { return Ok(None) };
         let held = log.hold();

@@ -60,7 +60,7 @@ pub enum Scrub {
 /// The result of a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScrubReport {
-    /// Number of rows, skipped ones included.
+    /// Number of rows, including those that were skipped.
     pub rows: u64,
     /// Rows that could not be checked because a member is missing.
     pub skipped: u64,
@@ -85,10 +85,11 @@ pub(crate) fn gone(slot: usize) -> DeviceError {
 pub(crate) type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Array {
-    /// Puts a member into an empty slot, after the metadata recorded it there. Before the rebuild,
-    /// no row of the member is valid, regardless of `member.recovered`, since the array is being
-    /// written; the rebuild makes rows valid. The caller ensures that the member's log, if there is
-    /// one, is empty, and that no log write to the device is under way if it was a member before.
+    /// Puts a member into an empty slot, after the metadata has recorded that the member has this
+    /// slot. No row of the member is valid until the rebuild makes it valid. The value of
+    /// `member.recovered` is ignored, since the array is being written. The caller ensures that the
+    /// member's log, if there is one, is empty. If the device was a member before, the caller also
+    /// ensures that no log write to the device is under way.
     ///
     /// # Errors
     /// If the slot does not exist or has a member, or the device is too small.
@@ -114,8 +115,8 @@ impl Array {
         self.install_recording(slot, member, record)
     }
 
-    /// Records that the member has `slot`, and gives it the slot, with the standing that `record`
-    /// returns.
+    /// Calls `record` to record that the member has `slot`, then puts the member into the slot with
+    /// the standing that `record` returns.
     ///
     /// # Locking
     /// The caller holds the array's state.
@@ -344,8 +345,9 @@ impl Array {
         self.rows.lock(span)
     }
 
-    /// Handles a failed read after which the work stops: records the member as failed if the array
-    /// can work without it. `slot` is the member for which the work was done.
+    /// Handles a failed read, after which the work stops. If the array can work without the member
+    /// that could not be read, records it as failed. `slot` is the slot of the member for which the
+    /// work was done.
     fn give_up(&self, error: ReadError, slot: usize) -> DeviceError {
         match error {
             ReadError::Final(error) => error,

@@ -1,4 +1,4 @@
-//! Fails members and gives slots to members: the state of a running array.
+//! Changes which members a running array has: fails members and gives slots to members.
 
 use crate::array::Array;
 use crate::error::ArrayError;
@@ -11,7 +11,7 @@ use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 
 impl Array {
-    /// Removes the member in `slot` as failed.
+    /// Records the member in `slot` as failed, and removes it.
     ///
     /// # Errors
     /// If the slot does not exist, the array cannot work without the member, or the failure cannot
@@ -46,7 +46,7 @@ impl Array {
     }
 
     /// Handles a shadow's failure: its member keeps the slot. Returns `true` if the shadow became
-    /// the member before it failed: then a member of the array has failed.
+    /// the member before it failed, so that a member of the array has failed.
     pub(crate) fn lose_shadow(&self, lost: &Lost) -> bool {
         let _state = self.state();
         self.members.drop_shadow(lost.member, Some(&lost.error));
@@ -54,7 +54,7 @@ impl Array {
     }
 
     /// Handles a write that reached a member's shadow but not the member. Returns `true` if the
-    /// shadow has become the member meanwhile: then the write has reached the member. Otherwise
+    /// shadow has become the member meanwhile, so that the write has reached the member. Otherwise
     /// drops the shadow, so that no exchange comes between the member's failure and its record.
     pub(crate) fn promoted_or_dropped(&self, shadow: MemberId) -> bool {
         let _state = self.state();
@@ -72,8 +72,8 @@ impl Array {
         if after.count() > 1 {
             let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
             let error = why.map_or(error, |lost| lost.error.clone());
-            // A failed read does not stop writes, since another member may have failed after the
-            // read was planned. Only the read returns the error.
+            // If a read failed, only that read returns the error. Writes are not stopped, because
+            // another member may have failed after the read was planned.
             if why.is_none_or(|lost| lost.unread.is_none()) {
                 self.stop_writes(&error);
             }
@@ -113,8 +113,8 @@ impl Array {
         self.note(change()?)
     }
 
-    /// Puts a member into `slot`, in place of any other. The new member's rows below `rows` are
-    /// valid.
+    /// Puts a member into `slot`, where it replaces any present member. The new member's rows below
+    /// `rows` are valid.
     ///
     /// # Locking
     /// The caller holds the array's state.
@@ -136,7 +136,7 @@ impl Array {
     }
 
     /// Waits for log headers that are being written to former members of `slot`. If the next member
-    /// is the same device, such a header would otherwise be written to its log.
+    /// is the same device, a late header would otherwise end up in the new member's log.
     pub(crate) fn await_log_of(&self, slot: usize) {
         if let Some(log) = self.logs.get(slot) {
             log.await_writers();

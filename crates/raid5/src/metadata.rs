@@ -3,8 +3,8 @@
 //! *Invariants*
 //! - Every change that the array depends on is durable on all live members when the call returns.
 //! - Each change is written to all members twice and counts two events: the first write announces
-//!   the change, the second makes it. So a member that is one event behind has missed nothing,
-//!   because a crash came between the two writes. A member that missed a change is two events
+//!   the change, the second makes it. So if a member is one event behind, a crash came between the
+//!   two writes, and the member has missed nothing. A member that missed a change is two events
 //!   behind. Linux makes the same distinction.
 //! - If a change cannot be written to a member, a further change records that member as failed on
 //!   the other members.
@@ -98,7 +98,7 @@ struct State {
     array: Superblock,
     /// The same fields as they were last written to the members.
     recorded: Superblock,
-    /// The sector from which parity may be wrong, apart from writes under way.
+    /// The sector from which parity may be wrong, not counting rows that are being written.
     unsynced_from: Option<u64>,
     active: bool,
     intents: Option<Intents>,
@@ -143,10 +143,11 @@ impl Metadata {
         self.known.lock().recorded.clone()
     }
 
-    /// Returns whether an unused device with this superblock has all data of the array. That is so
-    /// if its superblock was written with the last change of the array's metadata, the array was
-    /// clean at that time, and there was no write since. A change is written before the first write
-    /// and counts two events, so equal event counts and times prove that the device has all data.
+    /// Returns whether an unused device with this superblock has all data of the array. The device
+    /// has all data if its superblock was written with the last change of the array's metadata, the
+    /// array was clean at that time, and nothing was written since. Before the first write to a
+    /// clean array, a change is recorded, which counts two events. So if the event counts and times
+    /// are equal, nothing was written since.
     ///
     /// # Locking
     /// A caller that acts on the result holds the array's state, so that no write starts meanwhile.
@@ -176,24 +177,25 @@ impl Metadata {
         live.map(member).collect()
     }
 
-    /// Returns a device that was a member since the array was assembled, and failed. The device is
-    /// still open and locked, so it can be used again only through this handle.
+    /// Returns a device that was a member at some time since the array was assembled, but has
+    /// failed. The device is still open and locked, so it can be used again only through this
+    /// handle.
     pub fn former(&self, name: &Path) -> Option<Arc<dyn Device>> {
         let state = self.known.lock();
         let known = state.members.iter().find(|known| !known.live && known.name == name)?;
         Some(known.device.clone())
     }
 
-    /// Changes the names of devices in messages to those that `name` returns. Relative paths would
-    /// be wrong after a change of the working directory.
+    /// Replaces each device name that messages use by the name that `name` returns for it. A
+    /// relative path would be wrong after the working directory changes.
     pub fn rename_members(&self, name: impl Fn(&Path) -> Option<PathBuf>) {
         for known in &mut self.known.lock().members {
             known.name = name(&known.name).unwrap_or_else(|| std::mem::take(&mut known.name));
         }
     }
 
-    /// Returns the event at which regions with cleared bits were last known to be in sync on all
-    /// members; `None` without a bitmap.
+    /// Returns the event count at which regions with cleared bits were last known to be in sync on
+    /// all members; `None` without a bitmap.
     pub fn events_cleared(&self) -> Option<u64> {
         let state = self.known.lock();
         state.intents.as_ref().map(|intents| intents.header.events_cleared())
@@ -241,7 +243,8 @@ impl Metadata {
         Ok((faulty.len(), state.commit(self.writes)?))
     }
 
-    /// Records that all parity is right: after recovery from the log, or at the caller's request.
+    /// Records that all parity is right. Used after recovery from the log, or at the caller's
+    /// request.
     pub(crate) fn declare_clean(&self) -> Result<Slots, DeviceError> {
         let mut state = self.known.lock();
         state.active = false;
@@ -322,8 +325,8 @@ impl State {
     /// Returns the sector from which parity may be wrong if a crash happens now.
     ///
     /// While the array is being written, this is sector 0, since any row may be written. With a
-    /// log, recovery restores the parity of such rows, so the result is the sector from which
-    /// parity was in doubt already (sector 0 if no parity was in doubt).
+    /// log, recovery restores the parity of such rows. So the result is then the sector from which
+    /// parity was in doubt already, or sector 0 if no parity was in doubt.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {
@@ -332,8 +335,8 @@ impl State {
         }
     }
 
-    /// Gives a new device a number, the bitmap, and a superblock of a device that is not yet a
-    /// member. Returns the number.
+    /// Writes the bitmap to a new device, and gives the device a number, which is set in its
+    /// superblock in memory. The device is not yet a member. Returns the number.
     fn admit(&self, new: &mut Known) -> Result<u32, DeviceError> {
         if let Some(intents) = &self.intents {
             let (at, bits_at) = (intents.offset, intents.offset + bitmap::HEADER_SIZE as u64);
@@ -427,8 +430,8 @@ impl State {
             return Ok(Slots::NONE);
         };
         let old = intents.bits.get_mut(at..).ok_or_else(|| refused("bits beyond the bitmap"))?;
-        // `bits` is a whole sector, which may end after the last bit. On the members, the bytes
-        // there may have another use, so they are not written.
+        // `bits` is a whole sector, which may reach past the end of the bitmap. The bytes past the
+        // end may have another use on the members, so they are not written.
         let count = old.len().min(bits.len());
         let (old, bits) = (&mut old[..count], &bits[..count]);
         let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);
@@ -471,8 +474,8 @@ impl State {
         failed
     }
 
-    /// Fails members that could not be written, and returns their slots; the failure is not yet
-    /// recorded on the other members. Returns `None` if `failed` is empty.
+    /// Marks members that could not be written as failed, and returns their slots. The failure is
+    /// not yet recorded on the other members. Returns `None` if `failed` is empty.
     ///
     /// If the array cannot work without these members, none is recorded as failed. The array still
     /// needs each of them, so the metadata of the other members must stay sufficient to assemble

@@ -5,12 +5,12 @@ use lanefs_device::DeviceError;
 
 /// The array's metadata on its members, in the form that the array needs.
 ///
-/// Every call returns when the change is durable on all remaining members. It returns the members
-/// that failed *while the change was being recorded*. The failure of these members is recorded
-/// already; the array only has to stop using them. An error means that the state of the metadata is
-/// unknown, and stops the array's writes.
+/// Every call returns when the change is durable on all remaining members. Its result is the set of
+/// members that failed *while the change was being recorded*. Their failure is recorded already, so
+/// the array only has to stop using them. An error means that the state of the metadata is unknown,
+/// and stops the array's writes.
 pub trait MetadataStore: Send + Sync {
-    /// Records that the array is active: parity may be wrong after a crash from now on.
+    /// Records that the array is active, so that parity may be wrong after a crash from now on.
     ///
     /// # Errors
     /// If too few members are left to record the change.

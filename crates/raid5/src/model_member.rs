@@ -20,7 +20,8 @@ impl Memory {
     }
 
     fn check(&self, operation: Operation, offset: u64) -> Result<(), DeviceError> {
-        // This load is a step of the schedule: other threads run between the call and its result.
+        // This load is a step of the schedule, so other threads may run between the call and its
+        // result.
         if self.broken.load(Ordering::Relaxed) {
             let error = std::io::Error::other("broken");
             return Err(DeviceError::new(operation, offset, 0, error));

@@ -33,7 +33,7 @@ impl std::fmt::Debug for OpenArray {
 impl OpenArray {
     /// Assembles an array. `absent` is the number of members that the caller knows to be missing.
     ///
-    /// Writes only for recovery: it applies and empties the partial parity log, or clears an
+    /// Writes only for recovery, that is, to apply and empty the partial parity log, or to clear an
     /// outdated bitmap.
     ///
     /// # Errors

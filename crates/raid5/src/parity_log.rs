@@ -5,15 +5,15 @@
 //! parity and made durable. After a crash, the parity is computed from the partial parity and the
 //! data that is then on the written members, whatever part of the write they received.
 //!
-//! An entry is *unfinished* from its write to the log until its data and parity are flushed on
-//! their members. Recovery uses only the newest header, both in md and in Lanefs. So a header is
-//! either written when no entry is unfinished, or it repeats the unfinished entries with their
-//! partial parity (it *carries* these entries). Four rules make that safe:
+//! An entry is *unfinished* from the moment it is written to the log until its data and parity are
+//! flushed on their members. Recovery uses only the newest header, both in md and in Lanefs. So a
+//! header is either written at a time when no entry is unfinished, or it *carries* the unfinished
+//! entries, that is, it repeats them with their partial parity. Four rules make that safe:
 //!
-//! - The log is durable before data and parity are written. Otherwise a crash could leave a
-//!   half-written row without an entry.
+//! - The log entry of a write is durable before its data and parity are written. Otherwise a crash
+//!   could leave a half-written row without an entry.
 //! - If a header carries entries, all partial parity is durable *before* the header is written.
-//!   Recovery ignores a torn header and uses the previous one; but an intact header with torn
+//!   Recovery ignores a torn header and uses the previous header. But an intact header with torn
 //!   partial parity would lose the carried entries.
 //! - No entry is unfinished when the log starts again at its first byte. The new lap starts with
 //!   two writes. The first is a header without entries (the *empty header*). The second overwrites
@@ -21,8 +21,9 @@
 //! - A block of parity has at most one unfinished entry. A second entry would be right only if the
 //!   first write had reached the members.
 //!
-//! *A new lap.* Recovery reads the headers from the first byte on and uses the last header before
-//! one that is damaged or older. So a write at the first byte determines the header that is used:
+//! *A new lap.* Recovery reads the headers from the first byte on, up to a header that is damaged
+//! or older than its predecessor, and uses the last header before that one. So a write at the first
+//! byte determines the header that is used:
 //!
 //! | torn write | header that recovery uses |
 //! |---|---|
@@ -31,16 +32,17 @@
 //! | the first unit, its header written | that header; the checksum refuses its partial parity |
 //! | the first unit, its header mixed with the empty one | no header |
 //!
-//! Each result is right because no entry is unfinished: the newest header restores the parity that
-//! its rows have already, and the data of the first unit is written later. Writing the first unit
-//! directly over the previous lap would be wrong: a torn write may leave the oldest header at the
-//! first byte and overwrite later headers. Then recovery would use the oldest header, whose rows
-//! have changed since.
+//! Each result is right because no entry is unfinished. If recovery uses the newest header of the
+//! previous lap, it restores only parity that the rows of that header have already. The write that
+//! the first unit logs has not begun, so the row of that write needs no recovery. Writing the first
+//! unit directly over the previous lap would be wrong: a torn write may leave the oldest header at
+//! the first byte and overwrite later headers. Then recovery would use the oldest header, although
+//! the rows of that header have changed since.
 //!
 //! Entries of several writers share a header, as in a journal's group commit. One thread has the
 //! *turn* to write a header; threads that arrive meanwhile wait. After the write the turn passes to
-//! the thread that has waited longest, which writes the next header for all. No other thread can
-//! take the turn from that thread; otherwise most threads would be woken for nothing.
+//! the thread that has waited longest, which writes the next header for all. No third thread can
+//! take the turn before that thread has woken up; otherwise most wake-ups would be in vain.
 
 use crate::log_waiters::{Ticket, Waiters, Wakes};
 use crate::standing::{LogArea, MemberId, Members};
@@ -48,7 +50,7 @@ use lanefs_lanes::{Condvar, Mutex, MutexGuard, Rank};
 use lanefs_ondisk::md::ppl::{Entry, HEADER_SIZE, Header, MAX_ENTRIES, checksum};
 use std::collections::VecDeque;
 
-/// The most bytes of partial parity that one write of a part of a row logs, as in md.
+/// The largest number of bytes of partial parity that one write to a row logs, as in md.
 const PER_WRITE: u64 = 128 << 10;
 
 /// The log of one member; a later member of the slot has another log.
@@ -77,7 +79,8 @@ pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
 pub(crate) struct ParityLog {
     slot: usize,
     signature: u32,
-    /// Largest number of entries that a header carries; with more, a flush is needed first.
+    /// Largest number of entries that a header carries. If more are unfinished, a flush is needed
+    /// first.
     carries: usize,
     /// Bytes of partial parity that one write may log at once.
     per_write: u64,
@@ -91,7 +94,7 @@ pub(crate) struct ParityLog {
 pub(crate) struct LogState {
     /// The log of the slot's present member; `None` if there is no member.
     pub(crate) location: Option<LogLocation>,
-    /// Counts the members of the slot, so that a waiting thread notices that its member was
+    /// Counts changes of the slot's member, so that a waiting thread notices that its member was
     /// removed.
     pub(crate) epoch: u64,
     generation: u64,
@@ -99,7 +102,7 @@ pub(crate) struct LogState {
     pub(crate) at: u64,
     pub(crate) unfinished: Vec<Unfinished>,
     pub(crate) queue: VecDeque<Logged>,
-    /// The thread that has the turn to write a header.
+    /// Which thread has the turn to write a header.
     pub(crate) turn: Turn,
     /// Number of threads that are writing headers to former members.
     late: usize,
@@ -112,7 +115,7 @@ pub(crate) struct LogState {
     pub(crate) durable: Ticket,
 }
 
-/// The thread that has the turn to write a header.
+/// Which thread, if any, has the turn to write a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The turn is free for the next thread; no thread waits for it.
@@ -155,7 +158,7 @@ pub(crate) struct LogPart {
     pub(crate) from: u64,
     /// The offset after the last byte.
     pub(crate) to: u64,
-    /// The first sector that is written, counted in the array.
+    /// The first sector that is written, numbered from the start of the array.
     pub(crate) data_sector: u64,
     /// Bytes of data written, in all chunks together.
     pub(crate) data_size: u64,
@@ -178,7 +181,7 @@ pub(crate) struct Unfinished {
 enum Stage {
     /// Data and parity are being written.
     Logged,
-    /// Data and parity were written when `begun` flushes had started.
+    /// Data and parity were written; at that time `begun` flushes had started.
     Written { begun: u64 },
 }
 
@@ -195,7 +198,7 @@ pub(crate) struct Unit {
     pub(crate) before: Vec<u8>,
 }
 
-/// An event that must happen before the next header.
+/// An event that must happen before the next header is written.
 pub(crate) enum Obstacle {
     /// A flush, which finishes the entries that are already written.
     Flush,
@@ -238,8 +241,8 @@ impl ParityLog {
         }
     }
 
-    /// Records that the slot has another member, or none. The log of the previous member is not
-    /// used any more, and no thread waits for writes of headers to that log.
+    /// Records that the slot has another member, or none. The previous member's log is not used any
+    /// more, and threads that wait for a header to be written there stop waiting.
     pub(crate) fn move_to(&self, location: Option<LogLocation>) {
         let mut state = self.state.lock();
         state.location = location;
@@ -269,7 +272,8 @@ impl ParityLog {
         }
     }
 
-    /// Records that data and parity of `ticket` were written when `begun` flushes had started.
+    /// Records that data and parity of `ticket` were written; at that time `begun` flushes had
+    /// started.
     pub(crate) fn written(&self, ticket: Ticket, begun: u64) {
         let mut state = self.state.lock();
         for entry in state.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
@@ -285,8 +289,8 @@ impl ParityLog {
         self.progressed(state);
     }
 
-    /// Records that flush `number` succeeded: entries whose data and parity were written before the
-    /// flush started are finished.
+    /// Records that flush `number` succeeded, so that entries whose data and parity were written
+    /// before the flush started are finished.
     pub(crate) fn retire(&self, number: u64) {
         let mut state = self.state.lock();
         state.unfinished.retain(|e| match e.stage {
@@ -307,9 +311,9 @@ impl ParityLog {
         self.idle.notify_all();
     }
 
-    /// Gives the turn to the thread that has waited longest if the turn was blocked and few enough
-    /// writes are under way. Called after writes or flushes have completed. Also wakes a thread
-    /// that moves the log, which then checks again.
+    /// Called after writes or flushes have completed. If the turn is blocked and few enough writes
+    /// are still under way, gives the turn to the thread that has waited longest. Also wakes a
+    /// thread that moves the log, so that it checks again.
     fn progressed(&self, mut state: MutexGuard<'_, LogState>) {
         let held = state.held;
         let wakes = match state.turn {
@@ -355,11 +359,12 @@ impl LogState {
         self.unfinished.iter().filter(|e| e.stage == Stage::Logged).count()
     }
 
-    /// Builds the next header, with the entries of as many waiting threads as fit, at least the
-    /// first.
+    /// Builds the next header, with the entries of as many waiting threads as fit. If none fit
+    /// although no entry is unfinished, the log starts again, and the header is empty.
     pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
         let location = self.location.filter(|_| !self.held);
-        // A thread that moves the log, or stops holding back headers, wakes all waiting threads.
+        // A thread that moves the log, or stops holding back headers, wakes all waiting threads, so
+        // the wait for this obstacle ends.
         let location = location.ok_or(Obstacle::Writers { at_most: 0 })?;
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
@@ -368,8 +373,8 @@ impl LogState {
             return Err(self.obstacle(self.carries_at_most(log)));
         }
         if self.queue.front().is_some_and(|logged| self.conflicts(logged)) {
-            // The earlier write of this block is complete, since this write holds the block, so
-            // only a flush is missing.
+            // The thread of this write holds the block's range, so the earlier write of the block
+            // is complete, and only a flush is missing.
             return Err(self.obstacle(usize::MAX));
         }
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);
@@ -435,7 +440,7 @@ impl LogState {
         let at = self.at;
         self.at += header.span();
         let mut unit = Unit { location, at, through, head: block.to_vec(), before: Vec::new() };
-        // A writer whose headers repeat many entries spends most of its time in this code, which
+        // If headers carry many entries, their writer spends most of its time in this code, which
         // therefore copies whole slices.
         let partial = if carries { &mut unit.before } else { &mut unit.head };
         partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));

@@ -1,18 +1,19 @@
-//! Plans a row write: the blocks that are read first, and the computation of parity.
+//! Plans a row write: which blocks are read first, and how parity is computed.
 //!
 //! The plan of a strip is a pure function of the written and the missing chunks, so tests compare
 //! every case with all other correct plans.
 
 use crate::slots::Slots;
 
-/// The write of a strip, without its place and its data.
+/// The write of a strip, without its position and its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StripShape {
     /// The number of data chunks in a row.
     pub data: usize,
     /// The data chunks that are written, by index.
     pub written: Slots,
-    /// The written chunks whose blocks are written only in part: the rest must be kept.
+    /// The written chunks with blocks that are written only in part, so that the rest of these
+    /// blocks must be kept.
     pub partial: Slots,
     /// The chunk that can be neither read nor written.
     pub missing: Missing,
@@ -41,7 +42,7 @@ pub(crate) enum Trust {
     Unknown,
 }
 
-/// The computation of the new parity.
+/// How the new parity is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// No parity is computed: the member with the parity is missing.
@@ -57,7 +58,7 @@ pub(crate) enum Method {
 /// The plan for a strip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The computation of the parity.
+    /// How the new parity is computed.
     pub method: Method,
     /// Data chunks to read first.
     pub read: Slots,
@@ -101,8 +102,8 @@ pub(crate) fn plan(shape: StripShape) -> Option<Plan> {
                 Trust::Unknown => None,
             }
         }
-        // Only the old parity has the missing data, so the new parity is computed from the old one,
-        // even if the old parity is wrong.
+        // Only the old parity has the missing data, so the new parity is computed from the old
+        // parity, even if that may be wrong.
         (Missing::Data(_), _) => plan(Method::Modify, written, true, written, None),
         (Missing::Nothing, Trust::Unknown) => reconstruct(rest | shape.partial, written),
         (Missing::Nothing, Trust::Right) => {
@@ -213,8 +214,9 @@ mod tests {
                 let old: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
                 let new: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
                 let right = old.iter().fold(0, |s, b| s ^ b);
-                // In a complete row, the plan has to make unknown parity right, so any parity will
-                // do. In a degraded row, the parity is the only source of the missing data.
+                // In a complete row, the plan has to replace unknown parity by right parity, so the
+                // test starts from any parity. In a degraded row, the parity is the only source of
+                // the missing data.
                 let unknown = shape.parity == Trust::Unknown && shape.missing == Missing::Nothing;
                 let parity = if unknown { rng.u8(..) } else { right };
                 let (after, parity) = carry_out(shape, plan, &old, parity, &new);

@@ -13,7 +13,7 @@ use lanefs_lanes::sync::Arc;
 /// Bytes before each member's data area, for its log.
 const DATA_OFFSET: u64 = 1 << 20;
 
-/// A record that stores nothing, for members in memory, which are never assembled again.
+/// A metadata store that stores nothing, because members in memory are never assembled again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unrecorded;
 
@@ -39,8 +39,8 @@ impl MetadataStore for Unrecorded {
 }
 
 impl Member {
-    /// Creates a member in memory for an array of this geometry, with space for a log, rebuilt up
-    /// to byte `recovered` of its data area; `u64::MAX` means in sync.
+    /// Creates a member in memory for an array of this geometry, with space for a log. The member
+    /// is rebuilt up to byte `recovered` of its data area; `u64::MAX` means in sync.
     ///
     /// # Errors
     /// When there is no address space left.

@@ -45,8 +45,8 @@ impl Array {
     }
 
     /// Reads from one member. If another member of the array is missing or not fully rebuilt, a
-    /// failure is final: one unreadable block is not a reason to fail a member that the array
-    /// needs.
+    /// read error does not fail this member. The array then needs this member, and one unreadable
+    /// block is no reason to fail it.
     pub(crate) fn read_member(
         &self,
         member: Present<'_>,

@@ -1,9 +1,9 @@
 //! Writes requests, part by part: each part by its own thread, or by a thread that gathers several.
 //!
 //! A thread that finds its range held lends its part to the holder (`rows.rs`). The holder takes
-//! such parts twice. Before it reads anything, it takes all parts that fit (`gather.rs`). After its
-//! reads, it takes parts that make the row complete, so that nothing more has to be read. No thread
-//! waits for further parts, so a single write is not delayed.
+//! lent parts at two points. Before it reads anything, it takes all parts that fit (`gather.rs`).
+//! After its reads, it takes parts only if they complete the written strips, so that nothing more
+//! has to be read. No thread waits for further parts, so a single write is not delayed.
 //!
 //! A thread whose part was taken continues when the part is written, with the durability that it
 //! asked for. After an error, each thread writes its own part alone, so it gets only its own
@@ -27,7 +27,8 @@ impl Array {
     /// Writes a request, row by row.
     ///
     /// While this thread writes the other parts, it offers the last part to threads that write to
-    /// the same row, because a sequential writer's next request has the rest of that row.
+    /// the same row. If the writer is sequential, its next request covers the rest of that row, so
+    /// both can be written together.
     pub(crate) fn write_rows(&self, source: &Source<'_>, offset: u64, how: Durability) -> Written {
         let parts: Vec<RowPart> = row_parts(&self.shape, offset, source.len()).collect();
         match parts.split_last() {
@@ -105,7 +106,8 @@ impl Array {
                 }
                 Ok(Progress::Joined(more)) => self.gather(&mut group, more),
                 // The error possibly concerns another thread's part only, so each thread writes its
-                // own part alone. If the array stopped, each of them gets that error.
+                // own part alone. If the array has stopped, each of these writes returns the error
+                // that stopped it.
                 Err(_) if group.is_shared() && !self.is_stopped() => group.part_ways(),
                 Err(error) => return Err(error),
             }

@@ -1,20 +1,22 @@
-//! Locks on rows: a range of offsets within the chunks of a row, shared or exclusive.
+//! Locks on rows. A lock covers a range of offsets within the chunks of a row, and is shared or
+//! exclusive.
 //!
 //! A writer locks the parity blocks that it will change in one row. So two small writes to one row
 //! run in parallel unless they change the same parity block. Adjacent rows are in different shards
 //! of the table; each shard has cache lines of its own.
 //!
-//! *Hand-off*: a thread that releases a range grants ranges to waiters, in the order of arrival, if
-//! they do not conflict with any holder or earlier waiter, and wakes them. So no thread is woken in
-//! vain or overtaken by a conflicting thread. Every waiter that can run is woken, since the holders
-//! that block it are in its shard, and each release in that shard checks all waiters.
+//! *Hand-off*: a thread that releases a range goes through the waiters in the order of arrival. It
+//! grants each waiter its range, and wakes it, if the range conflicts with no holder and no earlier
+//! waiter. So no thread is woken in vain or overtaken by a conflicting thread. Every waiter that
+//! can run is woken, since the holders that blocked it are in the same shard, and each release in a
+//! shard checks all waiters of that shard.
 //!
 //! *Gathering*: a thread that waits to write lends its bytes ([`Request`]). The thread that holds
 //! the range can write them together with its own, and then the waiting thread has nothing left to
 //! do ([`RowHold::take`]). A write of several rows *offers* its last part in the same way while it
-//! works on the first part. A write is taken only if its range lies in the held range. Without
-//! gathering, it would wait for that range anyway, and so would each waiting thread that it
-//! overtakes.
+//! writes the other parts. A write is taken only if its range lies in the held range. The taken
+//! write may overtake waiting threads whose ranges conflict with its own range. These threads lose
+//! nothing: their ranges overlap the held range too, so they have to wait for the holder anyway.
 
 use crate::row_write::Durability;
 use crate::strip::RowPart;
@@ -28,7 +30,7 @@ const SHARDS: usize = 1024;
 #[cfg(any(loom, shuttle))]
 const SHARDS: usize = 2;
 
-/// The number of holds kept in the shard itself, because a separate allocation could share its
+/// The number of holds that are kept in the shard itself. A separate allocation could share its
 /// cache lines with other data.
 const INLINE: usize = 4;
 
@@ -77,7 +79,7 @@ struct Shard {
     held: [Option<Span>; INLINE],
     more: Vec<Span>,
     waiting: VecDeque<Arc<Waiter>>,
-    /// Writes whose threads do not wait for the range yet.
+    /// Offered writes, whose threads do not wait for the range yet.
     offers: Vec<Arc<Waiter>>,
 }
 
@@ -93,7 +95,7 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) struct Waiter {
     span: Span,
-    /// The write of the thread, if another thread may do it.
+    /// The write that the thread wants to do, if another thread may do it instead.
     request: Option<Request>,
     outcome: Mutex<Option<Outcome>>,
     wake: Condvar,
@@ -144,7 +146,7 @@ pub(crate) struct RowHold<'a> {
     pub(crate) contended: bool,
 }
 
-/// A write that another thread left to this one.
+/// A write that was taken from the thread that requested it.
 #[derive(Debug)]
 pub(crate) struct Taken {
     waiter: Arc<Waiter>,
@@ -166,7 +168,7 @@ impl Taken {
 }
 
 impl Drop for Taken {
-    /// Tells the write's thread the outcome. If the part is not written, that thread writes it
+    /// Tells the write's thread the outcome. If the part was not written, that thread writes it
     /// alone.
     fn drop(&mut self) {
         self.bytes = None;
@@ -180,7 +182,7 @@ impl RowLocks {
         RowLocks { shards: (0..SHARDS).map(shard).collect() }
     }
 
-    /// Waits for the range, and holds it.
+    /// Waits for the range, then holds it.
     pub(crate) fn lock(&self, span: Span) -> RowHold<'_> {
         if let Some(hold) = self.try_lock(span) {
             return hold;
@@ -228,7 +230,8 @@ impl RowLocks {
         at.map(|at| shard.offers.swap_remove(at)).is_some()
     }
 
-    /// Waits for all threads that held a part of the row at the time of the call.
+    /// Waits until every thread that held a part of the row at the time of the call has released
+    /// it.
     pub(crate) fn pass_through(&self, row: u64) {
         drop(self.lock(Span { row, from: 0, to: u64::MAX, mode: Mode::Exclusive }));
     }
@@ -252,8 +255,8 @@ impl RowHold<'_> {
         &self.span
     }
 
-    /// Takes the writes of this durability that `choose` selects among those that wait for ranges
-    /// in the held range, or are offered there. `choose` returns indexes of the parts.
+    /// Takes waiting or offered writes of this durability whose ranges lie in the held range.
+    /// `choose` selects among them, and returns the indexes of the selected parts.
     ///
     /// # Locking
     /// The range is held exclusively, so no waiting write is granted its range meanwhile.

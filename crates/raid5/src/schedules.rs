@@ -1,9 +1,10 @@
 //! Chooses the schedules of a model.
 
-/// Runs `model` on `schedules` schedules of each kind, or on the number of schedules in
-/// `LANEFS_SCHEDULES`. One kind chooses each step at random: it finds errors that happen when few
-/// steps of other threads come between two steps of a thread. The other has priorities that change
-/// at two or three places: it finds errors that happen when many steps come between.
+/// Runs `model` under `schedules` schedules of each kind; the environment variable
+/// `LANEFS_SCHEDULES` overrides this number. One kind of schedule chooses each step at random,
+/// which finds errors that happen when few steps of other threads come between two steps of a
+/// thread. The other kind gives threads priorities that change at two or three points, which finds
+/// errors that happen when many steps come between.
 pub(crate) fn explore(schedules: usize, model: impl Fn() + Clone + Send + Sync + 'static) {
     let given = std::env::var("LANEFS_SCHEDULES").ok().and_then(|text| text.parse().ok());
     let schedules = given.unwrap_or(schedules);

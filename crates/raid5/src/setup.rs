@@ -39,8 +39,8 @@ pub struct Policies {
     /// md.
     pub log_carries: usize,
     /// Time limit of a member's flush, after which the member is failed if the array can work
-    /// without it. Each member is then flushed by its own thread, all in parallel. `None` means no
-    /// limit; the thread that flushes the array then flushes the members itself.
+    /// without it. With a limit, each member is flushed by a separate thread, all in parallel.
+    /// `None` means no limit: the thread that flushes the array flushes the members itself.
     pub flush_limit: Option<Duration>,
 }
 

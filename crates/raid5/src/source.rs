@@ -15,10 +15,10 @@ use std::time::Duration;
 pub const PREFIX: &str = "md:";
 /// The wait before a second read of the superblocks: longer than one change takes on all members.
 const AGAIN: Duration = Duration::from_millis(200);
-/// The word for a missing member.
+/// The word that stands for a missing member.
 pub const MISSING: &str = "missing";
 
-/// An array by name.
+/// An array as its name describes it.
 ///
 /// `md:a.img,b.img,c.img` lists the members, in any order, with `missing` in place of each missing
 /// member. `md:UUID` finds the members of this array among the block devices, `md:UUID,DIR` among

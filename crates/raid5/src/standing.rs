@@ -7,11 +7,12 @@
 //! identity of the member ([`MemberId`]), not the slot: a late error of a removed member does not
 //! concern the present member.
 //!
-//! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. A
-//! shadow is not a member: it is not read, and its failure does not degrade the array. The shadow
-//! has its own index among the slot's devices, and keeps this index when it becomes the member. A
-//! write looks up the shadow before it looks up the member. So if the exchange happens in between,
-//! the write goes to the new device twice, never to the old device alone.
+//! A slot can also have a *shadow*: a device that gets the slot once it has the same contents as
+//! the member. A shadow is not a member: it is not read, and its failure does not degrade the
+//! array. The shadow has its own index among the slot's devices, and keeps this index when it
+//! becomes the member. A write looks up the shadow before it looks up the member. So if the
+//! exchange happens in between, both look-ups return the new device. The write never goes to the
+//! old device alone.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
@@ -125,7 +126,7 @@ struct Slot {
 #[derive(Debug)]
 struct Occupant {
     member: Member,
-    /// Number of unreadable places that were rewritten.
+    /// Number of unreadable ranges that were rewritten.
     corrections: AtomicU32,
     flusher: OnceLock<Flusher>,
     /// The error for which the device was dropped as a shadow.
@@ -338,7 +339,7 @@ impl Members {
 
     fn occupy(&self, slot: usize, member: Member) -> Result<usize, ArrayError> {
         let free = self.free_place(slot)?;
-        // No other thread adds a member: the caller holds the lock.
+        // No other thread adds a member, because the caller holds the lock.
         let occupant = Occupant {
             member,
             corrections: AtomicU32::new(0),
@@ -353,13 +354,14 @@ impl Members {
     /// removed.
     ///
     /// Uses compare-exchange, because members are added and removed concurrently. The number never
-    /// decreases: two threads may rebuild one member, and the rows that either thread rebuilt are
-    /// valid.
+    /// decreases, because two threads may rebuild one member, and the rows that either thread
+    /// rebuilt are valid.
     pub(crate) fn advance(&self, id: MemberId, rows: u64) -> bool {
         advance(self.words.0.get(id.slot), id, rows)
     }
 
-    /// Removes the member, and its shadow, which needs the member's contents.
+    /// Removes the member, and also its shadow, which cannot be completed without the member's
+    /// contents.
     pub(crate) fn remove(&self, slot: usize) {
         for words in [&self.words, &self.shadows] {
             if let Some(word) = words.0.get(slot) {

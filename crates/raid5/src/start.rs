@@ -63,8 +63,8 @@ pub(crate) fn start(
 impl Start {
     fn geometry(&self) -> Result<Geometry, AssembleError> {
         let fresh = &self.fresh;
-        // Level 5 has six layouts, and the superblock's number was checked to be one of these
-        // layouts.
+        // Level 5 has six layouts, and the layout number in the superblock was checked to be one of
+        // them.
         let layout = Layout::from_md(fresh.layout()).unwrap_or(Layout::LeftSymmetric);
         let chunk = u64::from(fresh.chunk()) * SECTOR;
         let members = fresh.members() as usize;
@@ -172,7 +172,8 @@ impl Start {
         let Some(from) = self.doubtful_from() else { return (false, u64::MAX) };
         let is_right = match log {
             // As in the kernel: after a log without damage was applied, no resync is needed. An
-            // empty log may also mean that the array was never in sync.
+            // empty log does not prove that parity is right, because it may also mean that the
+            // array was never in sync.
             Some(log) => log.damaged == 0 && (degraded || from == 0 && log.entries > 0),
             None => degraded,
         };
@@ -196,8 +197,8 @@ impl Start {
         };
         let is_clean = self.doubtful_from().is_none() && self.plan.degraded().is_empty();
         let bits = match is_clean {
-            // The array was stopped cleanly, so all regions are in sync. Bits that are still set
-            // just have not been cleared yet.
+            // The array was stopped cleanly, so all regions are in sync, including those whose bits
+            // have not been cleared yet.
             true => vec![0; intents.bits.len()],
             false => intents.bits.clone(),
         };
@@ -290,8 +291,8 @@ impl Start {
     }
 }
 
-/// Leaves out members that miss the last event and lack bits of the freshest member's bitmap: these
-/// bits were set for writes that such a member has missed.
+/// Leaves out members that miss the last event and lack bits that are set in the freshest member's
+/// bitmap: those bits were set for writes that the left-out members missed.
 fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     let fresh = &candidates[plan.freshest];
     let believed = |intents: &Intents, of: &Candidate| {

@@ -49,7 +49,8 @@ impl Piece {
         (from < to).then(|| Piece { from, to, at: self.at + (from - self.from), ..self })
     }
 
-    /// Returns the offsets of the first byte of the piece's blocks, and of the byte after them.
+    /// Returns the range of the blocks that the piece touches: the offsets of their first byte and
+    /// of the byte after their last.
     pub(crate) fn blocks(self) -> (u64, u64) {
         (self.from / BLOCK * BLOCK, self.to.next_multiple_of(BLOCK))
     }

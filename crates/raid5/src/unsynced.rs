@@ -20,8 +20,8 @@ impl Unsynced {
     pub(crate) fn new(shape: &Geometry, consistency: &Consistency, from: u64) -> Unsynced {
         let rows = shape.rows();
         match consistency {
-            // If all parity is right, the bits are ignored, because bits are also set after a clean
-            // stop of a degraded array.
+            // If all parity is right, the bits are ignored, because bits also stay set when a
+            // degraded array is stopped cleanly.
             Consistency::Bitmap { chunk, bits } if from != u64::MAX => {
                 let rows_of = (chunk / shape.chunk()).max(1);
                 let region = |r: u64| {
@@ -70,7 +70,8 @@ impl Unsynced {
     /// Records that parity is right in all rows below `row`.
     ///
     /// # Locking
-    /// The caller holds these rows, so that no writer relies on parity that is not written yet.
+    /// The caller holds these rows, so that no writer relies on the corrected parity before the
+    /// correction is written.
     pub(crate) fn advance(&self, row: u64) {
         self.next.fetch_max(row, Ordering::AcqRel);
     }

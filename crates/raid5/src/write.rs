@@ -2,8 +2,8 @@
 //!
 //! The steps: read the blocks that the plan needs; compute the new parity; log the partial parity;
 //! write data and parity. If a member fails before the first write, the write is planned again.
-//! After the first write nothing is read: the write continues without a failed member, because the
-//! other members get all of the new data.
+//! After the first write nothing is read. If a member fails then, the write continues without it,
+//! because the data and parity on the other members determine the new data.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -26,20 +26,20 @@ use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{Ordering, fence};
 use lanefs_lanes::xor;
 
-/// Entries of the log give positions in the array in units of this many bytes.
+/// The unit, in bytes, of array positions in log entries.
 const SECTOR: u64 = 512;
 
 /// The result of [`Array::write_group`].
 pub(crate) enum Progress {
     /// All parts are written.
     Written,
-    /// Nothing is written. These writes, which arrived meanwhile, complete the row.
+    /// Nothing is written, because these writes arrived meanwhile and complete the strips.
     Joined(Vec<Taken>),
 }
 
 impl Array {
     /// Writes the group's parts. If other threads' writes arrived during the reads and complete the
-    /// row, writes nothing and returns these writes.
+    /// written strips, writes nothing and returns these writes.
     ///
     /// # Locking
     /// The caller holds the range of the group exclusively.
@@ -386,7 +386,7 @@ impl Array {
     }
 }
 
-/// Members that failed in the writes of a row, or were removed since the writes were planned.
+/// Members that failed during the writes to a row, or were removed since these writes were planned.
 #[derive(Default)]
 struct Failed {
     slots: Slots,
@@ -399,7 +399,8 @@ struct Failed {
 }
 
 impl Failed {
-    /// Returns whether the row can still be written: at most one of its members is missing.
+    /// Returns whether the row can still be written, that is, whether at most one of its members is
+    /// missing.
     fn allows_more(&self, missing: Slots) -> bool {
         (self.slots | missing).count() <= 1
     }

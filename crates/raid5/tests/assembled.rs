@@ -133,7 +133,7 @@ fn record(seed: u64, consistency: NewConsistency, count: usize) -> Recorded {
                 continue;
             }
         }
-        // The end of a write makes nothing durable; only a flush does.
+        // A write that has returned is not yet durable; only a flush makes it durable.
         let returned = if blocks.is_empty() { tape.mark() } else { usize::MAX };
         ops.push(Op { blocks: 0..0, asked, returned });
     }
@@ -170,7 +170,8 @@ impl Recorded {
         (allowed, in_flight)
     }
 
-    /// Assembles a crash state and checks the array. Torn blocks are mixes of sectors.
+    /// Assembles a crash state and checks the array. A torn block may mix sectors of several
+    /// allowed writes.
     fn check(&self, cut: usize, members: &[Vec<u8>], lost: Option<usize>) -> Result<(), String> {
         let tape = Arc::new(Tape::default());
         let array = assemble(&devices(members, &tape), lost, 32)?;

@@ -1,5 +1,5 @@
-//! Members that are exchanged during an operation: operations on the old member must not affect the
-//! new member of the slot.
+//! Exchanges members during an operation: operations on the old member must not affect the new
+//! member of the slot.
 
 mod rig;
 
@@ -45,8 +45,8 @@ impl Hooked {
         Hooked { rig, hooks, array, model }
     }
 
-    /// Fails the member in `slot` and attaches another one, during an operation of this kind on the
-    /// member in `trigger` that comes after `before` such operations.
+    /// Fails the member in `slot` and attaches another one. This happens during an operation of
+    /// this kind on the member in `trigger`, after `before` earlier operations of that kind.
     fn exchange_in(
         &mut self,
         trigger: usize,
@@ -164,7 +164,7 @@ fn a_member_may_be_exchanged_during_a_scrub() {
         let mut hooked = Hooked::new(&Consistency::Resync);
         let slot = hooked.rig.shape.parity_slot(1);
         if kind == Kind::Write {
-            // The parity that the repair has to correct is damaged first.
+            // First, the parity that the repair has to correct is damaged.
             let member = hooked.rig.members[slot].as_ref().unwrap();
             member.write_at(rig::DATA_OFFSET + 16384, &[0xee; 512]).unwrap();
         }
@@ -185,7 +185,8 @@ fn two_rebuilds_of_one_member_undo_no_write() {
     hooked.array.attach(2, new).unwrap();
     let array = &hooked.array;
     let mut inner = Some(());
-    // A second rebuild runs completely during the first one; then a write follows.
+    // A second rebuild runs from start to end while the first one is under way; then a write
+    // follows.
     array
         .rebuild(2, Rebuild::Whole, &mut |progress| {
             if inner.take().is_some() {

@@ -10,8 +10,9 @@ use rig::{Rig, content, range};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-/// Runs small and large writes, reads and flushes, the same ones in each call. Stops at the first
-/// failed write; returns the ranges whose content that write leaves undefined.
+/// Runs small and large writes, reads and flushes; each call runs the same sequence. Stops at the
+/// first failed write or flush, and returns the byte range whose content is undefined after this
+/// failure: the range of the write, or an empty range for a flush.
 fn load(array: &Array, model: &mut [u8]) -> Option<(usize, usize)> {
     let mut rng = fastrand::Rng::with_seed(91);
     for round in 0..14 {
@@ -71,7 +72,8 @@ fn every_single_member_operation_may_fail() {
     assert!(fail_every(1) > 500);
 }
 
-/// Fails every `step`-th operation of each kind on each member, each in a new array.
+/// Fails every `step`-th operation of each kind on each member, each in a new array. Returns the
+/// number of faults.
 fn fail_every(step: usize) -> usize {
     let mut faults = 0;
     for consistency in consistencies() {
@@ -88,7 +90,7 @@ fn fail_every(step: usize) -> usize {
                     let mut model = vec![0; array.len() as usize];
                     let fault = format!("{operation:?} {nth} of {slot} {duration:?}");
                     assert!(load(&array, &mut model).is_none(), "{fault}");
-                    // A member does not fail if the unreadable place can be read after it was
+                    // A member does not fail if the unreadable blocks can be read after they were
                     // rewritten.
                     let (failed, corrected) = match (operation, duration) {
                         (Operation::Read, Duration::Once) => (Slots::NONE, 1),
@@ -127,7 +129,8 @@ fn a_second_failure_stops_writes_and_loses_nothing_that_was_acknowledged() {
                 assert!(array.status().stopped);
                 assert_eq!(rig.record.said().failed, Slots::one(0), "the second is not recorded");
                 let got = content(&array);
-                // A block of the missing member that the failed write covered may hold anything.
+                // If the failed write covered a block of the missing member, this block may hold
+                // anything.
                 let block = |at: usize| at / 4096 * 4096;
                 let same = |from: usize, to: usize| got[from..to] == model[from..to];
                 assert!(same(0, block(from)), "{operation:?} {nth}");
@@ -170,7 +173,7 @@ impl Device for Worn {
     }
 }
 
-/// Attaches a member on which these blocks of its data area, by number, cannot be read.
+/// Makes blocks of the data area of the member in `slot` unreadable; `blocks` lists their numbers.
 fn wear(rig: &mut Rig, slot: usize, blocks: impl Iterator<Item = u64>) -> Arc<Worn> {
     let below = rig.members[slot].take().unwrap();
     let first = rig::DATA_OFFSET / 4096;

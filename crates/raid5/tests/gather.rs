@@ -46,8 +46,8 @@ impl Hooked {
         &self.hooks[self.rig.shape.data_slot(0, index)]
     }
 
-    /// Starts a thread per write, `(offset, length, byte)`, during the next operation of this kind,
-    /// and lets the operation continue when all of them wait for their row.
+    /// During the next operation of this kind, starts one thread for each write `(offset, length,
+    /// byte)`. The operation continues when all these threads wait for their row.
     fn during(&self, member: &HookDevice, kind: Kind, writes: Vec<(u64, u64, u8)>) {
         let (array, late) = (self.array.clone(), self.late.clone());
         member.on(kind, 0, move || {
@@ -124,7 +124,8 @@ fn the_end_of_a_request_is_written_with_the_next_request() {
         hooked.array.write_at(2 * CHUNK, &[1; 2 * CHUNK as usize]).unwrap();
         hooked.finish();
         let counts = hooked.array.statistics();
-        // Only row 0 is written in part: its third chunk is written, the two others are read.
+        // Only row 0 is written in part: its third chunk is written, and its first two chunks are
+        // read.
         assert_eq!((reads(&counts), counts.data_writes, counts.parity_writes), (2, 4, 2));
         assert_eq!((counts.gathered, counts.full_row), (1, 1));
         hooked.check(&[(2 * CHUNK, 2 * CHUNK, 1), (ROW + CHUNK, 2 * CHUNK, 2)]);
@@ -142,7 +143,8 @@ fn writes_that_wait_for_a_row_are_written_together() {
         hooked.array.write_at(0, &[1; CHUNK as usize]).unwrap();
         assert_eq!(hooked.finish(), [true; 3]);
         let counts = hooked.array.statistics();
-        // The first write reads two chunks, the other writes together read one.
+        // The first write reads two chunks. The other writes, which are done together, read one
+        // chunk.
         assert_eq!((reads(&counts), counts.parity_writes, counts.gathered), (3, 2, 2));
         assert_eq!(counts.data_writes, 3, "parts that follow each other are one member write");
         hooked.check(&[

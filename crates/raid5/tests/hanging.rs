@@ -16,8 +16,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An array whose member 1 was removed while a write of its log hangs. The write completes when
-/// `answer` is sent, and then the writer terminates.
+/// An array whose member 1 was removed while a write to that member's log hangs. The write
+/// completes when `answer` is sent, and then the writer terminates.
 struct Hanging {
     array: Arc<OpenArray>,
     members: Members,
@@ -53,7 +53,7 @@ impl Hanging {
         Hanging { array, members, model, answer, writer }
     }
 
-    /// Lets the write complete, and restores the array.
+    /// Waits for the writer, rebuilds member 1, and checks the array's content.
     fn end(self) {
         self.writer.join().expect("the writer");
         let array = self.array.array();
@@ -88,7 +88,8 @@ fn a_member_that_hangs_is_replaced_without_waiting_for_it() {
         assert!(array.array().statistics().log_writes > before);
         done.send(()).expect("the test waits");
     });
-    // The limit is long, for slow machines: only a defect makes the test wait for it.
+    // The limit is long enough for slow machines. Only a defect makes the test wait until the
+    // limit.
     let ended = ends.recv_timeout(std::time::Duration::from_secs(60));
     hanging.answer.send(()).expect("it hangs");
     ended.expect("nobody waited");
@@ -165,7 +166,7 @@ impl HangingFlush {
     }
 }
 
-/// The limit is long, for slow machines: only a defect makes a test wait for it.
+/// The limit is long enough for slow machines. Only a defect makes a test wait until the limit.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -267,7 +268,7 @@ fn one_header_serves_all_writers_that_waited_for_the_one_before() {
         writer.join().expect("no panic").expect("written");
     }
     let counted = array.statistics();
-    // There is one header for the first writer and one for all others, or more if some writers
-    // arrived late.
+    // One header serves the first writer and one serves all others; there are more headers if some
+    // writers arrived late.
     assert!((2..8).contains(&counted.log_headers), "{} headers", counted.log_headers);
 }

@@ -1,4 +1,4 @@
-//! Arrays that these tests create, and that go through failures and repairs.
+//! The life of arrays: the tests create arrays, which then go through failures and repairs.
 
 mod rig;
 
@@ -56,8 +56,8 @@ struct Moment {
     model: Vec<u8>,
 }
 
-/// Returns moments of an array: clean, being written, clean again, written, without a member, with
-/// the member rebuilt.
+/// Returns an array at several moments: clean, being written, clean again, written, without a
+/// member, with the member rebuilt.
 fn moments(consistency: NewConsistency) -> Vec<Moment> {
     let members = Members::create(4, consistency, InitialParity::Right);
     let array = members.open(None).expect("an array");
@@ -283,7 +283,7 @@ fn members_that_failed_together_are_not_removed_one_by_one() {
     assert_eq!(array.array().status().members, [Standing::InSync; 4]);
     array.write_at(5000, b"another").expect("a write");
     let model = content(&array);
-    // The superblocks have the same state as the array.
+    // The superblocks record the same state as the array has in memory.
     array.array().stop().expect("it is clean");
     let copies = members.copies();
     let array = copies.open(None).expect("an array");
@@ -332,7 +332,7 @@ fn a_crash_before_a_resync_is_done_leaves_the_rest_of_it_to_do() {
     for consistency in [NewConsistency::PartialParity, NewConsistency::Resync] {
         let members = Members::create(4, consistency, InitialParity::Right);
         // The state that md leaves when it is stopped during its first resync: parity is right in
-        // the rows below the fourth.
+        // the first three rows.
         for candidate in members.candidates(None) {
             let (mut superblock, device) = (candidate.superblock, candidate.device);
             let (data, from) = (superblock.data().offset, 3 * (32 << 10));
@@ -600,8 +600,8 @@ fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
     };
     let ended = array.array().rebuild(1, Rebuild::Whole, on).expect("half of it");
     assert_eq!(ended, Ended::Stopped);
-    // Finds a row whose parity is on that member. The crash comes after a part of the row's data is
-    // written, and before the parity.
+    // Finds a row whose parity is on member 1. The crash comes after a part of the row's data is
+    // written, and before the parity is written.
     let shape = *array.array().geometry();
     let row = (0..4).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
     let at = (row * shape.row_len()) as usize;
@@ -616,7 +616,7 @@ fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
     let left: Members = crashed.lock().unwrap().take().expect("it wrote parity");
     let array = left.open(None).expect("it has a log");
     assert_eq!(array.array().status().members[1], Standing::Rebuilding { row: shape.rows() / 2 });
-    // Data that was not written is computed from that parity.
+    // Below, the data of chunk 2, which was not written, is computed from the row's parity.
     array.array().rebuild(1, Rebuild::Whole, &mut |_| ControlFlow::Continue(())).expect("rebuilt");
     assert_eq!(wrong_rows(&array), 0);
     array.array().fail(shape.data_slot(row, 2)).expect("failed");
@@ -649,7 +649,8 @@ fn a_member_that_fails_during_assembly_is_left_out() {
     let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");
     let model = scribble(&array, 15, 20);
-    // After the crash the log is applied. Then it is recorded on all members that parity is right.
+    // After the crash the log is applied. Then all superblocks must record that parity is right,
+    // and this write fails on member 1.
     let mut members = members.copies();
     let hook = Arc::new(HookDevice::new(members.0[1].1.clone()));
     hook.on(Kind::WriteDurable, 0, || Outcome::Failed);

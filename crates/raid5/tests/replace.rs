@@ -28,8 +28,8 @@ fn new_member(name: &str, device: Arc<dyn Device>) -> NewMember {
     NewMember { name: name.into(), device, uuid: Uuid([9; 16]) }
 }
 
-/// Returns the content of a sector in a write: the numbers of the write and the sector, repeated;
-/// each repetition adds 1 to every byte.
+/// Returns the content that a write gives to a sector: the numbers of the write and the sector,
+/// repeated. Each repetition adds 1 to every byte.
 fn stamp(op: u64, sector: u64) -> [u8; SECTOR] {
     let word = (op << 32 | sector).to_le_bytes();
     std::array::from_fn(|at| word[at % 8].wrapping_add((at / 8) as u8))
@@ -197,8 +197,8 @@ enum With {
 }
 
 impl Recorded {
-    /// Assembles the members after a crash, with all devices, twice; and, if the array has a log,
-    /// without one of the devices.
+    /// Assembles the array from all devices after a crash, twice, and checks its parity and
+    /// content. The same member must have the slot both times.
     fn check_crash(&self, cut: usize, kept: Kept, state: Vec<Vec<u8>>) -> Result<With, String> {
         let devices = |state: &[Vec<u8>]| -> Vec<(PathBuf, Arc<dyn Device>)> {
             let device = |bytes: &Vec<u8>| -> Arc<dyn Device> {
@@ -242,8 +242,8 @@ impl Recorded {
         first.ok_or_else(|| fail("never opened"))
     }
 
-    /// Checks the same crash with one of the other members lost: the log restores the lost member's
-    /// data.
+    /// Checks the same crash, but with the member in slot 2 lost, which is not the slot of the
+    /// exchange: the log restores the lost member's data.
     fn check_degraded(&self, cut: usize, kept: Kept, state: &[Vec<u8>]) -> Result<(), String> {
         let lost = 2;
         let members = self.names.iter().cloned().zip(state).enumerate();
@@ -257,7 +257,7 @@ impl Recorded {
             .filter(|(name, device)| Candidate::read(name, device.clone()).is_ok())
             .collect();
         let fail = |what: &str| format!("cut {cut}, {kept:?}, without one: {what}");
-        // Without the old member two members are missing, but only one may be.
+        // Without the old member two members would be missing, which the array does not survive.
         let array = open_absent(&given, 1).map_err(|error| fail(&error))?;
         let shape = *array.array().geometry();
         let flushes = self.ops.iter().filter(|op| op.from == op.to && op.returned <= cut);
@@ -281,8 +281,9 @@ fn open_absent(members: &[(PathBuf, Arc<dyn Device>)], absent: usize) -> Result<
     OpenArray::assemble(candidates, absent, options).map_err(|error| error.to_string())
 }
 
-/// Checks crashes of a recorded exchange at every `step`-th cut, and at eight times as many after
-/// the exchange. Returns the number of results with the old member, and with the new one.
+/// Checks crashes of a recorded exchange at every `step`-th cut, and at eight times as many cuts
+/// once the last row has been copied. Returns the number of results with the old member, and with
+/// the new one.
 fn check_cuts(recorded: &Recorded, logged: bool, step: usize) -> Result<(usize, usize), String> {
     let events = recorded.tape.events();
     let mut states = States::new(&events, recorded.base.clone());
@@ -330,8 +331,8 @@ fn a_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() 
     check_all(5, 29);
 }
 
-/// All cuts of three runs take minutes. If `LANEFS_SECONDS` is below 20, only every fifth cut of
-/// one run is checked.
+/// All cuts of three runs take minutes. If `LANEFS_SECONDS` is not set or below 20, only every
+/// fifth cut of one run is checked.
 #[test]
 #[ignore = "long: thousands of crashes"]
 fn every_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() {

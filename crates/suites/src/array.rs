@@ -1,5 +1,5 @@
 //! A RAID-5 array of RAM members as the device of a file system: all members present, one missing,
-//! or always rebuilding. The suites that usually use one device run on the array.
+//! or always rebuilding. With it, the suites that usually run on one device run on an array.
 
 use crate::fsx::Fsx;
 use crate::image::Image;
@@ -22,7 +22,7 @@ pub enum Health {
     Whole,
     /// One member is missing.
     Degraded,
-    /// One member after the other fails and is rebuilt.
+    /// One member after another fails and is rebuilt.
     Rebuilding,
 }
 
@@ -31,7 +31,7 @@ impl Health {
     pub const ALL: [Health; 3] = [Health::Whole, Health::Degraded, Health::Rebuilding];
 }
 
-/// Runs random operations of four threads on an array, against the model.
+/// Runs random operations on an array, on four threads, and compares the results with the model.
 ///
 /// # Errors
 /// A fault of the array or the file system.
@@ -60,9 +60,9 @@ pub fn check_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Resul
     Ok(())
 }
 
-/// A device whose contents are in an image and also on an array. Writes go to both, and reads come
-/// from the array. At the end both must have the same contents, so a check of the image is a check
-/// of the array.
+/// A device whose contents are in an image and also on an array. Writes go to the image and the
+/// array, and reads come from the array. At the end, the image and the array must have the same
+/// contents, so checking the image also checks the array.
 pub struct OnArray {
     image: Arc<dyn Device>,
     array: Arc<Array>,
@@ -74,7 +74,7 @@ fn fresh(shape: &Geometry) -> Member {
 }
 
 impl OnArray {
-    /// Copies `image` to a fresh array whose shape is chosen by the seed.
+    /// Copies `image` to a new array. `seed` determines the shape of the array.
     ///
     /// # Panics
     /// When there is no memory, or the array fails.
@@ -112,8 +112,8 @@ impl OnArray {
     }
 }
 
-/// Fails and rebuilds one member after the other until `stop` is set, each as often as the limit of
-/// devices in a slot allows.
+/// Fails and rebuilds one member after another until `stop` is set. Each member fails at most 50
+/// times, because the number of successive devices in a slot is limited.
 fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHandle<()>) {
     let stop = Arc::new(AtomicBool::new(false));
     let signal = stop.clone();
@@ -126,7 +126,7 @@ fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHand
                 false => ControlFlow::Continue(()),
             };
             array.attach(slot, fresh(array.geometry())).expect("a place for a new member");
-            // An operation that was using the failed member does not affect the new one.
+            // An operation that was still using the failed member must not affect the new one.
             let ended = array.rebuild(slot, Rebuild::Whole, &mut |_| pace());
             if ended.expect("a rebuild") == Ended::Stopped {
                 return;

@@ -8,7 +8,7 @@ use crate::listing::{self, Listing};
 use crate::op::{Op, Tree, show};
 use lanefs_ext4::{Atime, Mount, MountOptions};
 
-/// Runs all operations. `by` names the file system in messages.
+/// Runs all operations. `by` is the name of the file system for messages.
 ///
 /// # Panics
 /// If an operation fails.
@@ -41,7 +41,7 @@ pub fn by_library(image: &Image, ops: &[Op]) -> Listing {
     listing
 }
 
-/// Mounts the image with Lanefs, without updates of access times.
+/// Mounts the image with Lanefs, so that access times are not updated.
 pub fn open(image: &Image) -> Mount {
     let options = MountOptions { atime: Atime::Noatime, ..home::options() };
     Mount::open(image.device(), options).expect("Lanefs mounts it")

@@ -1,8 +1,9 @@
 //! Random changes of metadata, judged by the checker and by e2fsck.
 //!
-//! A change is one bit, one field or one whole part of a clean image, with its checksum mended or
-//! not. Both judges must agree on whether the image is clean. Faults that e2fsck is known to miss
-//! are listed with their reasons in `verdicts`, and counted.
+//! A change alters one bit, one field or one whole part of a clean image; the checksum of the part
+//! is corrected or left as it was. The two judges must agree on whether the changed image is clean.
+//! The faults that e2fsck is known to miss are listed with the reasons in `verdicts`; changes with
+//! such faults are counted.
 
 mod change;
 mod contents;
@@ -24,14 +25,15 @@ pub use cut::{Cuts, cut};
 pub use repair::{Repairs, repair};
 pub use verdicts::Verdicts;
 
-/// The counts of the verdicts of the two judges.
+/// How often the verdicts of the two judges agreed or differed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Changes that were judged.
+    /// The number of changes that were judged.
     pub changes: u64,
     /// The number of changes after which both judges found the image clean.
     pub clean: u64,
-    /// The number of changes that only the checker found, by the reason why e2fsck misses them.
+    /// The number of changes for which only the checker found a fault, by the reason why e2fsck
+    /// misses the fault.
     pub missed: BTreeMap<&'static str, u64>,
 }
 
@@ -55,7 +57,7 @@ impl fmt::Display for Tally {
 /// Makes `changes` changes on the images of `corpus`, on all processors.
 ///
 /// # Errors
-/// Describes the changes on which the judges do not agree.
+/// Describes the changes about which the judges disagree.
 pub fn check(corpus: &Corpus, seed: u64, changes: u64) -> Result<Tally, String> {
     let bases = corpus.bases();
     if bases.is_empty() {
@@ -77,7 +79,7 @@ pub fn check(corpus: &Corpus, seed: u64, changes: u64) -> Result<Tally, String> 
     Err(format!("{} of {} changes:\n{}", differences.len(), tally.changes, shown.join("\n")))
 }
 
-/// Makes the changes of one job. Each change is taken back before the next one.
+/// Makes the changes of one job. Each change is undone before the next one.
 fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Tally, Vec<String>) {
     let (mut tally, mut differences) = (Tally::default(), Vec::new());
     let work = base.copy();

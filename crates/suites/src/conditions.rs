@@ -1,9 +1,9 @@
 //! The conditions of a run, derived from its seed.
 //!
-//! Three of seven seeds are *forgetful*: a cache of 96 to 300 KiB, flushes that are slow or held
-//! back until some operations were done, a commit every millisecond, and (with exceptions) no file
-//! that stays open. Then inodes leave memory and are loaded again before the commit that changed
-//! them is durable.
+//! Three of seven seeds are *forgetful*. Their runs have a cache of 96 to 300 KiB, flushes that are
+//! slow or are held back until some operations are done, a commit every millisecond and, with
+//! exceptions, no file that stays open. Under these conditions, inodes leave memory and are loaded
+//! again before the commit that changed them is durable.
 
 use crate::policies::mount_options;
 use lanefs_device::{Device, GatedDevice, Pace};
@@ -11,11 +11,12 @@ use lanefs_ext4::MountOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The conditions of a seed's run.
+/// The conditions of the run with one seed.
 pub struct Conditions {
-    /// Policies and memory; the commit interval is the suite's own unless the run is forgetful.
+    /// Policies, memory and commit interval. Unless the run is forgetful, the suite can choose the
+    /// commit interval.
     pub mount: MountOptions,
-    /// How long flushes take.
+    /// How flushes are slowed or held back; `None` if they are not.
     pub pace: Option<Pace>,
     /// Whether files stay open from one operation to another.
     pub handles: Handles,
@@ -30,11 +31,11 @@ pub enum Handles {
     None,
 }
 
-/// A held flush is released if no operation completes for this time. It is longer than any
-/// operation that does not wait for a flush.
+/// A held flush is released if no operation completes for this time. An operation that does not
+/// wait for a flush always takes less time.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Returns the conditions of `seed`. `interval` is the commit interval, if the suite sets it.
+/// Returns the conditions for `seed`. `interval` is the commit interval, if the suite chooses one.
 pub fn of_seed(seed: u64, interval: Option<Duration>) -> Conditions {
     let mut mount = mount_options(seed);
     if let Some(interval) = interval {
@@ -54,7 +55,7 @@ pub fn of_seed(seed: u64, interval: Option<Duration>) -> Conditions {
     Conditions { mount, pace: Some(pace), handles }
 }
 
-/// Returns whether a run of `seed` has little memory and slow flushes.
+/// Returns whether a run with `seed` has little memory and slow flushes.
 pub fn is_forgetful(seed: u64) -> bool {
     matches!(seed % 7, 1 | 3 | 5)
 }

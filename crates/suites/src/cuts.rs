@@ -1,9 +1,10 @@
 //! Power cuts of commands that change a whole image: recover, tune, resize, trim, edit.
 //!
-//! The writes of a command are recorded. A state is a cut after a write; each write that no flush
-//! covers is kept, lost or torn. After a recovery from a state, the files must be as before the
-//! command or as after it. After another run of the command, they must be as after it. Both times,
-//! e2fsck must find nothing. For one state in four e2fsck also recovers a copy.
+//! The writes of a command are recorded. A state is what a power cut after one of the writes can
+//! leave: each write that no flush covers is kept, lost or torn. After the state is recovered, the
+//! files must be as they were before the command, or as they are after it. If the command instead
+//! runs again on the state, the files must be as they are after the command. In both cases e2fsck
+//! must find nothing. For one state in four, e2fsck also recovers a copy.
 
 mod bases;
 mod commands;
@@ -24,11 +25,11 @@ use trial::{Effort, Trial};
 pub use bases::{dumpe2fs, filled, in_memory, same, seen};
 pub use trial::{Change, Checked};
 
-/// The largest number of rounds. Each round simulates crashes in all commands, with other trees and
-/// other choices of the writes that survive.
+/// The largest number of rounds. Each round simulates power cuts in all commands. The trees and the
+/// choice of surviving writes differ from round to round.
 const MOST_ROUNDS: u64 = 1000;
 
-/// The checked states, by command.
+/// Counts of the checked states, by command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// For each command, the counts of its recordings, events and states.
@@ -49,8 +50,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Cuts the power of all commands, on all processors, until `states` distinct states are checked.
-/// Calls `tell` after each recording.
+/// Cuts the power during all commands, on all processors, until `states` distinct states are
+/// checked. Calls `tell` after each recording.
 ///
 /// # Errors
 /// Returns the first state in which a check fails, with its command and seed.
@@ -89,7 +90,7 @@ pub fn many(seed: u64, states: u64, tell: &(dyn Fn(&Tally) + Sync)) -> Result<Ta
     }
 }
 
-/// Cuts the power of one command, whose device `wrap` may change.
+/// Cuts the power during one command. The command runs on the device that `wrap` returns.
 ///
 /// # Errors
 /// Returns the first state in which a check fails.
@@ -105,11 +106,11 @@ pub fn check(
     command.unwrap_or_else(|| panic!("no command {name}")).check(seed, wrap, &|| true)
 }
 
-/// The effort of a test of one change.
+/// The effort for a test of one change.
 const THOROUGH: Effort = Effort { seed: 0, torn: 5, by_e2fsck: false };
 
-/// Cuts the power of a change that leaves the contents as they are. `check` checks the image after
-/// the change.
+/// Cuts the power during a change that must leave the contents as they are. `check` checks the
+/// image after the change.
 ///
 /// # Panics
 /// At the first state in which a check fails.
@@ -118,7 +119,8 @@ pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&I
     between(base, change, [&before, &before], check)
 }
 
-/// Works like [`at_every_cut`], for a change between two contents.
+/// Works like [`at_every_cut`], for a change that turns the first contents in `ends` into the
+/// second.
 ///
 /// # Panics
 /// At the first state in which a check fails.

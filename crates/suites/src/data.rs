@@ -1,4 +1,4 @@
-//! The data of a file of the model.
+//! The data of a file in the model.
 
 use crate::listing::{Digest, GRAIN};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl Data {
         bytes
     }
 
-    /// Overwrites, and grows if needed.
+    /// Overwrites the range, and grows the file if needed.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (grain, skip, from, n) in pieces(offset, data.len()) {
             let held = self.grains.entry(grain).or_insert_with(|| vec![0; GRAIN]);
@@ -43,7 +43,7 @@ impl Data {
     pub fn zero(&mut self, offset: u64, len: u64) {
         const BYTES: u64 = GRAIN as u64;
         let end = offset.saturating_add(len);
-        // Visits the existing grains, not the whole range, which may be mostly a huge hole.
+        // Visits only the existing grains, because most of the range may be a huge hole.
         let touched = self.grains.range_mut(offset / BYTES..end.div_ceil(BYTES));
         for (grain, held) in touched {
             let start = grain * BYTES;
@@ -53,7 +53,7 @@ impl Data {
         }
     }
 
-    /// Truncates, or grows with zeros.
+    /// Truncates the file, or grows it with zeros.
     pub fn resize(&mut self, size: u64) {
         if size < self.size {
             self.grains.retain(|grain, _| grain * (GRAIN as u64) < size);
@@ -106,8 +106,8 @@ impl Data {
     }
 }
 
-/// Splits a range into pieces at grain boundaries. Returns for each piece: the grain's number, the
-/// offset in the grain, the offset in the range, and the number of bytes.
+/// Splits a range into pieces at grain boundaries. For each piece, returns the number of its grain,
+/// its offset in that grain, its offset in the range, and its length in bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut from = 0;
     std::iter::from_fn(move || {

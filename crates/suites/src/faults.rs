@@ -1,5 +1,5 @@
-//! The fault suite: the n-th read, write or flush fails, for each n. Errors must be reported, a log
-//! that cannot be written must stop all writes, and all earlier promises must hold afterwards.
+//! The fault suite: the n-th read, write or flush fails, for each n. Errors must be reported. If
+//! the log cannot be written, all writes must stop. Afterwards, all earlier promises must hold.
 
 use crate::image::Image;
 use crate::library::Library;
@@ -15,8 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the operations of a run with a fault, on an image that mke2fs makes with `options`. They
-/// are random, with more fsyncs than usual.
+/// Returns the operations of a run with a fault, on an image that mke2fs makes with `options`. The
+/// operations are random, with more fsyncs than in other suites.
 pub fn ops(seed: u64, len: usize, options: &str) -> Vec<Op> {
     let mut ops = stage(1);
     for (n, op) in
@@ -44,25 +44,25 @@ pub fn ops(seed: u64, len: usize, options: &str) -> Vec<Op> {
 pub struct Run {
     /// Errors that were reported to the caller.
     pub errors: Vec<String>,
-    /// By path, the digest of the promised content.
+    /// The digest of each file's promised content, by path.
     promised: BTreeMap<Path, u64>,
     /// Whether the log failed.
     log_failed: bool,
-    /// The expected tree; incomplete once an operation failed.
+    /// The expected tree. It is incomplete once an operation has failed.
     model: Model,
 }
 
 fn options() -> MountOptions {
     MountOptions {
         atime: Atime::Noatime,
-        // Commits only when the workload asks, so that the n-th device operation is the same in
-        // each run.
+        // Commits happen only when the workload asks for them, so that the n-th device operation is
+        // the same in each run.
         commit_interval: Duration::from_secs(3600),
         ..MountOptions::default()
     }
 }
 
-/// Runs `ops` on `device`, where one operation fails, and makes the checks that need no remount.
+/// Runs `ops` on `device`, which has one fault, and makes those checks that need no remount.
 pub fn run(device: &Arc<FaultyDevice>, ops: &[Op]) -> Result<Run, String> {
     let mut run = Run::default();
     let mount = match Mount::open(device.clone(), options()) {
@@ -125,7 +125,8 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
         | Op::Truncate { file: File::At(path), .. }
         | Op::Fallocate { file: File::At(path), .. }
         | Op::Unlink { path } => about(path),
-        // A rename may move whole trees, and an open file may have any name.
+        // All promises are dropped, because a rename may move whole trees, and an open file may
+        // have any name.
         Op::Rename { .. }
         | Op::Write { .. }
         | Op::Append { .. }
@@ -136,7 +137,7 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
         }
         _ => return,
     };
-    // Other names of the same file change too.
+    // If a file has several names, the promises for all of them are dropped.
     let shape = run.model.shape();
     for path in changed {
         let twin = shape.entries.get(&path).map(|entry| entry.twin.clone());
@@ -147,8 +148,8 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
     }
 }
 
-/// If the log failed, checks that the mount is read-only, that the failure names the first cause,
-/// and that sync returns an error.
+/// If the log failed, checks that the mount is read-only, that the recorded failure states the
+/// first cause, and that sync returns an error.
 fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     let Some(cause) = mount.fs().failure() else { return Ok(()) };
     if !mount.fs().is_read_only() {
@@ -206,7 +207,7 @@ pub fn strike(image: &OverlayDevice, ops: &[Op], fault: Fault) -> Result<(), Str
     }
 }
 
-/// Returns the number of operations of this kind in a run without a fault.
+/// Returns how many device operations of this kind a run without a fault makes.
 pub fn count(image: &OverlayDevice, ops: &[Op], operation: Operation) -> Result<u64, String> {
     let device = Arc::new(FaultyDevice::new(Arc::new(image.fork()), None));
     let run = run(&device, ops)?;
@@ -236,8 +237,8 @@ pub fn sweep(
     Ok(done)
 }
 
-/// Tries faults of every kind in one workload, about `most` of each. Returns the number of faults
-/// that were tried.
+/// Tries faults of every kind in one workload, at about `most` operations of each kind. Returns the
+/// number of faults that were tried.
 pub fn check(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };

@@ -1,20 +1,20 @@
-//! A tree with every kind of object that ext4 can hold, and changes to it. Either the kernel writes
-//! them and the library reads them back, or the reverse.
+//! A tree with every kind of object that ext4 can hold, and changes to it. Either the kernel makes
+//! them and the library reads the result, or the reverse.
 
 use crate::image::Mappings;
 use crate::op::{File, Kind, Op, Path, join};
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
 
-/// The size of the tree.
+/// How large the tree is.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
-    /// Files in the largest directory.
+    /// The number of files in the largest directory.
     pub files: u32,
-    /// Bytes of the largest dense file.
+    /// The size in bytes of the largest file without holes.
     pub large: usize,
-    /// The number of pieces of the most fragmented file. A leaf holds 340 pieces in blocks of 4
-    /// KiB, and 84 in blocks of 1 KiB.
+    /// The number of pieces of the most fragmented file. A leaf of its extent tree holds 340 pieces
+    /// if blocks have 4 KiB, and 84 if they have 1 KiB.
     pub pieces: u64,
     /// Whether inodes store nanoseconds and years beyond 2038; inodes of 128 bytes do not.
     pub wide_times: WideTimes,
@@ -22,9 +22,9 @@ pub struct Scale {
     pub mappings: Mappings,
     /// The largest file offset that is used.
     pub far: u64,
-    /// The block size, for contents that must fit into a block.
+    /// The block size in bytes, for contents that must fit into a block.
     pub block: usize,
-    /// Depth of nested directories.
+    /// The depth of the nested directories.
     pub depth: u16,
 }
 
@@ -71,13 +71,13 @@ impl Scale {
 }
 
 impl Scale {
-    /// Returns this scale, adapted to files that map their blocks in this way.
+    /// Returns this scale, adapted to files that map their blocks by `mappings`.
     pub fn with(self, mappings: Mappings) -> Scale {
         let block = self.block as u64;
         let far = match mappings {
             Mappings::Extents | Mappings::Encrypted => self.far,
-            // An offset that the triple indirect block maps, below 2^32 sectors, since the image
-            // may lack `huge_file`.
+            // The offset is one that the triple indirect block maps. It stays below 2^32 sectors,
+            // because the image may lack `huge_file`.
             Mappings::BlockMaps => ((block / 4).pow(2) * 3 * block).min(1 << 40),
         };
         Scale { mappings, far, ..self }
@@ -150,7 +150,8 @@ fn directories(script: &mut Script, scale: Scale) {
     }
     script.dir("big");
     for n in 0..scale.files {
-        // Enough long names for an index of two levels in blocks of 1 KiB.
+        // The names are long enough, and so many, that the index has two levels if blocks have 1
+        // KiB.
         let long = if n % 3 == 0 { "long name ".repeat(23) } else { String::new() };
         script.file(&format!("big/{long}{n}"), if n % 50 == 0 { 100 } else { 0 });
     }
@@ -266,8 +267,8 @@ fn attributes(script: &mut Script, scale: Scale) {
     script.xattr("attributes/link", "trusted.on a link", b"yes");
 }
 
-/// Returns an access control list in the format of the system call: version 2, then tag,
-/// permissions and id of owner, one user, group, mask and others.
+/// Returns an access control list in the format of the system call. After version 2 come entries
+/// for the owner, one user, the group, the mask and others, each with a tag, permissions and an id.
 fn acl() -> Vec<u8> {
     let entries: [(u16, u16, u32); 5] = [
         (0x01, 6, u32::MAX),

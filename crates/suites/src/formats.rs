@@ -1,4 +1,5 @@
-//! Formats, i.e. option sets of mke2fs, on which every suite of whole file systems can run.
+//! Formats, which are option sets of mke2fs. Every suite for whole file systems can run on each of
+//! them.
 //!
 //! `lanefs-formats` runs all suites on all formats and prints the table; the tests run samples.
 

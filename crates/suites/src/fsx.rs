@@ -14,11 +14,11 @@ use lanefs_ext4::{
 };
 use std::sync::Arc;
 
-/// The largest size of the file: small enough that operations overlap, large enough for several
-/// extents.
+/// The largest size of the file in bytes. It is small enough that operations overlap, and large
+/// enough for several extents.
 const LIMIT: u64 = 600_000;
 
-/// The number of other files: more than the caches hold.
+/// The number of other files, which is more than the caches hold.
 const OTHERS: u32 = 200;
 
 fn other(n: u32) -> Vec<u8> {
@@ -38,14 +38,14 @@ pub struct Fsx {
     /// The last operations, for the report.
     log: Vec<String>,
     block: u64,
-    /// The unit of ranges that are collapsed and inserted, in bytes.
+    /// Collapsed and inserted ranges start and end at multiples of this number of bytes.
     cluster: u64,
 }
 
-/// The error, with the last operations.
+/// A message that states the error and the last operations.
 pub type Failure = String;
 
-/// Runs `count` operations with this seed on a fresh image, and e2fsck afterwards.
+/// Runs `count` operations with this seed on a fresh image, and then checks the image with e2fsck.
 pub fn check(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
     const OPTIONS: [&str; 4] =
         ["-b 1024", "-b 4096", "-b 2048 -O ^metadata_csum,uninit_bg", "-t ext3 -b 1024"];
@@ -136,7 +136,7 @@ impl Fsx {
     }
 
     fn mount(&mut self) -> Result<(), Error> {
-        // The options are made anew, since each mount has name caches of its own.
+        // The options are made anew for each mount, because mounts must not share name caches.
         let options = conditions::of_seed(self.seed, None).mount;
         self.mount = Some(Mount::open(self.device.device.clone(), options)?);
         Ok(())
@@ -344,8 +344,8 @@ impl Fsx {
         if got == want { Ok(()) } else { Err(difference(at, &got, &want)) }
     }
 
-    /// The ranges of SEEK_DATA and SEEK_HOLE must alternate and cover the file, and holes must read
-    /// as zeros.
+    /// The ranges that SEEK_DATA and SEEK_HOLE report must alternate and together cover the file,
+    /// and holes must read as zeros.
     fn compare_seeks(&self) -> Result<(), Failure> {
         let (fs, file, size) = (self.fs(), self.file(), self.data.size());
         let mut at = 0;

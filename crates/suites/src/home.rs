@@ -1,5 +1,5 @@
-//! The directory in which the suites work. It is the root, or with encryption an encrypted
-//! directory in the root, because the root itself cannot be encrypted.
+//! The directory in which the suites work. Usually this is the root. On an image with encryption it
+//! is an encrypted directory in the root, because the root itself cannot be encrypted.
 
 use lanefs_device::Device;
 use lanefs_ext4::{Error, Fs, InodeRef, MasterKey, Mount, MountOptions, NewInode, NewKind};
@@ -15,7 +15,7 @@ const NAME: &str = "encrypted";
 /// The bytes of the key.
 const KEY: [u8; 64] = *b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-";
 
-/// Returns the default options of a mount, with the key.
+/// Returns the default mount options, together with the key.
 pub fn options() -> MountOptions {
     let key = MasterKey::new(&KEY).expect("64 bytes");
     MountOptions { keys: vec![key], ..MountOptions::default() }

@@ -1,5 +1,5 @@
-//! The hostile suite opens, walks and writes to damaged images. Errors must name the damage;
-//! nothing may panic, hang, take memory without bound, or write outside the file system.
+//! The hostile suite opens, walks and writes to damaged images. Errors must name the damage; no
+//! operation may panic, hang, use memory without bound, or write outside the file system.
 
 pub mod exercise;
 pub mod extremes;
@@ -19,27 +19,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use target::{Left, Target};
 
-/// The number of device operations after which a run counts as endless. Undamaged images take some
-/// thousands.
+/// The number of device operations after which a run counts as endless. A run on an undamaged image
+/// takes a few thousand.
 const PATIENCE: u64 = 400_000;
 /// The time after which a run counts as hung, in case it makes no device operations.
 const TIME: Duration = Duration::from_secs(60);
-/// The most memory that the process may take, in KiB.
+/// The most memory in KiB that the process may use.
 const MEMORY: u64 = 3 << 20;
 
 /// Sums over many images.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Images.
+    /// The number of images.
     pub images: u64,
     /// The number of images that could be mounted.
     pub mounted: u64,
-    /// The number of images with errors.
+    /// The number of images on which some operation returned an error.
     pub with_errors: u64,
 }
 
 impl Totals {
-    /// Adds an image's outcome.
+    /// Adds the outcome for one image.
     pub fn add(&mut self, outcome: &Outcome) {
         self.images += 1;
         self.mounted += u64::from(outcome.mounted);
@@ -51,7 +51,8 @@ impl Totals {
 pub fn check(target: &Target, what: &str) -> Result<Outcome, String> {
     let device = Arc::new(Guarded::new(target.device(), PATIENCE));
     let outcome = in_time(device.clone(), what)?;
-    // The check is skipped if the damaged superblock states another size of the file system.
+    // The bytes after the file system are not checked if the damaged superblock states a different
+    // file system size.
     let mut end = [0; 4];
     let read = device.read_at(target::SUPER + 4, &mut end);
     let end = u64::from(u32::from_le_bytes(end)) * target.block_size();
@@ -106,17 +107,17 @@ fn peak_memory() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Options for mke2fs without checksums, so that no checksum detects the damage.
+/// Options for mke2fs for an image without checksums, so that no checksum detects the damage.
 pub const PLAIN: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed";
 
-/// Options for mke2fs for files with block maps, also without checksums.
+/// Options for mke2fs for an image whose files have block maps, also without checksums.
 pub const BLOCK_MAPS: &str = "-t ext3 -b 1024 -J size=1";
 
 /// Options for mke2fs for an image with a verity file, also without checksums.
 pub const VERITY: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,verity";
 
-/// Checks an image of each kind of damage; an error must contain the words of the kind. Returns the
-/// number of kinds, or what is wrong with each.
+/// Checks one image for each kind of damage. An error must contain the expected words of the kind.
+/// Returns the number of kinds, or what is wrong with each.
 pub fn each_kind(options: &str, left: Left, kinds: &[Kind]) -> Result<usize, String> {
     let Some(base) = Target::make(options, 16, left) else { return Ok(0) };
     let mut wrong = Vec::new();
@@ -135,7 +136,7 @@ pub fn each_kind(options: &str, left: Left, kinds: &[Kind]) -> Result<usize, Str
     if wrong.is_empty() { Ok(kinds.len()) } else { Err(wrong.join("\n")) }
 }
 
-/// Checks `count` images with a few bytes of metadata changed at random.
+/// Checks `count` images, in each of which a few bytes of metadata are changed at random.
 pub fn random_images(seed: u64, count: u64) -> Result<Totals, String> {
     let (options, left) = match seed % 5 {
         0 => (PLAIN, Left::Crashed),
@@ -172,7 +173,7 @@ pub fn random_damage(target: &Target, seed: u64) -> String {
     let ranges = target.metadata();
     let mut changed = Vec::new();
     for _ in 0..rng.u32(1..6) {
-        // The superblock, the first of many ranges, is chosen more often than the others.
+        // The first of the ranges is the superblock. It is chosen more often than any other range.
         let range = if rng.u32(..6) == 0 { 0 } else { rng.usize(..ranges.len()) };
         let (start, len) = ranges[range];
         let at = start + rng.u64(..len);

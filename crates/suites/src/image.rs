@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-/// The features of mke2fs 1.47's own configuration; the distribution's may differ.
+/// The configuration file that comes with mke2fs 1.47. It is used because the configuration of a
+/// distribution may set other features.
 const CONFIG: &str = include_str!("../../ondisk/testdata/mke2fs.conf");
 
 /// The way in which the files of an image map their blocks.
@@ -17,14 +18,15 @@ pub enum Mappings {
     /// By extents.
     #[default]
     Extents,
-    /// By extents, in encrypted files, whose blocks cannot move inside the file.
+    /// By extents, in encrypted files. The blocks of such files cannot move inside the file.
     Encrypted,
-    /// By indirect block maps, which have no unwritten blocks: fallocate(2) can only punch holes.
+    /// By indirect block maps. These have no unwritten blocks, so fallocate(2) can only punch
+    /// holes.
     BlockMaps,
 }
 
 impl Mappings {
-    /// Returns the mappings of the new files in an image that mke2fs makes with `options`.
+    /// Returns how new files map their blocks in an image that mke2fs makes with `options`.
     pub fn of(options: &str) -> Mappings {
         match ["ext2", "ext3", "^extent"].iter().any(|word| options.contains(word)) {
             true => Mappings::BlockMaps,
@@ -45,15 +47,15 @@ impl Mappings {
     }
 }
 
-/// Returns the size of the blocks in an image that mke2fs makes with `options`, which contain `-b`.
+/// Returns the block size in an image that mke2fs makes with `options`, which must contain `-b`.
 pub fn block_size_of(options: &str) -> u64 {
     let mut words = options.split_whitespace();
     let named = words.find(|word| *word == "-b").and_then(|_| words.next());
     named.and_then(|bytes| bytes.parse().ok()).unwrap_or(1024)
 }
 
-/// Returns the size of the clusters in an image that mke2fs makes with `options`, which contain
-/// `-b`, and `-C` with `bigalloc`. Without `bigalloc` a cluster is a block.
+/// Returns the cluster size in an image that mke2fs makes with `options`. The options must contain
+/// `-b` and, with `bigalloc`, `-C`. Without `bigalloc` a cluster is a block.
 pub fn cluster_size_of(options: &str) -> u64 {
     let mut words = options.split_whitespace();
     let named = words.find(|word| *word == "-C").and_then(|_| words.next());
@@ -69,7 +71,7 @@ pub struct Image {
     path: PathBuf,
 }
 
-/// Returns a folder for temporary files: in memory if the machine has such a folder.
+/// Returns a folder for temporary files. It is in memory if the machine has a folder in memory.
 pub fn folder() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     let root = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
@@ -77,10 +79,11 @@ pub fn folder() -> tempfile::TempDir {
 }
 
 impl Image {
-    /// Runs mke2fs with `options` and `size`. The type is ext4, unless the options name another
-    /// one. Returns `None` and prints the reason if mke2fs is missing. With the word [`FOLDING`]
-    /// among the options, the root directory ignores case, and so do all directories that are
-    /// created later. With the feature `encrypt`, the image has the directory of [`home`].
+    /// Runs mke2fs with `options` and `size`. The file system type is ext4, unless the options name
+    /// another type. Returns `None` and prints the reason if mke2fs is missing. If the options
+    /// contain the word [`FOLDING`], the root directory ignores case, and so do all directories
+    /// that are created later. If they contain the feature `encrypt`, the image has the encrypted
+    /// directory of [`home`].
     pub fn make(options: &str, size: &str) -> Option<Image> {
         let image = Image::empty();
         let config = image.folder.path().join("mke2fs.conf");
@@ -112,7 +115,7 @@ impl Image {
         }
     }
 
-    /// Returns an image whose file does not exist yet.
+    /// Returns an image whose file has yet to be created.
     pub fn empty() -> Image {
         let folder = folder();
         Image { path: folder.path().join("image"), folder }
@@ -171,8 +174,8 @@ impl Image {
         assert!(verdict.status == 0, "{context}: e2fsck -fn says {}", verdict.text);
     }
 
-    /// Mounts the image with the kernel's ext4; returns `None` and prints the reason where that is
-    /// forbidden.
+    /// Mounts the image with the kernel's ext4. Returns `None` and prints the reason if this
+    /// process cannot mount.
     pub fn kernel_mount(&self, options: &str) -> Option<KernelMount> {
         self.kernel_mount_as("ext4", options)
     }
@@ -194,7 +197,7 @@ impl Image {
         self.try_kernel_mount(kind, options, 3).is_ok()
     }
 
-    /// Mounts the image, with at most `tries` more tries if no loop device was free.
+    /// Mounts the image. If no loop device was free, tries again at most `tries` times.
     fn try_kernel_mount(
         &self,
         kind: &str,
@@ -206,7 +209,8 @@ impl Image {
         let loops = ["loop", options].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>();
         let mut command = Command::new("mount");
         command.args(["-t", kind, "-o", &loops.join(",")]).args([&self.path, &at]);
-        // Two concurrent mounts may choose the same free loop device.
+        // A mount can fail in this way because two concurrent mounts may choose the same free loop
+        // device.
         let busy = |output: &Output| !output.status.success() && text(output).contains("loop");
         let mut mounted = command.output();
         for _ in 0..tries {
@@ -224,13 +228,13 @@ impl Image {
     }
 }
 
-/// Returns whether the machine has loop devices and this process is root. Otherwise a failed mount
-/// is not a failed test.
+/// Returns whether the machine has loop devices and this process is root. Otherwise, a failed mount
+/// does not count as a failed test.
 fn may_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
 
-/// An image file to which many states of one base are written, one after another.
+/// An image file that many states of one base use, one after another.
 pub struct Scratch {
     image: Image,
     len: u64,
@@ -239,7 +243,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Creates the file for states over `base`.
+    /// Prepares a file for states over `base`.
     ///
     /// # Errors
     /// If the base cannot be read.
@@ -257,7 +261,7 @@ impl Scratch {
         Ok(Scratch { image: Image::empty(), len, base: pieces })
     }
 
-    /// Writes `state` to the file and returns it. The image may be changed.
+    /// Writes `state` to the file and returns the image. The caller may change the image.
     ///
     /// # Errors
     /// Returns errors of the host.
@@ -277,25 +281,27 @@ impl Scratch {
 /// The verdict of e2fsck.
 #[derive(Debug, Clone)]
 pub struct Verdict {
-    /// The exit code: 0 nothing found, 1 repaired, 4 not repaired.
+    /// The exit code: 0 if nothing was found, 1 if everything was repaired, 4 if faults were not
+    /// repaired.
     pub status: i32,
     /// The whole output of the program.
     pub text: String,
 }
 
 impl Verdict {
-    /// Returns whether a repairing run only replayed the log and finished orphans.
+    /// Returns whether e2fsck only replayed the log and finished orphans, although it was allowed
+    /// to repair.
     pub fn only_replayed(&self) -> bool {
-        // An answered question, and damage that e2fsck had to work around, count as repairs.
+        // Answering a question counts as a repair, and so does working around damage.
         let text = without_truncated_trees(&without_orphan_file(&self.text));
         let bad = ["? yes", "WARNING", "IGNORED", "corrupt", "Invalid", "Error ", "aborted"];
         self.status <= 1 && !bad.iter().any(|word| text.contains(word))
     }
 }
 
-/// Removes messages about the orphan file from e2fsck's output. e2fsck prints them for images of
-/// the kernel too: it clears the entries of orphans that it has just finished, and the feature that
-/// indicates entries.
+/// Removes messages about the orphan file from e2fsck's output. These messages are not about
+/// damage, because e2fsck prints them for images of the kernel too: it clears the entries of
+/// orphans that it has just finished, and the feature that indicates such entries.
 fn without_orphan_file(text: &str) -> String {
     let mut kept = String::new();
     let mut lines = text.lines();
@@ -349,8 +355,8 @@ impl KernelMount {
         if !std::mem::take(&mut self.mounted) {
             return;
         }
-        // Tries for a minute, because another test's child process may have inherited an open file
-        // of the mount, and e2fsck of 16 TiB takes a while.
+        // Tries for a minute, because a child process of another test may have inherited an open
+        // file of the mount. That child may be an e2fsck of 16 TiB, which takes a while.
         for _ in 0..3000 {
             let done = Command::new("umount").arg(&self.at).output();
             if done.is_ok_and(|output| output.status.success()) {

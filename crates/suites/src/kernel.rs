@@ -20,7 +20,7 @@ pub struct Kernel {
 impl Kernel {
     /// Creates a tree for operations below `root`.
     pub fn new(root: &std::path::Path) -> Kernel {
-        // The operations give complete modes, so the umask must clear no bits.
+        // The operations state complete modes, so the umask must not clear any bits.
         rustix::process::umask(Mode::empty());
         Kernel { root: root.to_path_buf(), open: HashMap::new() }
     }
@@ -87,8 +87,8 @@ impl Kernel {
                     self.chown(path, *uid, *gid)?;
                 }
                 if permissions & 0o7000 != 0 && !matches!(kind, Kind::Symlink(_)) {
-                    // mknod(2) does not set all of the set-ID and sticky bits, and chown(2) clears
-                    // some.
+                    // The mode is set again, because mknod(2) does not set all of the set-ID and
+                    // sticky bits, and chown(2) clears some of them.
                     let mode = Mode::from_raw_mode((*permissions).into());
                     host::chmodat(host::CWD, self.at(path), mode, AtFlags::empty())?;
                 }

@@ -1,4 +1,4 @@
-//! Images with a directory whose index is about to get a third level (`large_dir`).
+//! Images with a directory whose index has no room and will get a third level (`large_dir`).
 
 use crate::image::{Image, KernelMount};
 use std::process::Command;
@@ -7,14 +7,13 @@ const SIZE: &str = "64M";
 /// Options for mke2fs: few inodes, and room for the directory.
 pub const OPTIONS: &str = "-b 1024 -N 64 -J size=4";
 
-/// Returns a name of such a length that a leaf of 1 KiB holds three names.
+/// Returns a name that is so long that a leaf of 1 KiB holds only three such names.
 pub fn name(n: usize) -> String {
     format!("{n:0>250}")
 }
 
-/// Lets the kernel add links to `/file` in `/d`, with the names from number `first` to before
-/// number `end`, until the directory is full. Returns the number of the first name that does not
-/// exist.
+/// Lets the kernel add links to `/file` in `/d` until the directory is full. The names have the
+/// numbers from `first` on, below `end`. Returns the number of the first name that does not exist.
 pub fn link_by_kernel(mount: &KernelMount, first: usize, end: usize) -> usize {
     let at = |path: &str| mount.path().join(path);
     std::fs::create_dir_all(at("d")).expect("a directory");
@@ -31,9 +30,9 @@ pub fn link_by_kernel(mount: &KernelMount, first: usize, end: usize) -> usize {
     end
 }
 
-/// Makes an image with a directory whose index has two levels and is full, then gives it the
-/// feature `large_dir`. Returns the image, and the number of the name for which the kernel found no
-/// room.
+/// Makes an image with a directory whose index has two levels and is full, and then gives the image
+/// the feature `large_dir`. Returns the image, and the number of the first name for which the
+/// kernel found no room.
 pub fn full_of_two_levels(options: &str) -> Option<(Image, usize)> {
     let image = Image::make(options, SIZE)?;
     let mount = image.kernel_mount("noatime")?;
@@ -46,7 +45,7 @@ pub fn full_of_two_levels(options: &str) -> Option<(Image, usize)> {
     Some((image, refused))
 }
 
-/// Returns the number of levels below the root of the index of `/d`, as debugfs prints it.
+/// Returns how many levels the index of `/d` has below its root, as debugfs prints it.
 pub fn levels(image: &Image) -> u32 {
     let output = Command::new("debugfs").args(["-R", "htree_dump /d"]).arg(image.path()).output();
     let text = String::from_utf8_lossy(&output.expect("debugfs runs").stdout).into_owned();

@@ -1,7 +1,7 @@
 //! Suites that test whole file systems through the library interface of ext4.
 //!
-//! Each suite is a module here that can run for any time; `tests/` runs a fixed sample of each, and
-//! the program `lanefs-suites` runs the long forms (`docs/testing.md`).
+//! Each suite is a module here, and can run for any length of time. `tests/` runs a fixed sample of
+//! each suite, and the program `lanefs-suites` runs the long forms (`docs/testing.md`).
 //!
 //! | suite | question | oracle |
 //! |---|---|---|
@@ -17,12 +17,13 @@
 //! | `lanefs-formats` | do all formats pass these suites, and does the kernel accept their images? | those of the suites, debugfs |
 //! | `arrays` | do `model` and `fsx` pass on a RAID-5 array: whole, degraded, rebuilding? | those of the two suites |
 //!
-//! A *crash state* is a cut between two device events of a workload. Each write after the last
-//! flush is kept, lost, or kept sector by sector at random. Lanefs recovers the state; the tree is
-//! compared with the history, and `lanefs check` judges the image. For one state in eight e2fsck
-//! replays a copy, and must find nothing else to repair.
+//! A *crash state* is what a crash between two device events of a workload can leave. Each write
+//! after the last flush is kept, lost, or kept sector by sector at random. Lanefs recovers the
+//! state, the resulting tree is compared with the history, and `lanefs check` checks the image. For
+//! one state in eight, e2fsck replays the log in a copy, and must find nothing else to repair.
 //!
-//! Most *damaged images* have no checksums, so that the checks after the checksum are reached.
+//! Most *damaged images* have no checksums, so that the damage reaches the checks that follow the
+//! checksum.
 #![forbid(unsafe_code)]
 
 pub mod array;

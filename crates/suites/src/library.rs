@@ -24,7 +24,7 @@ impl Library {
         Library { fs: fs.clone(), open: HashMap::new() }
     }
 
-    /// Returns the inode at a path; symbolic links are not followed.
+    /// Returns the inode at a path. It does not follow symbolic links.
     pub fn resolve(&self, path: &[u8]) -> Result<InodeRef, Error> {
         let mut inode = home::of_library(&self.fs)?;
         for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
@@ -52,7 +52,7 @@ impl Library {
         }
     }
 
-    /// Runs `op`; returns its result, or the library's own error.
+    /// Runs `op`; returns its result, or the library's error instead of an errno.
     pub fn act(&mut self, op: &Op) -> Result<Seen, Error> {
         let fs = self.fs.clone();
         match op {
@@ -167,7 +167,8 @@ impl Library {
     }
 }
 
-/// Returns a name as the suites look it up: in a directory that ignores case, in upper case.
+/// Returns a name as the suites look it up. In a directory that ignores case, this is the name in
+/// upper case.
 fn spelled<'n>(dir: &InodeRef, name: &'n [u8]) -> Cow<'n, [u8]> {
     match folds_names(&dir.rights()) {
         true => name.to_ascii_uppercase().into(),

@@ -12,11 +12,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::{ffi::OsStr, io};
 
-/// The unit of content digests: a hole and a run of zeros of this length have the same digest.
+/// The unit of content digests in bytes. A hole and a run of zeros of this length have the same
+/// digest.
 pub const GRAIN: usize = 4096;
 
-/// The properties of one name. A property that the source of the listing does not have is `None`
-/// and not compared.
+/// The properties of one name. If the source of the listing does not have a property, it is `None`
+/// and is not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // as in stat(2)
 pub struct Entry {
@@ -29,7 +30,7 @@ pub struct Entry {
     /// Digest of the data, or of the target of a symbolic link.
     pub content: u64,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The first path to the same inode.
+    /// The first path that leads to the same inode.
     pub twin: Path,
     pub ino: Option<u64>,
     pub sectors: Option<u64>,
@@ -40,7 +41,7 @@ pub struct Entry {
     pub data: Option<Vec<(u64, u64)>>,
 }
 
-/// A tree by path; the root has the empty path.
+/// A tree, listed by path. The root has the empty path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The entries by path.
@@ -48,7 +49,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Sets `twin` in the entries of paths to the same inode.
+    /// Sets `twin` in each entry. Paths to the same inode get the same twin.
     pub fn find_twins(&mut self, id_of: impl Fn(&[u8]) -> u64) {
         let mut first: BTreeMap<u64, Path> = BTreeMap::new();
         for (path, entry) in &mut self.entries {
@@ -76,7 +77,7 @@ impl Listing {
         self
     }
 
-    /// Returns the differences in words, at most twenty; empty if there are none.
+    /// Describes the differences, at most twenty. The result is empty if there are none.
     pub fn differences(&self, other: &Listing) -> Vec<String> {
         let mut found = Vec::new();
         for (path, a) in &self.entries {
@@ -133,7 +134,8 @@ impl Entry {
     }
 }
 
-/// The digest of a file's data: of every grain that is not all zeros, with its position.
+/// The digest of a file's data. It covers every grain that is not all zeros, and the position of
+/// each such grain.
 pub struct Digest(DefaultHasher);
 
 impl Digest {
@@ -144,7 +146,7 @@ impl Digest {
         Digest(hasher)
     }
 
-    /// Adds the grain at `offset`, which is shorter at the end of the file.
+    /// Adds the grain at `offset`. The last grain of a file may be shorter than [`GRAIN`].
     pub fn grain(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.iter().any(|b| *b != 0) {
             self.0.write_u64(offset);
@@ -165,7 +167,7 @@ pub fn digest_target(target: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Returns a digest of the grains that overlap the ranges.
+/// Returns a digest of all grains that overlap `ranges`.
 fn digest_ranges<E>(
     size: u64,
     ranges: &[(u64, u64)],
@@ -190,13 +192,13 @@ fn digest_ranges<E>(
     Ok(digest.end())
 }
 
-/// Returns the tree that the library shows below the directory of [`home`]. An error comes with the
-/// path where it occurred.
+/// Returns the tree that the library shows in the directory of [`home`]. On failure, returns the
+/// error with the path where it occurred.
 pub fn of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
     walk_library(fs, library_entry)
 }
 
-/// Works like [`of_library`], without the contents of files: digests are 0.
+/// Works like [`of_library`], but leaves out the contents of files, so that digests are 0.
 pub fn shape_of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
     walk_library(fs, library_shape)
 }
@@ -258,7 +260,7 @@ pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
     Ok(entry)
 }
 
-/// Works like [`library_entry`], without the contents.
+/// Works like [`library_entry`], but leaves out the contents.
 fn library_shape(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
     let attr = fs.stat(inode);
     let mut xattrs = BTreeMap::new();

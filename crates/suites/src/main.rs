@@ -1,4 +1,5 @@
-//! The long forms of the suites: seed after seed until the time is spent or something fails.
+//! The long forms of the suites, which run seed after seed until the time is spent or something
+//! fails.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -17,31 +18,32 @@ use std::time::{Duration, Instant};
 /// Runs the suites of Lanefs with new seeds until the time is spent.
 #[derive(Parser)]
 struct Arguments {
-    /// Seconds for all suites together.
+    /// The number of seconds for all suites together.
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// The first seed; taken from the clock unless given. Each round of a suite takes the next one.
+    /// The first seed, which by default is taken from the clock. Each round of a suite uses the
+    /// next seed.
     #[arg(long)]
     seed: Option<u64>,
     /// The largest number of rounds of each suite.
     #[arg(long, default_value_t = u64::MAX)]
     rounds: u64,
-    /// Check only crash states, this many distinct ones, on all processors.
+    /// Check only crash states, until this many distinct ones are checked, on all processors.
     #[arg(long)]
     states: Option<u64>,
-    /// Make only changes of metadata, this many, and compare the checker with e2fsck, on all
-    /// processors.
+    /// Run only the suite `changes`, with this many changes of metadata, on all processors. It
+    /// compares the checker with e2fsck.
     #[arg(long)]
     changes: Option<u64>,
-    /// Repair images with changes of metadata, this many, on all processors.
+    /// Run only repairs, of this many images with changes of metadata, on all processors.
     #[arg(long)]
     repairs: Option<u64>,
-    /// Cut the power of recover, tune, resize, trim and edit, in this many distinct states, on all
-    /// processors.
+    /// Cut the power only during recover, tune, resize, trim and edit, until this many distinct
+    /// states are checked, on all processors.
     #[arg(long, value_name = "STATES")]
     power_cuts: Option<u64>,
-    /// Report failed random operations of threads as they are, without looking for a shorter
-    /// sequence.
+    /// If random operations of threads fail, report them without looking for a shorter sequence
+    /// that fails too.
     #[arg(long)]
     no_shrink: bool,
     /// Run only these suites.
@@ -180,7 +182,7 @@ fn crash_states(seed: u64, states: u64) -> ExitCode {
     }
 }
 
-/// Cuts the power of commands that change a whole image.
+/// Cuts the power during commands that change a whole image.
 fn power_cuts(seed: u64, states: u64) -> ExitCode {
     let begun = Instant::now();
     let told = |tally: &cuts::Tally| progress(&format!("{} power cuts", tally.states()));

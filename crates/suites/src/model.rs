@@ -1,5 +1,5 @@
-//! A tree in plain memory with the specified behaviour of a file system: the oracle of the random
-//! suites.
+//! A tree in plain memory that behaves as specified for a file system. The random suites use it as
+//! their oracle.
 
 mod node;
 
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 
 /// The largest attribute value, in bytes, that the random suites store in an inode or its attribute
-/// block. Larger values have an inode of their own.
+/// block. The suites assume that larger values are in inodes of their own.
 pub const LARGEST_INSIDE: usize = 1000;
 
 /// The tree.
@@ -22,7 +22,7 @@ pub const LARGEST_INSIDE: usize = 1000;
 pub struct Model {
     mappings: Mappings,
     wide_times: WideTimes,
-    /// The unit of ranges that are collapsed and inserted, in bytes.
+    /// Collapsed and inserted ranges must start and end at multiples of this number of bytes.
     cluster_size: u64,
     nodes: BTreeMap<u64, Node>,
     next: u64,
@@ -47,7 +47,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Creates the empty tree of an image that mke2fs makes with `options`.
+    /// Creates an empty tree, for an image that mke2fs makes with `options`.
     pub fn of(options: &str) -> Model {
         let (mappings, cluster_size) = (Mappings::of(options), cluster_size_of(options));
         let wide_times = WideTimes::of(options);
@@ -137,7 +137,7 @@ impl Model {
         parent.mtime = None;
     }
 
-    /// Removes one name of the inode; a directory has only one.
+    /// Removes one name of the inode. If the inode is a directory, it is the only name.
     fn drop_name(&mut self, id: u64) {
         let dir = self.is_dir(id);
         let node = self.edit(id);
@@ -210,12 +210,12 @@ impl Model {
         Ok(())
     }
 
-    /// Adds an inode with the properties that it inherits from `dir`.
+    /// Adds an inode. It inherits some properties from `dir`.
     fn new_in(&mut self, dir: u64, kind: Kind, permissions: u16, uid: u32, gid: u32) -> u64 {
         let (mut permissions, mut gid) = (permissions, gid);
         if self.node(dir).permissions & SET_GROUP != 0 {
-            // The new object takes the group of the directory; a new directory takes its
-            // set-group-ID bit too.
+            // The new object inherits the group of the directory. If it is itself a directory, it
+            // also inherits the set-group-ID bit.
             gid = self.node(dir).gid;
             permissions |= if kind == Kind::Directory { SET_GROUP } else { 0 };
         }
@@ -294,7 +294,7 @@ impl Model {
         Ok(())
     }
 
-    /// Removes a name, if `permits` accepts its inode.
+    /// Removes a name if `permits` accepts the inode to which the name refers.
     fn remove(&mut self, path: &[u8], permits: impl FnOnce(&Node) -> Done<()>) -> Done<()> {
         let (dir, name) = self.parent(path)?;
         let id = self.child(dir, name).ok_or(Errno::NOENT)?;
@@ -408,7 +408,8 @@ impl Model {
         }
     }
 
-    /// Returns the paths below `dir` of the inodes whose kind `wanted` accepts, in order.
+    /// Returns the sorted paths of `dir` and everything below it, for inodes whose kind `wanted`
+    /// accepts.
     pub fn paths(&self, dir: &[u8], wanted: impl Fn(&Kind) -> bool) -> Vec<Path> {
         let mut found = Vec::new();
         let Ok(top) = self.resolve(dir) else { return found };
@@ -429,19 +430,20 @@ impl Model {
         self.file(file).map_or(0, |id| self.node(id).data.size())
     }
 
-    /// Returns the slots in use, each with the kind of its open file.
+    /// Returns the slots in use, each with the kind of the file that is open in it.
     pub fn open_slots(&self) -> Vec<(u8, Openness)> {
         self.open.iter().map(|(slot, id)| (*slot, self.node(*id).openness())).collect()
     }
 
-    /// Returns the bytes that the attributes at a path take in the inode and its block.
+    /// Returns how many bytes the attributes of the file at a path take in its inode and attribute
+    /// block.
     pub fn xattr_bytes(&self, path: &[u8]) -> usize {
         let Ok(id) = self.resolve(path) else { return 0 };
         let inside = |value: &[u8]| if value.len() > LARGEST_INSIDE { 0 } else { value.len() };
         self.node(id).xattrs.iter().map(|(name, v)| name.len() + inside(v) + 20).sum()
     }
 
-    /// Returns the names of the attributes at a path.
+    /// Returns the names of the attributes of the file at a path.
     pub fn xattr_names(&self, path: &[u8]) -> Vec<Vec<u8>> {
         self.resolve(path).map_or(Vec::new(), |id| self.node(id).xattrs.keys().cloned().collect())
     }
@@ -457,7 +459,7 @@ impl Model {
         listing
     }
 
-    /// Works like [`Model::listing`], without the contents: digests are 0.
+    /// Works like [`Model::listing`], but leaves out the contents, so that digests are 0.
     pub fn shape(&self) -> Listing {
         let mut listing = Listing::default();
         let ids = self.ids();

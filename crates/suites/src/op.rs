@@ -1,4 +1,4 @@
-//! One operation on a tree, as data that any kind of tree can run.
+//! Operations on a tree, represented as data, so that any kind of tree can run them.
 
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
@@ -7,7 +7,7 @@ use std::fmt;
 /// A path from the root without a leading slash; the empty path is the root.
 pub type Path = Vec<u8>;
 
-/// A file: a name, or an open file.
+/// How an operation refers to a file: by path, or by an open file.
 #[derive(Clone, PartialEq, Eq)]
 pub enum File {
     /// The file at this path.
@@ -44,7 +44,7 @@ pub enum Kind {
     BlockDevice(u32, u32),
 }
 
-/// One operation. Its data is a pattern computed from a seed.
+/// One operation. If it writes data, the data is a pattern computed from a seed.
 #[derive(Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are the arguments of the system calls of the same name
 pub enum Op {
@@ -55,7 +55,7 @@ pub enum Op {
         uid: u32,
         gid: u32,
     },
-    /// Creates a file in `dir` with O_TMPFILE, open in `slot`.
+    /// Creates a file in `dir` with O_TMPFILE, and leaves it open in `slot`.
     Unnamed {
         dir: Path,
         slot: u8,
@@ -153,7 +153,7 @@ pub enum Seen {
     Names(Vec<Vec<u8>>),
 }
 
-/// The outcome of an operation: its result, or the system's error number.
+/// The outcome of an operation: its result, or an errno.
 pub type Outcome = Result<Seen, i32>;
 
 /// A tree of files on which operations can be run.
@@ -162,8 +162,8 @@ pub trait Tree {
     fn apply(&mut self, op: &Op) -> Outcome;
 }
 
-/// Returns the bytes of a pattern, which depend on the seed and the position. No 8 successive bytes
-/// are all zero.
+/// Returns `len` bytes of a pattern. Each byte depends on the seed and on its position. No 8
+/// successive bytes are all zero.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; len];
@@ -187,7 +187,7 @@ pub fn join(dir: &[u8], name: &[u8]) -> Path {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// Formats a path or name for messages; long ones are cut after 60 characters.
+/// Formats a path or name for messages, and cuts it after 60 characters if it is longer.
 pub fn show(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     match text.char_indices().nth(60) {

@@ -3,16 +3,16 @@
 use lanefs_device::{Device, DeviceError, forward};
 use std::sync::Arc;
 
-/// A write is damaged if its first byte divided by 32 leaves this remainder, so the same operations
-/// always have the same damaged writes.
+/// A write is damaged if its first byte divided by 32 leaves this remainder. Because the choice
+/// depends only on the data, the same operations always have the same damaged writes.
 const MARK: u8 = 1;
 
 /// A fault that the device does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// The device flips a bit of some writes.
+    /// The device flips a bit in some writes.
     FlippedBit,
-    /// The device reports flushes that it did not do.
+    /// The device reports success for flushes that it does not perform.
     LostFlush,
 }
 

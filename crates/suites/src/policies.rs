@@ -1,14 +1,16 @@
-//! Policies and memory sizes for the suites. The older policies are used in measurements, so they
-//! must be correct too. With little memory, eviction and later loads must be correct too.
+//! Policies and memory sizes for the suites. The older policies are tested too, because
+//! measurements use them, so they must be correct. Runs with little memory test eviction and the
+//! later loads.
 
 use crate::home;
 use lanefs_ext4::{MountOptions, NameCachePolicy, OneLockCache, Policies};
 use std::sync::Arc;
 
-/// Memory for caches that hold hardly anything except referenced and dirty objects.
+/// So little cache memory, in bytes, that caches hold hardly anything except referenced and dirty
+/// objects.
 const LITTLE: u64 = 96 << 10;
 
-/// The policies' values other than the default.
+/// All policy values except the defaults.
 const OTHERS: [&str; 8] = [
     "inode_claim=two-step",
     "placement=shared",
@@ -22,8 +24,9 @@ const OTHERS: [&str; 8] = [
 
 /// Returns the mount options of a run with `seed`. One seed in five has all older policies
 /// (including one lock for all names and inodes), and one in five has some of them. Two seeds in
-/// seven have hardly any memory. Other choices use the seed's remainders by three and four. Five
-/// and seven have no factor in common with three and four, so every combination occurs.
+/// seven have hardly any memory. Other choices depend on the seed's remainders modulo three and
+/// four. Five and seven have no factor in common with three and four, so every combination with
+/// these choices occurs.
 pub fn mount_options(seed: u64) -> MountOptions {
     let policies = match seed % 5 {
         2 => Policies::before(),

@@ -1,10 +1,10 @@
-//! The seeds of tests: the one in `LANEFS_SEED`, or a series from `LANEFS_FIRST_SEED` on, or fixed
-//! ones.
+//! The seeds of tests: the single seed in `LANEFS_SEED`, or a series that starts at
+//! `LANEFS_FIRST_SEED`, or fixed seeds.
 
 use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 
-/// Returns only the seed in `LANEFS_SEED`, if it is set; else `count` seeds from
-/// `LANEFS_FIRST_SEED` (or 1) on.
+/// If `LANEFS_SEED` is set, returns only this seed. Otherwise returns `count` seeds, starting at
+/// `LANEFS_FIRST_SEED` or at 1.
 pub fn seeds(count: u64) -> Vec<u64> {
     let named = |name: &str| std::env::var(name).ok().and_then(|seed| seed.parse::<u64>().ok());
     match (named("LANEFS_SEED"), named("LANEFS_FIRST_SEED").unwrap_or(1)) {

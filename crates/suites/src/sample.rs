@@ -1,14 +1,14 @@
-//! Runs one suite with one set of options, for a test: a failure is a panic with the report.
+//! Runs one suite with one set of options, for a test. If the suite fails, panics with the report.
 
 use crate::crash::{self, Cuts};
 use crate::fsx;
 use crate::sequence::Mix;
 use crate::together::{Bases, Runner, scenario_on};
 
-/// Options for mke2fs, and the size of the image.
+/// The options for mke2fs, and the size of the image.
 pub type OptionSet = (&'static str, &'static str);
 
-/// Runs `len` operations of each of four threads, and compares the results with the model.
+/// Runs `len` operations on each of four threads, and compares the results with the model.
 ///
 /// # Panics
 /// If the suite finds a fault.

@@ -19,9 +19,10 @@ pub enum Mix {
     ManySmall,
 }
 
-/// Directories in which each thread uses names of its own.
+/// Directories that all threads share, but in which each thread uses only its own names.
 pub const SHARED: [&[u8]; 2] = [b"shared/a", b"shared/b"];
-/// The directory where threads use the same names: outcomes there cannot be predicted.
+/// The directory in which threads use the same names, so that the outcomes of operations cannot be
+/// predicted.
 pub const RACE: &[u8] = b"race";
 
 /// Returns the directory of thread `n`.
@@ -29,7 +30,7 @@ pub fn home(n: usize) -> Path {
     format!("t{n}").into_bytes()
 }
 
-/// Returns the operations that must be done before any of `threads` threads starts.
+/// Returns the operations that must be done before the first of `threads` threads starts.
 pub fn stage(threads: usize) -> Vec<Op> {
     let dirs = [b"shared", SHARED[0], SHARED[1], RACE].into_iter().map(<[u8]>::to_vec);
     dirs.chain((0..threads).map(home)).map(|path| create(path, Kind::Directory)).collect()
@@ -64,16 +65,16 @@ pub struct Generator {
     /// The prefix of this thread's names in shared directories.
     prefix: String,
     model: Model,
-    /// The end of the offsets that are used.
+    /// All offsets that are used are below this one.
     far: u64,
     names: u32,
-    /// Whether the sequence returns to files that are possibly no longer in memory.
+    /// Whether the sequence returns to files that may have left memory.
     comes_back: bool,
-    /// Whether the sequence opens files.
+    /// Whether the sequence has operations that open files.
     opens: bool,
-    /// Whether the sequence sets attributes that do not fit into a block.
+    /// Whether the sequence sets attributes whose values do not fit into a block.
     large_values: bool,
-    /// The next operations.
+    /// Operations that come next because an earlier operation planned them.
     planned: VecDeque<Op>,
 }
 
@@ -93,7 +94,7 @@ impl Generator {
             home,
             prefix,
             model,
-            // A block map of the smallest blocks reaches a little further than 2^34 bytes.
+            // With the smallest block size, a block map reaches a little further than 2^34 bytes.
             far: if mappings == Mappings::BlockMaps { 1 << 34 } else { 1 << 40 },
             names: 0,
             comes_back: false,
@@ -103,14 +104,13 @@ impl Generator {
         }
     }
 
-    /// Makes a generator that also sets attributes which do not fit into a block of 1 KiB.
+    /// Makes the generator also set attributes whose values do not fit into a block of 1 KiB.
     pub fn with_large_values(self) -> Generator {
         Generator { large_values: true, ..self }
     }
 
-    /// Makes a generator that truncates files in the middle of a block or changes them, reads many
-    /// others, then grows the changed files or makes them durable. With `Handles::None` it keeps no
-    /// file open.
+    /// Makes the generator return to files: it truncates a file, reads many others, and then writes
+    /// to the first file or makes it durable. With `Handles::None` the sequence keeps no file open.
     pub fn forgetful(self, handles: Handles) -> Generator {
         Generator { comes_back: true, opens: handles == Handles::Kept, ..self }
     }
@@ -121,8 +121,8 @@ impl Generator {
         while ops.len() < len {
             let op = self.op();
             if !is_race(&op) {
-                // Operations that fail stay in the sequence: they must fail in the file system
-                // under test too.
+                // Operations that fail stay in the sequence, because they must fail in the file
+                // system under test too.
                 let _ = self.model.apply(&op);
             }
             ops.push(op);
@@ -178,7 +178,7 @@ impl Generator {
     fn some_dir(&mut self) -> Path {
         let mut dirs = self.own(|kind| *kind == Kind::Directory);
         dirs.push(self.home.clone());
-        // Old directories get more entries, so that some grow large.
+        // The first directories are chosen more often, so that some directories grow large.
         let most = if self.rng.bool() { dirs.len() } else { 2.min(dirs.len()) };
         dirs[self.rng.usize(..most)].clone()
     }
@@ -293,8 +293,8 @@ impl Generator {
         Op::Fallocate { file, how, offset, len }
     }
 
-    /// Truncates a file or appends to it; reads other files, so that the first file is possibly
-    /// evicted; then grows the file or makes it durable, and reads it.
+    /// Truncates a file. Reads other files, so that the first file may be evicted. Then writes to
+    /// the first file or makes it durable, and reads it.
     fn come_back(&mut self) -> Op {
         let files = self.own(|kind| *kind == Kind::Regular);
         let Some(file) = self.pick(&files).map(File::At) else { return self.create() };
@@ -381,7 +381,8 @@ impl Generator {
         if self.rng.u32(..3) == 0 {
             return Op::RemoveXattr { path, name };
         }
-        // The value fits into the inode and a block of 1 KiB, beside the present attributes.
+        // Unless it is a large one, the value fits into the inode and a block of 1 KiB together
+        // with the attributes that the file already has.
         let room = 600usize.saturating_sub(self.model.xattr_bytes(&path) + name.len() + 20);
         let len = match self.large_values && self.rng.u32(..3) == 0 {
             true => self.rng.usize(LARGEST_INSIDE + 1..9000),

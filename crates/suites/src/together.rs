@@ -1,6 +1,6 @@
-//! The model suite: four threads run random operations on one file system. The outcomes in each
-//! thread's own part are known. At the end the library, the kernel and e2fsck must find the whole
-//! tree.
+//! The model suite: four threads run random operations on one file system. Each thread works mostly
+//! in its own part of the tree, where all outcomes can be predicted. At the end the library, the
+//! kernel and e2fsck must find the whole tree.
 
 use crate::conditions::{self, Paced};
 use crate::home;
@@ -18,7 +18,7 @@ use lanefs_ondisk::FileType;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of threads; each has a sequence of its own.
+/// The number of threads. Each runs a separate sequence.
 pub const THREADS: usize = 4;
 
 /// The input of a run: the image, the policies and the operations of each thread.
@@ -50,7 +50,8 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
     scenario_on((OPTIONS[(seed % sets) as usize], "96M"), mix, seed, len)
 }
 
-/// Returns the scenario of a seed with these options for mke2fs, this size and mix.
+/// Returns the scenario of a seed with these options for mke2fs, this image size and this mix of
+/// operations.
 pub fn scenario_on(
     (options, size): (&'static str, &'static str),
     mix: Mix,
@@ -71,7 +72,8 @@ pub fn scenario_on(
     Scenario { options, size, seed, sequences }
 }
 
-/// Fresh images by options. Each is made once and never written, because runs write to overlays.
+/// Fresh images by options and size. Each image is made once and never changes, because runs write
+/// to overlays.
 #[derive(Default)]
 pub struct Bases(Mutex<std::collections::HashMap<String, Arc<RamDevice>>>);
 
@@ -190,7 +192,8 @@ impl Runner<'_> {
                 return None;
             }
             tries -= 1;
-            // A fault may need a certain interleaving of threads, so each candidate is tried twice.
+            // Each candidate is tried twice, because a fault may appear only with some
+            // interleavings of the threads.
             (0..2).find_map(|_| self.run(candidate).err())
         };
         for n in 0..scenario.sequences.len() {
@@ -221,7 +224,7 @@ impl Runner<'_> {
 }
 
 impl Scenario {
-    /// Returns the operations in words.
+    /// Describes the operations.
     pub fn describe(&self) -> String {
         let mut words = String::new();
         for (n, sequence) in
@@ -246,7 +249,7 @@ fn library_listing(mount: &Mount) -> Result<Listing, String> {
     listing::of_library(mount.fs()).map_err(|(path, error)| format!("{}: {error}", show(&path)))
 }
 
-/// Loads every inode repeatedly, so that unused inodes are evicted, and defragments the files.
+/// Loads every inode again and again, so that unused inodes are evicted, and defragments the files.
 fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     while !ended.load(Ordering::Relaxed) {
         let mut todo = vec![home::of_library(fs).map_err(|e| e.to_string())?];
@@ -259,7 +262,8 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
                     Ok(inode) if inode.file_type() == FileType::Regular => {
                         defragment(fs, &inode).map_err(|e| format!("defragment {ino}: {e}"))?;
                     }
-                    // The inode has another type, or was unlinked meanwhile.
+                    // The inode has a type that needs no action, or it was unlinked in the
+                    // meantime.
                     Ok(_) | Err(Error::Stale) => {}
                     Err(error) => return Err(format!("a look at {ino}: {error}")),
                 }
@@ -272,15 +276,15 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
 /// Defragments a file that other threads use.
 fn defragment(fs: &Fs, file: &InodeRef) -> Result<(), Error> {
     match fs.defragment(file, Privilege::Root) {
-        // Errors of files with block maps or clusters, of append-only files, and of a full file
-        // system.
+        // These errors are expected for files with block maps or clusters, for append-only files,
+        // and on a full file system.
         Err(Error::NotSupported | Error::NotPermitted | Error::NoSpace) => Ok(()),
         done => done,
     }
 }
 
 /// Runs one thread's operations, calls `done` after each, and compares each outcome with that of
-/// `model`, which is empty at the start.
+/// `model`. The model must be empty at the start.
 fn run_thread(
     mut library: Library,
     mut model: Model,
@@ -306,13 +310,13 @@ fn run_thread(
             return Err(format!("thread {n}, operation {at}, {op:?}: {why}"));
         }
     }
-    // The library closes its open files before the unmount.
+    // The model does this because the library closes its open files before the unmount.
     model.close_all();
     Ok(model)
 }
 
-/// Returns whether the file system and the model both refuse a rename. If a rename fails for
-/// several reasons, they may report different ones.
+/// Returns whether the file system and the model both refuse a rename. Their errors may differ,
+/// because a rename may fail for several reasons at once.
 fn is_choice(op: &Op, got: &Outcome, want: &Outcome) -> bool {
     use rustix::io::Errno;
     let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
@@ -337,7 +341,8 @@ fn own_names(got: Outcome, op: &Op, n: usize) -> Outcome {
     })
 }
 
-/// Checks an operation of a race: it may have any outcome except corruption.
+/// Checks the outcome of an operation in a race. It may be a success or one of the errors that a
+/// race can cause, but not, for example, corruption.
 fn check_race(got: &Result<crate::op::Seen, lanefs_ext4::Error>) -> Result<(), String> {
     match got {
         Ok(_)
@@ -355,7 +360,8 @@ fn check_race(got: &Result<crate::op::Seen, lanefs_ext4::Error>) -> Result<(), S
     }
 }
 
-/// Compares the tree with all models together, except for the unpredictable parts.
+/// Compares the tree with the models of all threads taken together, except for the unpredictable
+/// parts.
 fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), String> {
     let mut want = Listing::default();
     for model in models {
@@ -363,7 +369,8 @@ fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), St
             if let Some(other) = want.entries.get(&path)
                 && *other != entry
             {
-                // Every model has only a part of the shared directories, so their links differ.
+                // Each model has only its own part of the shared directories, so the link counts of
+                // these directories differ.
                 entry.links = None;
             }
             want.entries.insert(path, entry);
@@ -377,7 +384,7 @@ fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), St
     }
     let race = join_slash(RACE);
     let seen = seen.clone().filter(|path| path != b"lost+found" && !path.starts_with(&race));
-    // Entries of the race directory and its links depend on races.
+    // The entries of the race directory, and so its link count, depend on races.
     if let Some(entry) = want.entries.get_mut(RACE) {
         entry.links = None;
     }

@@ -1,4 +1,5 @@
-//! The suites on a RAID-5 array: all members present, one missing, and during rebuilds.
+//! The suites on a RAID-5 array, with all members present, with one member missing, and during
+//! rebuilds.
 
 use lanefs_suites::array::{Health, check_file, check_model};
 use lanefs_suites::random::{in_parallel, seeds};

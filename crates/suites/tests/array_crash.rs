@@ -1,6 +1,6 @@
-//! A file system on an array whose members crash together, each with its own cache. After recovery
-//! of the array's log and the journal, every file that was fsynced is present, and e2fsck finds
-//! nothing.
+//! A file system on an array whose members crash at the same moment. Each member has its own cache,
+//! and the crash may lose any write that is only in a cache. After the array's log and the journal
+//! are recovered, every file that was fsynced must be present, and e2fsck must find nothing.
 
 #[path = "../../raid5/tests/rig/mod.rs"]
 mod rig;
@@ -25,9 +25,9 @@ struct History {
     rig: Rig,
     base: Vec<Vec<u8>>,
     events: Vec<Event>,
-    /// Promises: the event, the file and its content.
+    /// The promises, each with the event from which it holds, the file, and its content.
     promises: Vec<(usize, u8, Vec<u8>)>,
-    /// Changes: the event at which the change started, and the file.
+    /// The changes, each with the event at which it started, and the file.
     begun: Vec<(usize, u8)>,
 }
 
@@ -42,7 +42,7 @@ fn rig(seed: u64) -> Rig {
     rig
 }
 
-/// Opens the array of a rig on members with these contents.
+/// Starts the array of a rig on members with these contents.
 fn on(rig: &mut Rig, members: &[Vec<u8>], tape: &Arc<Tape>) -> Arc<Array> {
     for (member, bytes) in members.iter().enumerate() {
         let (tape, bytes) = (tape.clone(), Mutex::new(bytes.clone()));
@@ -52,8 +52,8 @@ fn on(rig: &mut Rig, members: &[Vec<u8>], tape: &Arc<Tape>) -> Arc<Array> {
     Arc::new(rig.start())
 }
 
-/// Empties the logs, as a start of an array does. Headers of the last run have higher generations
-/// than the first headers of this run, so a recovery would use the older headers.
+/// Empties the logs, as starting an array does. Otherwise a recovery would use headers of the last
+/// run, because their generations are higher than those of the first headers of this run.
 fn empty_logs(members: &mut [Vec<u8>], rig: &Rig) {
     let log = rig.log().expect("a log");
     let bytes = log.offset as usize..(log.offset + log.len) as usize;
@@ -113,8 +113,8 @@ impl History {
             last.insert(file, (mark, data));
         }
         for (file, (mark, data)) in last {
-            // A file that was changed after its last promise may have any of its contents since
-            // then.
+            // A file that was changed after its last promise is not compared, because it may have
+            // any content that it has had since then.
             if self.begun.iter().any(|(at, of)| of == file && at >= mark && *at <= cut) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Directories that ignore case (`casefold`). Most kernels do not mount them; e2fsck computes the
-//! hashes of their names, and compares them with the index.
+//! Directories that ignore case (`casefold`). Most kernels do not mount them, but e2fsck computes
+//! the hashes of the names and compares these with the index.
 
 use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Fault, Options, Verdict};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 const OPTIONS: &str = "-b 1024 -O casefold";
 
-/// Options for mke2fs, and the size, of images in which all directories ignore case.
+/// Images in which all directories ignore case: options for mke2fs, and the size.
 const SETS: [(&str, &str); 5] = [
     ("-b 1024 -O casefold +F", "96M"),
     ("-b 1024 -O casefold,large_dir,inline_data -E encoding_flags=strict +F", "96M"),
@@ -30,7 +30,7 @@ const SETS: [(&str, &str); 5] = [
     ("-b 1024 -I 256 -O casefold,quota,project +F", "96M"),
 ];
 
-/// Options with logs so small that they wrap.
+/// Images with logs so small that they wrap.
 const SMALL_LOGS: [(&str, &str); 3] = [
     ("-b 1024 -J size=1 -N 600 -O casefold,large_dir +F", "20M"),
     (
@@ -93,7 +93,7 @@ fn assert_sound(image: &Image, context: &str) {
 }
 
 /// Returns a name that mixes characters of all scripts, marks in any order, ignored characters, and
-/// characters that are not assigned.
+/// unassigned characters.
 fn random_name(random: &mut fastrand::Rng) -> Vec<u8> {
     const BLOCKS: [(u32, u32); 16] = [
         (0x21, 0x7f),
@@ -123,7 +123,8 @@ fn random_name(random: &mut fastrand::Rng) -> Vec<u8> {
     name
 }
 
-/// Returns another spelling that is equal to the name, or the name itself if none is found.
+/// Returns a different spelling that is equal to the name, or the name itself if no such spelling
+/// is found.
 fn respelled(name: &[u8]) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(name) else { return name.to_vec() };
     let spellings = [text.to_uppercase(), text.to_lowercase(), format!("{text}\u{200d}")];
@@ -160,7 +161,7 @@ fn names_of_all_scripts_are_where_e2fsck_expects_them() {
             assert_eq!(ino(&filled, &dir, name), Some(*expected), "{name:x?}");
             assert_eq!(ino(&filled, &dir, &respelled(name)), Some(*expected), "{name:x?}");
         }
-        // Every third name is removed, by another spelling.
+        // Every third name is removed by a different spelling.
         for (n, form) in made.keys().cloned().collect::<Vec<_>>().into_iter().enumerate() {
             if n % 3 == 0 {
                 let (name, _) = made.remove(&form).expect("a name");
@@ -201,18 +202,19 @@ fn a_name_can_be_created_once_and_used_in_any_spelling() {
     assert!(matches!(make(&mounted, &dir, b"ReadMe"), Err(Error::Exists)));
     assert!(matches!(fs.link(&file, &dir, b"readME"), Err(Error::Exists)));
     assert_eq!(ino(&mounted, &dir, b"readme"), Some(file.ino().0));
-    // New spellings of one name; some are longer or shorter.
+    // The file is renamed to new spellings of its name, some longer and some shorter.
     for spelling in ["readme", "Readme\u{200d}", "re\u{ad}adme", "READme"] {
         let old = names(&mounted, &dir).remove(0);
         fs.rename(&dir, &old, &dir, spelling.as_bytes(), Rename::Replace).expect("it is renamed");
         assert_eq!(names(&mounted, &dir), [spelling.as_bytes().to_vec()]);
         assert_eq!(ino(&mounted, &dir, b"rEADME"), Some(file.ino().0));
     }
-    // Two names of one file stay two names.
+    // A rename between two names of the same file changes nothing, so there are still two names.
     fs.link(&file, &dir, b"other").expect("a second name");
     fs.rename(&dir, b"OTHER", &dir, b"readme", Rename::Replace).expect("nothing happens");
     assert_eq!(names(&mounted, &dir).len(), 2);
-    // If a rename replaces a file, that file's entry gets the new inode and keeps its spelling.
+    // If a rename replaces a file, the entry of the replaced file gets the new inode and keeps its
+    // spelling.
     let next = make(&mounted, &dir, b"next").expect("a new name");
     fs.rename(&dir, b"NEXT", &dir, b"oTHer", Rename::Replace).expect("it is renamed");
     assert_eq!(ino(&mounted, &dir, b"Other"), Some(next.ino().0));
@@ -289,7 +291,7 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     let dir = folded_dir(&mounted, "dir");
     drop(make(&mounted, &dir, b"A\xff").expect("a name"));
     drop(make(&mounted, &dir, b"a\xff").expect("another name"));
-    // In an indexed directory such names have the hashes of their bytes.
+    // In an indexed directory, the hash of such a name is that of its bytes.
     let many = folded_dir(&mounted, "many");
     let name = |n: u32| [format!("NAME {n}").as_bytes(), b"\xed\xa0\x80"].concat();
     (0..300).for_each(|n| drop(make(&mounted, &many, &name(n)).expect("a new name")));
@@ -307,7 +309,7 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     };
     let mounted = mount(&image);
     let dir = folded_dir(&mounted, "dir");
-    // Strict names may have characters that are not assigned, even characters that never will be.
+    // Strict names may have unassigned characters, even those that will never be assigned.
     for name in ["\u{c4}", "\u{378}", "\u{ffff}", "\u{e000}", "\u{10ffff}", "\u{200d}"] {
         drop(make(&mounted, &dir, name.as_bytes()).expect(name));
     }
@@ -334,7 +336,7 @@ fn no_new_name_is_equal_to_dot_or_dot_dot() {
         assert_eq!(fs.link(&file, &dir, name).expect_err("a refusal").errno(), 22);
         let moved = fs.rename(&dir, b"file", &dir, name, Rename::Replace);
         assert_eq!(moved.expect_err("a refusal").errno(), 22);
-        // A plain directory may have the name.
+        // A directory that does not ignore case may have the name.
         drop(make(&mounted, &fs.root().expect("the root"), name).expect("another name"));
     }
     assert_eq!(ino(&mounted, &dir, b"."), Some(dir.ino().0));
@@ -403,7 +405,8 @@ fn damaged_names_are_found_by_both_checkers_and_repaired() {
         mounted.close().expect("it unmounts");
         assert_sound(&image, "not a folded directory yet");
         image.debugfs("set_inode_field /dir flags 0x40080000");
-        // e2fsck prints a name that is equal to ".", and yet returns 0.
+        // The test looks at the output of e2fsck, because for a name that is equal to "." it prints
+        // the fault but returns 0.
         let theirs = image.e2fsck("-fn -E check_encoding").text;
         let is_found = ["Duplicate entry", "illegal UTF-8"].iter().any(|why| theirs.contains(why));
         assert!(is_found, "{wrong:x?}: {theirs}");

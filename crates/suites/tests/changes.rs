@@ -1,4 +1,4 @@
-//! The checker and e2fsck agree on images with one change of metadata.
+//! On images with one change of metadata, the checker and e2fsck must agree.
 
 use lanefs_check::{Fault, Harm, Options, Report, Verdict};
 use lanefs_device::Device;
@@ -56,7 +56,7 @@ fn a_repair_that_is_cut_at_any_write_is_completed_or_taken_back() {
     }
 }
 
-/// Makes the file `a` longer than any file can be without the feature `large_file`.
+/// Sets the size of the file `a` to one that no file can have without the feature `large_file`.
 const LARGE: &str = "sif a size 0x80000000";
 
 /// The offset of the generation in an inode.
@@ -64,7 +64,7 @@ const GENERATION: u64 = 0x64;
 
 #[test]
 fn faults_outside_of_the_tree_are_found() {
-    // Each row has words of e2fsck's message.
+    // The last column has words of e2fsck's message.
     let inode_fields = "-t ext4 -O ^orphan_file";
     for (options, commands, word) in [
         (inode_fields, vec!["write /etc/passwd a", "ssv orphan_file_inum 12"], "Orphan file inode"),
@@ -89,11 +89,11 @@ fn an_empty_value_that_starts_beyond_its_block_is_found() {
     }
     let stat = image.debugfs("stat a");
     let block = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next());
-    // The length of the name becomes 0, so the name is read as the next entry.
+    // The name length is set to 0, so that the bytes of the name are read as the next entry.
     image.debugfs(&format!("zap_block -o 32 -l 1 -p 0 {}", block.expect("a block")));
     let verdicts = Verdicts::of(image.path());
     assert!(verdicts.text.contains("(invalid value)"), "{}", verdicts.text);
-    // The hash is wrong too; if the checker found only the hash, a repair would leave the other
+    // The hash is wrong too. If the checker reported only the hash, a repair would leave the other
     // damage.
     let findings = report(&image, 256 << 20).findings;
     let is_range =
@@ -123,12 +123,12 @@ fn report(image: &Image, memory: u64) -> Report {
 
 #[test]
 fn a_check_in_several_passes_finds_the_same_as_in_one() {
-    // Without checksums of descriptors every group has its bitmaps on disk.
+    // If descriptors have no checksums, the bitmaps of every group are on disk.
     let Some(image) = Image::make("-O ^metadata_csum,^uninit_bg", "64M") else { return };
     let (whole, parts) = (report(&image, 256 << 20), report(&image, 4096));
     assert_eq!(whole.verdict(), Verdict::Clean, "{:?}", whole.findings);
     assert_eq!((parts.verdict(), parts.totals), (Verdict::Clean, whole.totals));
-    // Clears the block bitmaps of the groups that have the metadata and the journal.
+    // Clears the block bitmaps of two groups, which contain the metadata and the journal.
     for group in [0, 2] {
         clear_block_bitmap(&*image.device(), group);
     }
@@ -138,7 +138,8 @@ fn a_check_in_several_passes_finds_the_same_as_in_one() {
     assert_eq!(parts.findings, whole.findings);
 }
 
-/// Clears the block bitmap of a group, but not its checksum, in an image with blocks of 1 KiB.
+/// Clears the block bitmap of a group, but leaves the checksum of the bitmap as it is. The image
+/// must have blocks of 1 KiB.
 fn clear_block_bitmap(device: &dyn Device, group: u64) {
     let mut word = [0; 4];
     device.read_at(2 * 1024 + group * 64, &mut word).expect("a descriptor");

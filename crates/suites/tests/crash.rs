@@ -1,4 +1,4 @@
-//! Crash states of workloads: Lanefs and e2fsck recover them, and promises are kept.
+//! Crash states of workloads. Lanefs and e2fsck must recover them, and promises must be kept.
 
 use lanefs_device::{Device, Kept};
 use lanefs_suites::crash::{Checker, Cuts, OPTIONS, Tally, Ways, check, many, record};

@@ -1,5 +1,5 @@
-//! Power cuts of commands that change a whole image. The tests of `crates/offline` cut each change
-//! at every write.
+//! Power cuts during commands that change a whole image. The tests of `crates/offline` cut each
+//! change at every write.
 
 use lanefs_device::Device;
 use lanefs_suites::cuts::{check, many};
@@ -16,7 +16,8 @@ fn commands_whose_power_was_cut_are_finished_by_another_run() {
     println!("seed {seed}: {tally}");
 }
 
-/// e2fsck checks the descriptors of all groups in the superblock before it replays the log.
+/// The order of writes matters here: before e2fsck replays the log, it checks the descriptors of
+/// all groups that the superblock states.
 #[test]
 fn a_growth_that_was_cut_is_completed_by_e2fsck_too() {
     let checked = check("resize, larger, meta_bg", 1, &|device| device);

@@ -1,4 +1,4 @@
-//! Attributes whose values are in inodes of their own (`ea_inode`).
+//! Attributes with values in inodes of their own (`ea_inode`).
 
 use lanefs_device::{OverlayDevice, RamDevice};
 use lanefs_ext4::{Error, Fs, SetXattr};
@@ -34,7 +34,8 @@ fn create(path: &str, kind: Kind) -> Op {
     Op::Create { path, kind, permissions: 0o755, uid: 7, gid: 8 }
 }
 
-/// Values of many sizes, equal values of several files, and files that go away.
+/// Returns operations that set values of many sizes, set equal values on several files, and remove
+/// files.
 fn fill() -> Vec<Op> {
     let mut ops = vec![create("d", Kind::Directory)];
     for n in 0..12 {
@@ -45,7 +46,7 @@ fn fill() -> Vec<Op> {
         ops.push(set(&path, "user.small", pattern(n, 30)));
         ops.push(set(&path, "security.large", pattern(n, 65_536 - n as usize)));
     }
-    // The kernel shares the attribute blocks of these files.
+    // These files have the same attributes, so the kernel lets them share an attribute block.
     for n in 20..32 {
         let path = format!("d/{n}");
         ops.push(create(&path, Kind::Regular));
@@ -164,8 +165,8 @@ fn random_changes_of_attributes_end_as_the_model_says() {
                     let op = set(&path, &name, value.clone());
                     match library.act(&op) {
                         Ok(_) => drop(models[n].insert(name.into_bytes(), value)),
-                        // The inode and its attribute block have no room even for the entry of the
-                        // attribute.
+                        // The inode and its attribute block are so full that there is no room even
+                        // for the entry of the attribute.
                         Err(Error::NoSpace) => full += 1,
                         Err(error) => panic!("seed {seed}: {error}"),
                     }
@@ -205,7 +206,7 @@ fn a_value_without_room_is_refused_and_leaves_nothing() {
     let filler = Op::Write { file: File::At(b"0".to_vec()), offset: 0, len: 16 << 20, seed: 1 };
     assert!(matches!(library.act(&filler), Err(Error::NoSpace)));
     for n in 0..8 {
-        // The inode of the value may have a lower or a higher number than the file.
+        // The inode for the value may have a lower or a higher number than the inode of the file.
         let refused = library.act(&set(&n.to_string(), "user.v", pattern(n, 60_000)));
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
         library.act(&create(&format!("more {n}"), Kind::Regular)).expect("an inode");
@@ -293,7 +294,8 @@ fn damage_to_values_is_named() {
     let owner = image.inode_at("/f", 1024);
     let words = Words::of(&image);
     let get = |at| words.get(at);
-    // The first entry in the inode, after 128 bytes, 32 bytes of extra fields and the magic number.
+    // The first attribute entry in the inode follows the first 128 bytes, 32 bytes of extra fields
+    // and the magic number.
     let entry = owner + 128 + 32 + 4;
     let value = get(entry + 4);
     let value_at = image.inode_at(&format!("<{value}>"), 1024);
@@ -338,8 +340,8 @@ fn threads_release_values_that_the_kernel_shares() {
             let path = n.to_string();
             ops.push(create(&path, Kind::Regular));
             ops.push(set(&path, "user.same", pattern(n / 9, 3000)));
-            // If the first attribute were the only one, Linux 6.18 would count a reference for each
-            // file that shares the block.
+            // The second attribute is needed, because with the first one alone, Linux 6.18 would
+            // count a reference to the value for each file that shares the attribute block.
             ops.push(set(&path, "user.also the same", vec![7; 300]));
         }
         let Some(_) = by_kernel(&image, &ops) else { return };

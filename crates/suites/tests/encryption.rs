@@ -1,5 +1,5 @@
-//! Encrypted directories: the model, e2fsck, the checker and the kernel are the judges. The suites
-//! work in an encrypted directory of images with the feature (`home`).
+//! Encrypted directories. The model, e2fsck, the checker and the kernel judge them. On images with
+//! the feature, the suites work in an encrypted directory (`home`).
 
 use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Options, Verdict};
@@ -118,8 +118,8 @@ fn mount(device: Arc<dyn Device>) -> Mount {
 const LONG: usize = 11_000;
 const SHORT: usize = 5_000;
 
-/// Returns the bytes on the device after the end of the short file: from the first whole unit of
-/// AES to the end of the block.
+/// Returns the bytes that the device has after the end of the short file, from the first whole AES
+/// block to the end of the file system block.
 fn after_end(fs: &Fs, file: &InodeRef, device: &dyn Device) -> Vec<u8> {
     let size = SHORT as u64;
     let block = u64::from(fs.stat_fs().block_size);
@@ -132,7 +132,8 @@ fn after_end(fs: &Fs, file: &InodeRef, device: &dyn Device) -> Vec<u8> {
     bytes
 }
 
-/// Crashes a truncation, in all states of the device, and checks what is left of the file.
+/// Simulates crashes during a truncation. In each state that a crash can leave, checks what is left
+/// of the file.
 fn crash_truncation(image: &OverlayDevice, old: &[u8], has_clusters: bool) {
     let device = Arc::new(RecordingDevice::since(image.fork(), Arc::new(image.fork())));
     let mounted = mount(device.clone());
@@ -150,7 +151,8 @@ fn crash_truncation(image: &OverlayDevice, old: &[u8], has_clusters: bool) {
             let bytes = read(fs, &file);
             assert!(bytes[..SHORT] == [b'x'; SHORT], "cut {cut}, {kept:?}");
             if bytes.len() == LONG {
-                // With clusters the zeros are written before the truncation.
+                // With clusters, zeros may already be there, because they are written before the
+                // truncation.
                 let is_old = |byte: &u8| *byte == b'x' || (has_clusters && *byte == 0);
                 assert!(bytes.iter().all(is_old), "cut {cut}, {kept:?}");
             } else {
@@ -208,8 +210,8 @@ fn a_truncation_needs_no_free_block() {
     image.assert_clean("full and truncated");
 }
 
-/// Returns operations in the directory of [`home`], and between this directory, `other` (which has
-/// another policy) and `plain` (which is not encrypted).
+/// Returns operations within the directory of [`home`], and operations between this directory and
+/// two others: `other`, which has a different policy, and `plain`, which is not encrypted.
 fn crossing() -> Vec<Op> {
     let path = |name: &str| name.as_bytes().to_vec();
     let at = |name: &str| File::At(path(name));
@@ -299,9 +301,9 @@ fn names_cross_between_policies_as_in_the_kernel() {
     our_tree.assert_same(&their_tree, "names across policies");
 }
 
-/// Without checksums, so that a test can change the image.
+/// Options for an image without checksums, so that a test can change it.
 const PLAIN: &str = "-b 4096 -O encrypt,^metadata_csum,^metadata_csum_seed";
-/// Bytes of a context of version 2.
+/// The size in bytes of a context of version 2.
 const CONTEXT: usize = 40;
 
 /// Returns a copy of the image in which the encryption context of inode `ino` is changed.
@@ -317,8 +319,8 @@ fn damaged(image: &Image, ino: u32, change: impl FnOnce(&mut [u8])) -> Arc<RamDe
     Arc::new(device)
 }
 
-/// Returns an image with the file `f`, the directory `d`, the link `l` and the pipe `p`, and five
-/// inode numbers: those of their parent directory and of these four.
+/// Returns an image with the file `f`, the directory `d`, the symbolic link `l` and the pipe `p`.
+/// Also returns five inode numbers: those of the parent directory, and of these four in this order.
 fn sample() -> Option<(Image, [u32; 5])> {
     let image = Image::make(PLAIN, "16M")?;
     let mounted = open(&image);
@@ -343,7 +345,8 @@ const EOPNOTSUPP: i32 = 95;
 
 #[test]
 fn a_policy_that_is_not_supported_or_damaged_is_refused_by_name() {
-    /// The offset in the context, the byte to write there, the errno, and words of the error.
+    /// The offset in the context, the byte to write there, the expected errno, and words of the
+    /// error.
     const KINDS: [(usize, u8, i32, &str); 16] = [
         (0, 1, EUCLEAN, "encryption context of version 1 and 40 bytes"),
         (0, 3, EUCLEAN, "encryption context of version 3 and 40 bytes"),
@@ -396,8 +399,8 @@ fn a_directory_is_encrypted_or_ignores_case_but_not_both() {
     drop((root, home, encrypted, folding));
     mounted.close().expect("closed");
     image.assert_clean("both features");
-    // The kernel can make directories with both flags. Lanefs refuses to, so this sets the second
-    // flag in the image.
+    // The kernel can make directories with both flags. Lanefs refuses to make them, so the test
+    // sets the second flag in the image.
     let device = RamDevice::from_file(image.path()).expect("the image is read");
     let flags = image.inode_at(&format!("<{ino}>"), 1024) + 0x20;
     let mut bytes = [0; 4];
@@ -443,7 +446,8 @@ fn an_inode_of_another_policy_in_an_encrypted_directory_is_not_used() {
     }
 }
 
-/// Checks that the kernel refuses to open the file `name` with `errno`, if it can be asked.
+/// If this machine can mount the image, checks that the kernel refuses with `errno` to open the
+/// file `name`.
 fn kernel_refuses(device: &RamDevice, name: &str, errno: i32) {
     let image = Image::empty();
     device.to_file(image.path()).expect("a copy");
@@ -485,7 +489,7 @@ fn the_checker_and_e2fsck_agree_on_damaged_contexts() {
         device.to_file(scratch.path()).expect("a copy");
         scratch.assert_clean(&format!("{what}, repaired"));
     };
-    // The pipe has no context.
+    // The pipe is left out, because it has no context.
     for ino in &inos[..4] {
         for (what, at, byte) in CHANGES {
             let device = damaged(&image, *ino, |context| context[at] = byte);

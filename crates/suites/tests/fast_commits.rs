@@ -1,4 +1,4 @@
-//! Fast commits that Lanefs writes: crash states that Lanefs, e2fsck and the kernel replay.
+//! Fast commits that Lanefs writes. Lanefs, e2fsck and the kernel replay them from crash states.
 
 use lanefs_device::{Device, Event, GatedDevice, Kept, OverlayDevice, Pace, RecordingDevice};
 use lanefs_ext4::{
@@ -58,7 +58,7 @@ fn new_file() -> NewInode<'static> {
     NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 }
 }
 
-/// The requests to a device.
+/// The number of requests to a device, by kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Requests {
     writes: usize,
@@ -192,8 +192,8 @@ fn fast_commits_of_a_mount_that_becomes_writable_again_are_replayed() {
             let before = fs.statistics().journal.fast_commits;
             append(fs, &file, &mut bytes, round);
             let is_fast = fs.statistics().journal.fast_commits > before;
-            // The first fsync of a round runs a commit, which marks the log. The others write fast
-            // commits.
+            // The first fsync of a round runs a commit, which marks the log. The other fsyncs write
+            // fast commits.
             assert_eq!(is_fast, n > 0, "round {round}");
             promised.push((device.mark(), bytes.clone(), is_fast));
         }
@@ -243,7 +243,7 @@ fn e2fsck_replays_the_log_of_a_mount_without_fast_commits_after_one_with_them() 
     }
 }
 
-/// Returns how many blocks the log has, and how many of them are behind its head.
+/// Returns how many blocks the log has, and how many of them come after the last commit block.
 fn size_and_room(device: &dyn Device) -> (u32, u32) {
     let superblock = Primary::read(device).expect("a superblock").superblock;
     let log = log::find(device, &superblock, Ino::JOURNAL).expect("a log");
@@ -252,7 +252,8 @@ fn size_and_room(device: &dyn Device) -> (u32, u32) {
         let mut bytes = vec![0; size];
         let place = log.map.place(*at).expect("a block of the log").0;
         device.read_at(place.0 * size as u64, &mut bytes).expect("a read");
-        // Kernel documentation, "Journal (jbd2)": the block header of a commit block, big-endian.
+        // The header of a commit block in big-endian order, from the kernel documentation, "Journal
+        // (jbd2)".
         let is_commit = bytes[..8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2];
         is_commit.then(|| bytes[8..12].to_vec())
     };
@@ -261,11 +262,11 @@ fn size_and_room(device: &dyn Device) -> (u32, u32) {
     (area.end - area.start, area.end - last.map_or(area.start, |last| last + 1))
 }
 
-/// Returns states of power cuts after a fast commit, each with the promised bytes of the file
-/// `log`. In these states the head of the journal's log is a few blocks before the end of the log,
-/// or at the end.
+/// Returns states that a power cut after a fast commit leaves, each with the promised bytes of the
+/// file `log`. In these states the head of the journal is at the end of its area, or a few blocks
+/// before it.
 fn states_at_the_end_of_the_log() -> Option<Vec<(OverlayDevice, Vec<u8>)>> {
-    /// About as many blocks as the replay of a fast commit writes to the log.
+    /// About the number of blocks that replaying a fast commit writes to the log.
     const NEAR: u32 = 8;
     let device = recorded()?;
     let mount = mounted(&device, FastCommitting::IfPossible);

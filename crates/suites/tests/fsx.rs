@@ -1,4 +1,4 @@
-//! Random operations on one file, compared byte for byte.
+//! Random operations on one file, whose bytes are compared after each operation.
 
 use lanefs_suites::fsx::check;
 use lanefs_suites::image::Mappings;
@@ -30,7 +30,8 @@ fn a_bit_flipped_in_the_file_is_found() {
     use lanefs_suites::planted::{Bug, Planted};
     use std::sync::Arc;
     let Some(overlay) = Bases::default().fresh("-b 1024", "32M") else { return };
-    // With this seed all metadata stays in memory, so that a flip in it is not found first.
+    // With this seed all metadata stays in memory. Otherwise a flipped bit in metadata could be
+    // found before one in the file.
     let run =
         Fsx::new(2, Mappings::Extents, Arc::new(Planted::new(Bug::FlippedBit, Arc::new(overlay))))
             .and_then(|fsx| fsx.run(3000));

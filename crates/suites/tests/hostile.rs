@@ -1,5 +1,5 @@
-//! Damaged images: errors that name the damage, and never a panic, a hang or a write outside the
-//! file system.
+//! Damaged images. They must lead to errors that name the damage, and never to a panic, a hang or a
+//! write outside the file system.
 
 use lanefs_suites::hostile::exercise::Outcome;
 use lanefs_suites::hostile::extremes::{CHANGED_BY_LOG, Extreme, LARGEST};
@@ -66,8 +66,8 @@ fn an_image_without_damage_gives_no_errors() {
     for options in [PLAIN, BLOCK_MAPS, "-b 1024 -J size=1", "-b 4096 -J size=4"] {
         let Some(target) = Target::make(options, 24, Left::Clean) else { return };
         let outcome = check(&target, "no damage").expect("it holds");
-        // Errors that the operations themselves cause: they use some names twice.
-        // Files with block maps cannot have unwritten blocks.
+        // These errors are not due to damage. The operations use some names twice, and files with
+        // block maps cannot have unwritten blocks.
         let own = ["file exists", "operation not supported"];
         let own = if options == BLOCK_MAPS { &own[..] } else { &own[..1] };
         let expected =
@@ -120,8 +120,8 @@ fn every_kind_is_a_row_of_the_table() {
     }
 }
 
-/// Describes the reaction of Lanefs. Adds an error with the expected words, or else an error that
-/// names damage, if there is one.
+/// Describes how Lanefs reacts. Adds an error that has the expected words, if there is one, and
+/// otherwise an error that names damage.
 fn said(says: &str, totals: Result<Outcome, String>) -> String {
     match totals {
         Err(why) => format!("**{why}**"),
@@ -173,8 +173,9 @@ fn the_table_of_kinds_is_printed() {
         row(extreme.name, ours, image.path());
     }
     for extreme in LARGEST {
-        // The kernel is not asked about these images: before it checks the first descriptor, it
-        // reads all descriptors, gigabytes of zeros, and keeps them in memory.
+        // The kernel is not asked about these images, because it reads all descriptors and keeps
+        // them in memory before it checks the first one. In these images, the descriptors are
+        // gigabytes of zeros.
         let Some(image) = (extreme.make)() else { return };
         let ours = said(extreme.says, check_image(&image, extreme.name));
         println!("| {} | {ours} | not asked |", extreme.name);

@@ -1,4 +1,4 @@
-//! Files, symbolic links and directories in their inode (`inline_data`).
+//! Files, symbolic links and directories whose contents are in their inode (`inline_data`).
 
 use lanefs_device::{OverlayDevice, RamDevice};
 use lanefs_ext4::{Error, Fallocate, Fs, Privilege, Rename, Seek, SetXattr};
@@ -36,7 +36,8 @@ fn set(path: &str, name: &str, len: usize) -> Op {
     Op::SetXattr { path, name, value, how: SetXattr::Any }
 }
 
-/// Files of all sizes around the limits, links, small directories, attributes beside data.
+/// Returns operations that create files with all sizes near the limits, symbolic links, small
+/// directories, and files with both attributes and data.
 fn fill() -> Vec<Op> {
     let mut ops = vec![create("d", Kind::Directory)];
     for len in [0, 1, 40, 59, 60, 61, 100, 130, 160, 161, 300, 700, 900, 1500] {
@@ -159,7 +160,7 @@ fn a_tree_of_the_kernel_is_removed_where_it_is() {
     }
 }
 
-/// mke2fs also puts symbolic links into inodes.
+/// mke2fs puts the targets of symbolic links into inodes, too.
 #[test]
 fn the_tree_of_mke2fs_is_read() {
     let folder = lanefs_suites::image::folder();
@@ -287,7 +288,8 @@ fn data_leaves_the_inode_as_a_whole_after_a_crash() {
         let old = pattern(100, 100);
         let sound = |fs: &Arc<Fs>| {
             let grown = contents(fs, "grown")?.ok_or("it is gone")?;
-            // The write that follows the move may be done in part.
+            // The data moves out of the inode first. The write that follows may be done only in
+            // part.
             if grown[..100] != old[..] || grown.len() > 200 {
                 return Err(format!("grown: {} bytes", grown.len()));
             }
@@ -330,12 +332,12 @@ fn damage_to_data_in_inodes_is_named() {
     let words = Words::of(&image);
     let get = |at| words.get(at);
     const BLOCK: u64 = 0x28;
-    // The offset of the first entry: after 128 bytes, 32 bytes of extra fields and the magic
-    // number.
+    // The offset of the first attribute entry, which follows the first 128 bytes, 32 bytes of extra
+    // fields and the magic number.
     const ENTRY: u64 = 128 + 32 + 4;
     let record = d + BLOCK + 4;
-    // The second area with names is the value of the attribute. The offset of the value counts from
-    // the first entry.
+    // The second area with names is the value of the attribute. The offset of this value is
+    // relative to the first attribute entry.
     let second = d + ENTRY + u64::from(get(d + ENTRY) >> 16);
     for (what, says, at, put) in [
         ("a file larger than its room", "has room for", f + 4, 100_000),

@@ -86,7 +86,7 @@ fn a_third_level_exists_after_a_crash_or_does_not() {
         if !expected {
             return Err(format!("{} names of {refused} or one more", names.len()));
         }
-        // With or without the level, the name is added or exists already.
+        // Whether or not the level exists, the name can be added, or already exists.
         match link(fs, refused) {
             Ok(()) | Err(Error::Exists) => Ok(()),
             Err(error) => Err(error.to_string()),
@@ -115,7 +115,8 @@ fn damage_to_each_level_is_named() {
     let places = blocks(&image);
     let words = Words::of(&image);
     let get = |at| words.get(at);
-    // The first entry's block number is at offset 0x24 of the root and 0x0c of a node.
+    // The block number in the first entry is at offset 0x24 in the root, and at offset 0x0c in a
+    // node.
     let root = places[0];
     let upper = get(root + 0x24);
     let lower = get(places[upper as usize] + 0x0c);
@@ -134,7 +135,7 @@ fn damage_to_each_level_is_named() {
         let outcome = words.check(what, &[(at, value)]);
         assert!(outcome.says("directory inode"), "{what}: {:?}", outcome.errors);
     }
-    // Without checksums a node looks like an empty leaf, so a missing level is not named.
+    // Without checksums a node looks like an empty leaf, so no error names a missing level.
     let less = [(root + 0x1c, levels | 1 << 16)];
     assert!(words.check("an index with one level less", &less).mounted);
 }

@@ -1,4 +1,4 @@
-//! Multiple mount protection (`mmp`): only one computer writes a file system.
+//! Multiple mount protection (`mmp`), by which only one computer writes a file system.
 
 use lanefs_device::{Device, DeviceError, Operation, RamDevice};
 use lanefs_ext4::{Access, Mount, MountOptions, SetAttr, SetTime};
@@ -19,7 +19,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options for mke2fs, with the shortest interval after which a mount stores its next number.
+/// Options for mke2fs. They set the shortest interval after which a mount stores its next sequence
+/// number.
 const OPTIONS: &str = "-O mmp -E mmp_update_interval=1";
 
 fn superblock(device: &dyn Device) -> Superblock {
@@ -28,7 +29,7 @@ fn superblock(device: &dyn Device) -> Superblock {
     Superblock::decode(&bytes).expect("a superblock")
 }
 
-/// Returns the offset and the bytes of the block for `mmp`, and the checksums.
+/// Returns the offset of the mmp block, its bytes, and the file system's checksums.
 fn block(device: &dyn Device) -> (u64, Vec<u8>, Checksums) {
     let superblock = superblock(device);
     let size = superblock.geometry().block_size().bytes();
@@ -92,8 +93,8 @@ fn a_mount_counts_and_leaves_the_block_clean() {
 
 #[test]
 fn a_crash_leaves_the_number_of_the_mount_and_keeps_its_promises() {
-    // The mount does not change its number during the test, so the same seed gives the same
-    // crashes.
+    // The interval is so long that the mount does not change its sequence number during the test.
+    // Therefore the same seed always leads to the same crashes.
     let set = ("-b 1024 -J size=1 -N 600 -O mmp -E mmp_update_interval=300", "14M");
     for seed in seeds(1) {
         let found = crash::check_on(set, seed, 60, Cuts::About(12));
@@ -138,8 +139,8 @@ fn a_mount_that_another_computer_takes_over_writes_nothing_more() {
     let root = mount.fs().root().expect("the root");
     let touched = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     wait_until(|| {
-        // Writes the block again and again, because the mount may store its next number before its
-        // next check.
+        // Writes the block again and again, because before its next check the mount may overwrite
+        // the block with its next sequence number.
         put(&*ram, &thief);
         mount.fs().set_attr(&root, &touched).and_then(|_| mount.fs().sync()).is_err()
     });
@@ -154,8 +155,8 @@ fn a_mount_that_another_computer_takes_over_writes_nothing_more() {
 fn a_file_system_that_the_kernel_has_mounted_is_refused() {
     let Some(image) = Image::make(OPTIONS, "32M") else { return };
     let Some(kernel) = image.kernel_mount("") else { return };
-    // This device takes no lock on the image file, like a disk in a network, so only `mmp` protects
-    // the file system.
+    // This device takes no lock on the image file, so only `mmp` protects the file system. A disk
+    // that computers share in a network has no lock either.
     let shared = Arc::new(Shared::open(&image));
     let refused = Mount::open(shared.clone(), MountOptions::default()).err().expect("a refusal");
     let told = refused.to_string();
@@ -266,7 +267,7 @@ fn a_crashed_file_system_is_recovered_after_the_waits() {
             };
             after(&image, 11, "the kernel", &mount);
         });
-        // A check only reads, and waits for no other computer.
+        // A check does not wait for another computer, because it only reads.
         let begun = std::time::Instant::now();
         let options = lanefs_check::Options::default();
         let report = lanefs_check::check(crashed().device(), &options, &|_| {});
@@ -276,7 +277,7 @@ fn a_crashed_file_system_is_recovered_after_the_waits() {
     });
 }
 
-/// An image file without locks, as a disk that two computers share.
+/// An image file that is used without locks, like a disk that two computers share.
 struct Shared(File);
 
 impl Shared {

@@ -1,5 +1,5 @@
-//! Collapsed and inserted ranges, whiteouts, lists of extents. The outcomes are the same as the
-//! kernel's, and a crash leaves the state before or after an operation.
+//! Collapsed and inserted ranges, whiteouts, and lists of extents. The outcomes must be the same as
+//! the kernel's, and a crash must leave the state before or after an operation.
 
 use lanefs_device::OverlayDevice;
 use lanefs_ext4::{
@@ -34,7 +34,7 @@ fn fallocate(how: Fallocate, offset: u64, len: u64) -> Op {
     Op::Fallocate { file: file(), how, offset, len }
 }
 
-/// Returns random operations on one file; a third of them move its data.
+/// Returns random operations on one file; a third of them move the file's data.
 fn operations(seed: u64, block: u64) -> Vec<Op> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut ops = vec![create(b"f")];
@@ -96,8 +96,8 @@ fn random_ranges_are_collapsed_and_inserted_as_by_the_kernel() {
     }
 }
 
-/// Makes the file f of `extents` extents of one block each, with a hole of one block between any
-/// two, so that the extent tree has many nodes. Returns the file's bytes.
+/// Makes the file f with `extents` extents of one block each. A hole of one block follows each
+/// extent, so that the extent tree has many nodes. Returns the file's bytes.
 fn prepared(image: Arc<OverlayDevice>, extents: u64, block: usize) -> Vec<u8> {
     let mount = Mount::open(image, MountOptions::default()).expect("mounted");
     let mut library = Library::new(mount.fs());
@@ -148,7 +148,8 @@ fn a_crash_leaves_a_file_before_or_after_its_data_moved() {
             let inode = Library::new(fs).resolve(b"f")?;
             let (ended, commits) = (AtomicBool::new(false), AtomicU64::new(0));
             std::thread::scope(|scope| {
-                // Commits all the time, so that commits come between the handles of the operation.
+                // Commits all the time, so that commits happen between the handles of the
+                // operation.
                 scope.spawn(|| {
                     while !ended.load(Ordering::Relaxed) {
                         let _ = fs.sync();
@@ -204,7 +205,7 @@ fn a_file_without_a_name_stays_an_orphan_when_its_size_changes_in_steps() {
             let inode = Library::new(fs).resolve(b"f")?;
             fs.unlink(&fs.root()?, b"f")?;
             change(fs, &inode)?;
-            // The file is still open at the crashes that follow.
+            // In the crashes that follow, the file is still open.
             fs.sync()
         };
         let sound = |_: &Arc<Fs>| Ok(());
@@ -217,7 +218,8 @@ fn rename(path: &str, new: &str, how: Rename) -> Op {
     Op::Rename { path: path.into(), new: new.into(), how }
 }
 
-/// Returns operations that create names in two directories, to be renamed with a whiteout.
+/// Returns operations that create names in two directories. The test later renames these names with
+/// a whiteout.
 fn names() -> Vec<Op> {
     let directory = |path: &str| {
         let (path, kind) = (path.into(), Kind::Directory);
@@ -287,7 +289,8 @@ fn kernel_extents(path: &std::path::Path, block: u64) -> Option<Vec<(u64, u64, u
     let mut found: Vec<(u64, u64, u64, String)> = Vec::new();
     for next in lines.map(|line| parsed(line, block)) {
         match found.last_mut() {
-            // Joins extents, because the kernel splits those of ext3 at the blocks of pointers.
+            // Adjacent extents are joined, because in ext3 the kernel splits extents at the blocks
+            // of pointers.
             Some(last) if last.0 + last.2 == next.0 && last.1 + last.2 == next.1 => {
                 let flags = next.3.trim_start_matches("last,");
                 if last.3 != flags {
@@ -302,7 +305,8 @@ fn kernel_extents(path: &std::path::Path, block: u64) -> Option<Vec<(u64, u64, u
     Some(found)
 }
 
-/// Parses a line of filefrag: number, file blocks, device blocks, length, expected place, flags.
+/// Parses a line of filefrag, which has these fields: number, file blocks, device blocks, length,
+/// expected position, flags.
 fn parsed(line: &str, block: u64) -> (u64, u64, u64, String) {
     let fields: Vec<&str> = line.split(':').map(str::trim).collect();
     let block = if line.contains("not_aligned") { 1 } else { block };
@@ -322,7 +326,7 @@ fn extents_are_listed_as_by_the_kernel() {
         let block = block_size_of(options);
         let small = File::At(b"small".to_vec());
         let small = Op::Write { file: small, offset: 0, len: 50, seed: 1 };
-        // The kernel puts such a file into its inode.
+        // The kernel makes this file, because it stores so small a file in its inode.
         let Some(_) = by_kernel(&image, &[create(b"small"), small]) else { return };
         let mut ops = vec![create(b"f"), create(b"empty")];
         for (n, len) in [(0, 3), (5, 1), (7, 20), (100, 2)] {
@@ -363,7 +367,7 @@ fn extents_are_listed_as_by_the_kernel() {
     }
 }
 
-/// Returns the number of contiguous runs of device blocks.
+/// Returns how many contiguous runs of device blocks the extents make.
 fn runs(extents: &[FileExtent]) -> usize {
     let breaks = extents.windows(2).filter(|two| two[0].place + two[0].len != two[1].place);
     breaks.count() + 1
@@ -395,8 +399,8 @@ fn a_defragmented_file_is_one_run_of_blocks_and_has_the_same_bytes_after_any_cra
     assert!(states > 10, "{states}");
 }
 
-/// Makes the file f of many extents, some of them unwritten, and alternately allocates blocks to
-/// another file. Returns the bytes of f.
+/// Makes the file f with many extents, some of them unwritten. To separate the extents, alternately
+/// allocates blocks to another file. Returns the bytes of f.
 fn scattered(image: Arc<OverlayDevice>) -> Vec<u8> {
     let mount = Mount::open(image, MountOptions::default()).expect("mounted");
     let mut library = Library::new(mount.fs());
@@ -404,7 +408,7 @@ fn scattered(image: Arc<OverlayDevice>) -> Vec<u8> {
     let (how, block) = (Fallocate::AllocateKeepSize, 1024);
     let mut ops = vec![create(b"f"), create(b"g")];
     for n in 0..48 {
-        // Writes from the end to the start.
+        // The blocks are written from the end of the file to its start.
         let (offset, seed) = ((47 - n) * block, n);
         ops.push(match n % 10 {
             9 => fallocate(how, offset, block),

@@ -1,4 +1,4 @@
-//! Usage of users, groups and projects in the quota files (`quota`, `project`).
+//! The usage that quota files record for users, groups and projects (`quota`, `project`).
 
 use lanefs_device::{OverlayDevice, RamDevice};
 use lanefs_ext4::{
@@ -46,7 +46,7 @@ fn open(image: &Image) -> Mount {
     mount
 }
 
-/// Many owners, and every kind of change of space and owner.
+/// Returns operations with many owners. They make every kind of change to space and owners.
 fn work() -> Vec<Op> {
     let mut ops = vec![create("d", Kind::Directory, 5, 6)];
     for n in 0..60u32 {
@@ -86,7 +86,7 @@ fn run_all(fs: &Arc<Fs>, ops: &[Op]) {
     }
 }
 
-/// Returns the lines of debugfs for a kind of quota, without its header.
+/// Returns the lines that debugfs prints for a kind of quota, without the header.
 fn listed(image: &Image, kind: &str) -> Vec<Vec<u64>> {
     let request = format!("list_quota {kind}");
     let output = Command::new("debugfs").args(["-R", &request]).arg(image.path()).output();
@@ -129,7 +129,7 @@ fn usage_fits_the_tree_after_every_kind_of_change() {
 #[test]
 fn a_wrong_usage_is_found_by_the_oracle() {
     let Some(image) = Image::make(SETS[0], "32M") else { return };
-    // debugfs does not add the inodes that it makes to the usage.
+    // debugfs does not count the inodes that it makes in the usage.
     let request = "mkdir uncounted";
     let made = Command::new("debugfs").args(["-w", "-R", request]).arg(image.path()).output();
     assert!(made.expect("debugfs").status.success());
@@ -178,7 +178,7 @@ fn files_without_names_that_a_crash_left_count_until_the_next_mount() {
     }
 }
 
-/// Returns the bytes and inodes of a user as of the last commit.
+/// Returns how many bytes and inodes a user has, as of the last commit.
 fn used(fs: &Arc<Fs>, uid: u32) -> (u64, u64) {
     let report = fs.quotas().expect("the quota files are read");
     let user = report.iter().find(|file| file.kind == quota::Kind::User);
@@ -215,7 +215,7 @@ fn a_hard_limit_ends_writes_and_creations_where_it_is() {
         let file = new_in(fs, &dir, "f", NewKind::Regular);
         let data = vec![7; 300 << 10];
         let by = Privilege::Ordinary;
-        // One block of the limit is taken by the directory.
+        // The directory takes one block of the limit.
         assert_eq!(fs.write_at(&file, 0, &data, by).expect("a part is written"), 99 << 10);
         let more = fs.write_at(&file, 99 << 10, &data, by);
         assert!(matches!(more, Err(Error::OverQuota)), "{more:?}");
@@ -326,7 +326,7 @@ fn threads_never_use_more_than_the_limit_of_their_owner() {
     fs.sync().expect("a commit");
     let (bytes, inodes) = used(fs, 1);
     assert!(bytes <= 2000 << 10 && inodes <= 300, "{bytes} bytes, {inodes} inodes");
-    // The limit is nearly reached, so only few operations were refused without need.
+    // The usage must be nearly at the limit. Otherwise, many operations were refused without need.
     assert!(bytes > 1900 << 10 && inodes == 300, "{bytes} bytes, {inodes} inodes");
     mount.close().expect("it unmounts");
     image.assert_clean("limited threads");
@@ -422,7 +422,7 @@ fn threads_with_many_owners_keep_the_usage_right() {
             scope.spawn(move || {
                 for n in 0..150u32 {
                     let path = format!("d/{thread} {n}");
-                    // All threads make the same new owners at the same time.
+                    // All threads add the same new owners at the same time.
                     let ops = [
                         create(&path, Kind::Regular, n / 2, n << 8),
                         write(&path, 0, 2000),

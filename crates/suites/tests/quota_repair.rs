@@ -1,4 +1,4 @@
-//! Damaged quota files: the checker agrees with e2fsck, and a repair keeps the limits.
+//! Damaged quota files. The checker must agree with e2fsck, and a repair must keep the limits.
 
 use lanefs_check::repair::{Shared, plan};
 use lanefs_ext4::{Mount, MountOptions, SetXattr};
@@ -31,7 +31,7 @@ fn limits(id: u32) -> Limits {
     Limits { kib_hard: 1000 + u64::from(id), inodes_soft: 9, ..Limits::default() }
 }
 
-/// Makes an image with limits for each user, and with a file of every second user.
+/// Makes an image with limits for each user. Every second user owns a file.
 fn limited(options: &str) -> Option<Image> {
     let image = Image::make(options, "16M")?;
     let mount = Mount::open(image.device(), MountOptions::default()).expect("it mounts");
@@ -60,7 +60,7 @@ fn repaired(image: &Image) -> Vec<String> {
     plan.actions.iter().map(ToString::to_string).collect()
 }
 
-/// Returns the number of users whose limits are as they were, and checks all usage.
+/// Checks the usage of all users, and returns the number of users whose limits are as they were.
 fn kept(image: &Image, what: &str) -> u32 {
     let mount = Mount::open(image.device(), MountOptions::default());
     let mount = mount.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -83,7 +83,7 @@ fn kept(image: &Image, what: &str) -> u32 {
 #[test]
 fn a_repair_keeps_the_limits_that_can_be_read() {
     const OPTIONS: [&str; 2] = ["-t ext4 -b 1024 -I 256 -O quota,project", "-t ext2 -O quota"];
-    // The commands of debugfs, and the number of users whose limits are kept.
+    // Commands for debugfs that do the damage, and the number of users whose limits a repair keeps.
     let damages: [(&[&str], u32); 15] = [
         (&["mkdir uncounted"], USERS),
         (&["zap_block -f <3> -p 0 0"], USERS),
@@ -122,7 +122,7 @@ fn a_repair_keeps_the_limits_that_can_be_read() {
     }
 }
 
-/// tune2fs (1.47.0) counts each of these values once, for root.
+/// A repair is needed because tune2fs (1.47.0) counts each of these values once, for root.
 #[test]
 fn values_in_inodes_of_their_own_are_counted_for_each_file_as_e2fsck_does() {
     let Some(image) = Image::make("-b 1024 -O ea_inode", "16M") else { return };

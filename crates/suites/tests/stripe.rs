@@ -11,15 +11,15 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// Bytes of a block.
+/// The block size in bytes.
 const BLOCK: usize = 4096;
 
 fn name(n: usize) -> Vec<u8> {
     format!("f{n}").into_bytes()
 }
 
-/// Returns operations that write files of many sizes, some of whole stripes, some in pieces; a
-/// third is removed and replaced.
+/// Returns operations that write files of many sizes. Some sizes are whole stripes, some files are
+/// written in pieces, and some files are removed and replaced.
 fn ops(stripe: usize, seed: u64) -> Vec<Op> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut ops = Vec::new();
@@ -48,7 +48,7 @@ fn ops(stripe: usize, seed: u64) -> Vec<Op> {
     ops
 }
 
-/// Returns the first block and the length of each extent of the existing files.
+/// Returns the first block and the length of each extent, for all files that exist.
 fn extents(image: &Image) -> Vec<(u64, u64)> {
     let mut debugfs = Command::new("debugfs");
     debugfs.args(["-f", "-"]).arg(image.path()).stderr(Stdio::null());
@@ -59,7 +59,7 @@ fn extents(image: &Image) -> Vec<(u64, u64)> {
     let said = running.wait_with_output().unwrap();
     let mut found = Vec::new();
     for line in String::from_utf8_lossy(&said.stdout).lines() {
-        // Level, entry, logical range, physical range, length.
+        // The fields of a line are level, entry, logical range, physical range and length.
         let numbers: Vec<u64> = line
             .split(|c: char| !c.is_ascii_digit())
             .filter_map(|word| word.parse().ok())
@@ -73,8 +73,8 @@ fn extents(image: &Image) -> Vec<(u64, u64)> {
     found
 }
 
-/// Returns the number of extents that are as long as a stripe, and the number of these that start
-/// where a stripe starts.
+/// Considers the extents that are at least as long as a stripe. Returns how many of these start
+/// where a stripe starts, and how many there are.
 fn aligned(image: &Image, stripe: u64) -> (usize, usize) {
     let large: Vec<_> = extents(image).into_iter().filter(|(_, len)| *len >= stripe).collect();
     let aligned = large.iter().filter(|(start, _)| start % stripe == 0).count();
@@ -87,7 +87,8 @@ fn run_all(tree: &mut dyn Tree, ops: &[Op]) {
     }
 }
 
-/// Returns the share of large extents that start at a stripe after these operations.
+/// Runs the operations with Lanefs, and returns the share of large extents that start where a
+/// stripe starts.
 fn share_of_lanefs(
     image: &Image,
     device: Arc<dyn Device>,
@@ -103,13 +104,13 @@ fn share_of_lanefs(
     let (ours, of) = aligned(image, stripe as u64);
     println!("stripe of {stripe}: Lanefs {ours} of {of}");
     let share = ours as f64 / of as f64;
-    // The share is below 1, because a file whose first piece is shorter than a stripe starts
-    // anywhere and continues from there.
+    // The share may be below 1, because a file whose first piece is shorter than a stripe may start
+    // anywhere, and its later pieces follow that piece.
     assert!(share > 0.8, "{ours} of {of} start with a stripe of {stripe}");
     share
 }
 
-/// A device that reports rows of this many bytes.
+/// A device that reports this number of bytes as the length of a row.
 struct WithRows(Arc<dyn Device>, u64);
 
 impl Device for WithRows {

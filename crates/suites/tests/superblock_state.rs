@@ -1,5 +1,6 @@
-//! Mounts images in every state of the superblock, also with damage. Compares the superblock during
-//! the mount and after close with the kernel's ext4 on the same image.
+//! Mounts images in every state of the superblock, some of them with damage. Compares the
+//! superblock, during the mount and after close, with the one that the kernel's ext4 leaves on an
+//! equal image.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::{Access, Mount, MountOptions, OnError};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 const JOURNAL: &str = "-b 1024 -O ^metadata_csum,^metadata_csum_seed";
 const NO_JOURNAL: &str = "-b 1024 -O ^metadata_csum,^metadata_csum_seed,^has_journal,^orphan_file";
 
-/// The compared fields of a superblock.
+/// The fields of a superblock that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     valid: bool,
@@ -40,20 +41,20 @@ impl Seen {
     }
 }
 
-/// The event between mount and close.
+/// What the mount meets before close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meets {
     Nothing,
-    /// A damaged directory, with this setting of `errors=`.
+    /// A damaged directory, which is read with this setting of `errors=`.
     Damage(OnError),
 }
 
-/// The state of an image, and its use.
+/// The state of an image, and how the image is mounted.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     options: &'static str,
     state: u16,
-    /// The feature `orphan_present`.
+    /// Whether the image has the feature `orphan_present`.
     orphans: bool,
     access: Access,
     meets: Meets,
@@ -89,14 +90,14 @@ impl Case {
             image.debugfs("mkdir damaged");
             let block = image.debugfs("blocks damaged");
             let block: u64 = block.trim().parse().expect("one block");
-            // The first record gets the length zero.
+            // The length of the first record is set to 0.
             image.device().write_at(block * 1024 + 4, &[0; 2]).expect("the damage");
         }
         Some(image)
     }
 }
 
-/// Returns the superblock during the mount and after close, by the kernel.
+/// Mounts the image with the kernel. Returns the superblock during the mount and after close.
 fn by_kernel(case: &Case) -> Option<[Seen; 2]> {
     let image = case.image()?;
     let access = if case.access == Access::ReadOnly { "ro" } else { "rw" };
@@ -106,14 +107,14 @@ fn by_kernel(case: &Case) -> Option<[Seen; 2]> {
     };
     let mount = image.kernel_mount(&format!("{access},errors={errors}"))?;
     let _ = std::fs::read_dir(mount.path().join("damaged")).map(|entries| entries.count());
-    // With errors=remount-ro the mount is read-only now, and syncfs fails.
+    // Errors are ignored: with errors=remount-ro the mount is read-only by now, so syncfs fails.
     let _ = rustix::fs::syncfs(std::fs::File::open(mount.path()).expect("the mount"));
     let during = Seen::on(image.path());
     mount.unmount();
     Some([during, Seen::on(image.path())])
 }
 
-/// Returns the superblock at the same moments with Lanefs.
+/// Mounts the image with Lanefs. Returns the superblock during the mount and after close.
 fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
     let image = case.image()?;
     let on_error = match case.meets {
@@ -136,15 +137,17 @@ fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
     Some([during, Seen::of(&*device)])
 }
 
-/// Replaces fields of the kernel's result by those of Lanefs where the two may differ.
+/// Where the kernel and Lanefs may differ, replaces the kernel's fields with those of Lanefs.
 fn allow_differences(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
     let [during, after] = kernel;
     if let Meets::Damage(on_error) = case.meets {
-        // The kernel writes the error at once, Lanefs with the next commit or at close.
+        // The kernel writes the error flag at once, but Lanefs writes it with the next commit or at
+        // close.
         during.error = ours[0].error;
         if on_error == OnError::ReadOnly {
-            // The kernel leaves the log to the next mount. Lanefs has written everything in place
-            // at close, and clears the flag: nothing is left to recover.
+            // The kernel leaves the log for the next mount to replay. Lanefs has written everything
+            // in place by the time of close, and clears the flag because nothing is left to
+            // recover.
             after.recover = ours[1].recover;
             after.orphans = ours[1].orphans;
         }

@@ -1,4 +1,4 @@
-//! Power cuts while a verity file is made: Lanefs and e2fsck are the judges.
+//! Power cuts while a verity file is made. Lanefs and e2fsck judge the results.
 
 use lanefs_device::{Device, Kept, OverlayDevice, RecordingDevice};
 use lanefs_ext4::{FileDigest, Fs, InodeRef, Mount, NewInode, NewKind, NewVerity, Privilege};
@@ -8,14 +8,15 @@ use lanefs_suites::image::Scratch;
 use lanefs_suites::together::Bases;
 use std::sync::Arc;
 
-/// Options for mke2fs and the size.
+/// The options for mke2fs, and the size of the image.
 const SETS: [(&str, &str); 3] = [
     ("-b 1024 -J size=1 -O verity", "8M"),
     ("-b 4096 -J size=4 -O verity,encrypt,^metadata_csum,^metadata_csum_seed", "16M"),
     ("-b 1024 -J size=1 -O verity,bigalloc -C 4096", "16M"),
 ];
 
-/// The size of the file: its last block is not whole, and its tree has two levels.
+/// The size of the file in bytes. With this size the last block is not full, and the hash tree has
+/// two levels.
 const SIZE: usize = 150_300;
 
 fn mount(device: Arc<dyn Device>) -> Mount {
@@ -46,7 +47,7 @@ fn filled(options: &'static str, size: &'static str) -> Option<Arc<OverlayDevice
     Some(image)
 }
 
-/// Makes the verity file while another thread commits all the time, so that commits fall between
+/// Makes the verity file while another thread commits all the time, so that commits happen between
 /// the steps.
 fn made_among_commits(fs: &Fs) -> FileDigest {
     let (file, done) = (found(fs), AtomicBool::new(false));

@@ -1,6 +1,6 @@
-//! Counts what a round of a seed's workload costs, for each policy. For one worker, single steps
-//! count the instructions and cache lines of the median operation. For two workers, counts the
-//! blocks that a commit logs. Load on the machine does not change these counts.
+//! Counts what a round of a seed's workload costs, for each policy. For one worker, counts the
+//! instructions and cache lines of the median operation, by single-stepping. For two workers,
+//! counts the blocks that a commit logs. Load on the machine does not change these counts.
 //!
 //! For S1 also counts the bits that several workers lose. A worker loses a bit if it finds the bit
 //! free, and another worker takes the bit first. That number depends on how the workers are
@@ -22,17 +22,18 @@ use std::time::Duration;
 #[global_allocator]
 static HEAP: lanefs_lanes::LineHeap = lanefs_lanes::LineHeap;
 
-/// Files of a round of S1; the benchmark uses 1,000.
+/// The number of files in a round of S1; the benchmark uses 1,000.
 const FILES: usize = 100;
 /// The sizes of S2, as in the benchmark: bytes of each append, and the size at which the file is
 /// truncated.
 const ADDED: u64 = 8 << 10;
 const FULL: u64 = 1 << 20;
 
-/// One in this many operations is counted.
+/// One in this many operations is traced.
 const STRIDE: usize = 7;
 
-/// Numbers of workers that create at the same time, and rounds of each of them.
+/// Numbers of workers that create files at the same time, and the number of rounds that each worker
+/// runs.
 const WORKERS: [usize; 3] = [2, 8, 64];
 const ROUNDS: usize = 50;
 
@@ -136,12 +137,13 @@ fn measure(
     let Round { steps, worker, kind, .. } = *round;
     let fs = file_system(policies)?;
     let mut step = worker(&fs, 0);
-    // After two rounds the caches are full, and all memory was freed once.
+    // After two rounds the caches are full, and the memory that a round allocates has been freed
+    // before.
     (0..2 * steps).for_each(|n| step(n % steps));
     let mut counted: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
     for n in 0..steps {
-        // Single-stepping is slow, so it traces every seventh operation, including the last one of
-        // S2.
+        // Single-stepping is slow, so only every seventh operation is traced. The last step of S2,
+        // which truncates the file, is among the traced ones.
         if n % STRIDE == (steps - 1) % STRIDE {
             let (_, footprint) = recorder.record(|| step(n))?;
             let instructions = footprint.instructions();
@@ -169,7 +171,8 @@ fn measure(
     drop(step);
     print!("{:<24}{name:<10}", round.name);
     for (kind, mut all) in counted {
-        // The median is printed, since one operation frees the retired memory of many.
+        // The median is printed, because now and then one operation frees the memory that many
+        // others retired.
         all.sort_unstable();
         let (instructions, lines) = all[all.len() / 2];
         print!("{kind} {instructions} ({lines}), ");

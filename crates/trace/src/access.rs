@@ -1,4 +1,4 @@
-//! Computes the addresses that an instruction reads and writes, from the registers.
+//! Computes, from the registers, the addresses that an instruction reads and writes.
 
 use crate::footprint::Footprint;
 use crate::registers::{IP, Registers};
@@ -75,13 +75,13 @@ impl Decoder {
 #[derive(Default)]
 struct Calls {
     stack: Vec<u64>,
-    /// The position of each return address on the stack.
+    /// The address at which each return address lies on the stack.
     pointers: Vec<u64>,
 }
 
 impl Calls {
-    /// Removes the calls that have returned or were unwound, i.e. whose slots are below the stack
-    /// pointer.
+    /// Removes the calls that have returned or were unwound: the return addresses of these calls
+    /// are below the stack pointer.
     fn arrive(&mut self, registers: &Registers) {
         while self.pointers.last().is_some_and(|at| registers[4] > *at) {
             self.pointers.pop();
@@ -154,8 +154,8 @@ unsafe fn code_at(ip: u64, len: usize) -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(ip as usize), len) }
 }
 
-/// Returns the value of a register in an address. Returns `None` for vector registers, because
-/// compilers generate no scattered accesses by themselves.
+/// Returns the value of a register that an address uses. Returns `None` for vector registers,
+/// because compilers generate no scattered accesses by themselves.
 fn value_of(register: Register, registers: &Registers, fs_base: u64) -> Option<u64> {
     if register.is_segment_register() {
         return Some(if register == Register::FS { fs_base } else { 0 });

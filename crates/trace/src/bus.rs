@@ -3,7 +3,8 @@
 use crate::footprint::{Footprint, Line};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Counts the lines that move between processors while they run one operation after another.
+/// Counts the lines that move between processors while the processors run one operation after
+/// another.
 ///
 /// A read moves a line if another processor has written the line since this processor last used it.
 /// A write moves or invalidates a line if another processor has the line. The first access to a

@@ -19,7 +19,7 @@ pub enum Granule {
     /// A line of 64 bytes.
     #[default]
     Line,
-    /// Two adjacent lines: some processors fetch both.
+    /// Two adjacent lines, which some processors fetch together.
     Pair,
 }
 
@@ -52,7 +52,8 @@ pub struct Touch {
     pub writes: Vec<Site>,
 }
 
-/// The most sites kept for each line, for reads and for writes each; more would add no information.
+/// The largest number of read sites, and also of write sites, that are kept for each line; more
+/// would add no information.
 const SITES: usize = 12;
 
 impl Touch {
@@ -101,7 +102,8 @@ impl Footprint {
         self.instructions
     }
 
-    /// Returns the number of system calls. Lines that they share in the kernel are unknown.
+    /// Returns the number of system calls. Lines that these calls share inside the kernel are
+    /// unknown.
     pub fn system_calls(&self) -> u64 {
         self.system_calls
     }

@@ -45,7 +45,7 @@ impl Memory {
         let mapping = &self.mappings[at];
         match mapping.name.as_str() {
             "[heap]" | "" => {
-                // Statics whose first value is zero are in memory without a file, after the last
+                // Statics whose initial value is zero are in memory without a file, after the last
                 // mapped part of their file.
                 match symbols.variable(address) {
                     Some(variable) => format!("static {variable}"),
@@ -62,8 +62,8 @@ impl Memory {
         }
     }
 
-    /// Returns whether a mapping is a thread's stack: this process maps stacks with a guard page
-    /// below, which is a separate mapping without access.
+    /// Returns whether a mapping is a thread's stack. In this process each stack has a guard page
+    /// below it, which is a separate mapping without access.
     fn is_stack(&self, at: usize) -> bool {
         let Some(below) = at.checked_sub(1).map(|at| &self.mappings[at]) else { return false };
         below.end == self.mappings[at].start && below.end - below.start == 4096

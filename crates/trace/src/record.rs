@@ -25,12 +25,12 @@ pub fn is_supported() -> bool {
     record(|| std::hint::black_box(1)).is_ok()
 }
 
-/// Runs `work` on the calling thread, stops at each instruction, and returns the memory that it
+/// Runs `work` on the calling thread, stops at each instruction, and returns the memory that `work`
 /// touched. Takes a few microseconds per instruction. Recordings of several threads wait for each
 /// other.
 ///
 /// # Errors
-/// [`Unsupported`]; then `work` was not run.
+/// [`Unsupported`], in which case `work` was not run.
 ///
 /// # Panics
 /// If `work` is longer than some million instructions, or panics.
@@ -53,8 +53,8 @@ impl Recorder {
     pub fn new() -> Result<Recorder, Unsupported> {
         let mut recorder =
             Recorder { machine: machine::Machine::new()?, decoder: Default::default(), fs_base: 0 };
-        // An emulator may ignore the flag. If the flag works, even a few instructions give some
-        // steps.
+        // An emulator may ignore the trap flag. If the flag works, even a few instructions yield
+        // some steps.
         let ((), probe) = recorder.record(|| std::hint::black_box(()))?;
         if probe.instructions() == 0 { Err(Unsupported) } else { Ok(recorder) }
     }
@@ -88,8 +88,8 @@ mod machine {
     use lanefs_lanes::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::arch::asm;
     use std::ptr;
-    // Locks without a rank: `TURN` is held while other locks are taken, and a check of its rank
-    // would be in the trace.
+    // These locks have no rank, because `TURN` is held while other locks are taken, and a rank
+    // check would appear in the trace.
     use lanefs_lanes::sync::unscheduled::{Mutex, Once, PoisonError};
 
     /// The limit of steps in one recording; memory is used only for actual steps.
@@ -134,7 +134,7 @@ mod machine {
         }
     }
 
-    /// Sets the trap flag. Dropping it clears the flag, also after a panic.
+    /// Sets the trap flag. Dropping this value clears the flag, also after a panic.
     struct Armed;
 
     impl Armed {
@@ -201,7 +201,7 @@ mod machine {
         COUNT.store(at + 1, Ordering::Relaxed);
     }
 
-    /// Returns the base address of the calling thread's locals.
+    /// Returns the base address of the calling thread's thread-local data.
     fn fs_base() -> u64 {
         const ARCH_GET_FS: libc::c_int = 0x1003;
         let mut base = 0_u64;

@@ -53,8 +53,8 @@ fn look_up(ip: u64) -> Vec<Frame> {
     frames
 }
 
-/// Returns the module that a source file of Lanefs holds. With line tables alone, debug information
-/// names an inlined function without its module.
+/// Returns the module path of a Lanefs source file. The path is needed because debug information
+/// that consists only of line tables names an inlined function without its module.
 fn module(file: &Path) -> Option<String> {
     let (_, path) = file.to_str()?.rsplit_once("crates/")?;
     let (name, path) = path.split_once("/src/")?;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Threads, each with a state of its own that the thread created and that stays on the thread.
 ///
-/// Passing a job allocates nothing: memory that one thread allocates and another frees would go to
+/// Passing a job allocates nothing. Memory that one thread allocates and another frees would go to
 /// the second thread's part of the allocator, and would look like a shared line.
 pub struct Workers<'scope, S> {
     desks: &'scope [Desk<S>],

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Fails if two runs find the same pair that shares a line and is not in the list. In a single run
-/// the allocator may have placed data in one line by chance.
+/// Fails only if two runs report the same pair that is not in the list. In a single run the
+/// allocator may by chance have placed unrelated data in one line.
 fn stays_free(arguments: &[&str]) {
     let first = shared_now(arguments);
     if first.is_empty() {

@@ -63,8 +63,8 @@ fn shared(array: &Array, rows: [u64; 2], work: impl Fn(&Array, u64) + Send + Syn
     )
 }
 
-/// Allocates and keeps memory in a new thread. Such a thread frees memory that its parent
-/// allocated, so its allocator first returns blocks that are adjacent to those of other threads.
+/// Uses up the memory that the allocator of a new thread returns first. A new thread frees memory
+/// that its parent allocated, so these first blocks may be adjacent to those of other threads.
 fn forget_foreign_memory() {
     for size in (16..=1040).step_by(16) {
         (0..16).for_each(|_| std::mem::forget(Vec::<u8>::with_capacity(size)));
@@ -90,8 +90,8 @@ type Work = fn(&Array, u64);
 const WORKS: [(&str, Work); 3] =
     [("a row", write_row), ("a block", write_block), ("a read", read_block)];
 
-/// Writes a block that was not written since the last flush: a second write to a block requests a
-/// flush, which checks the logs of all members.
+/// Writes a block that was not written since the last flush, because a second write to a block
+/// requests a flush, which checks the logs of all members.
 fn write_new_block(array: &Array, row: u64) {
     std::thread_local!(static NEXT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
     let block = NEXT.get();
@@ -100,7 +100,7 @@ fn write_new_block(array: &Array, row: u64) {
     array.write_at(row * 3 * LOGGED_CHUNK + block * 4096, &data).expect("written");
 }
 
-/// The size of a chunk: it has enough blocks for each write to have a block of its own.
+/// The chunk size, which gives a chunk enough blocks for each write to have a block of its own.
 const LOGGED_CHUNK: u64 = 64 << 10;
 
 const PARTIAL_PARITY: Consistency = Consistency::PartialParity { signature: 7 };
@@ -113,8 +113,8 @@ const LOGGED: usize = WORKS.len() * CONSISTENCIES.len();
 const SAME_LOG: usize = LOGGED + 1;
 
 /// The largest number of lines of a log's state that two threads may share. They usually share 72
-/// lines; 64 of these are the 4 KiB of partial parity that the next header repeats, since md's
-/// recovery uses only the newest header.
+/// lines. 64 of these hold the 4 KiB of partial parity that the next header has to repeat, because
+/// md's recovery uses only the newest header.
 const LOG_STATE: usize = 160;
 
 /// Environment variable with the case that a child process runs.

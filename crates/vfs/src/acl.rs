@@ -1,4 +1,4 @@
-//! Checks accesses against the access control list of an inode.
+//! Checks a requested access against the access control list of an inode.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;

@@ -1,6 +1,6 @@
-//! Sets attributes. The right to write, by mode and access list, is checked first, without a lock.
-//! The other rules for a `SetAttr` are checked under the hold of the operation lock under which the
-//! attributes change.
+//! Sets attributes. First checks, without a lock, whether the mode and the access list let the
+//! caller write. All other rules for a `SetAttr` are checked under the operation lock, which is
+//! then held until the attributes have changed.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;
@@ -12,11 +12,12 @@ use lanefs_ext4::{Attr, Error, FileDigest, InodeRef, NewVerity, SetAttr};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::encryption::Policy;
 
-/// The attribute of file capabilities; it is cleared when a program's bytes or owner change.
+/// The name of the attribute that holds a program's file capabilities. The attribute is removed
+/// when the program's contents or owner change.
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vfs {
-    /// Changes the attributes `set` of the inode, if `who` is allowed to.
+    /// Changes attributes of the inode as `set` says, if `who` may make this change.
     pub fn set_attr(
         &self,
         who: &Credentials,
@@ -71,7 +72,8 @@ impl Vfs {
         self.fs().enable_verity(file, new, who.privilege())
     }
 
-    /// Sets the size of a file that is open for writing, without checking the mode again.
+    /// Sets the size of a file that is open for writing. Does not check the mode, which was checked
+    /// at the open.
     pub fn set_len_of_open(
         &self,
         who: &Credentials,
@@ -83,10 +85,10 @@ impl Vfs {
         self.apply(inode, &set, |attr| permitted(who, attr, &set).map(Some))
     }
 
-    /// Makes the change that `decide` returns for the present attributes. `decide` and the change
-    /// run under one hold of the operation lock, because otherwise the file could get another owner
-    /// in between. If `set` has a size or an owner, the capabilities of a regular file are cleared
-    /// first.
+    /// Makes the change that `decide` returns for the present attributes. The operation lock is
+    /// held from the call of `decide` until the change is made, because otherwise the file could
+    /// get another owner in between. If `set` has a size or an owner, the capabilities of a regular
+    /// file are cleared first.
     fn apply(
         &self,
         inode: &InodeRef,

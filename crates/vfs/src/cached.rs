@@ -1,13 +1,14 @@
-//! Walks paths whose names are all in the cache. Such a walk runs under one pin. It takes no lock,
-//! and no references to the directories of the path. So walks through one directory write no memory
-//! that other threads read.
+//! Walks paths whose names are all in the cache. A cached walk runs under one pin. It takes no
+//! lock, and no references to the directories of the path. So threads that walk through the same
+//! directory do not write memory that they share.
 //!
-//! The walk handles the plain cases only: names, ".", directories whose mode allows the search, and
-//! no symbolic link except at the end of the path. In any other case, and for every error, it gives
-//! up, and the walk with references ([`crate::walk`]) starts.
+//! The cached walk handles only plain paths: the components are names or ".", the mode alone allows
+//! searching each directory, and only the last component may be a symbolic link. In any other case,
+//! and for every error, the cached walk gives up, and the walk with references ([`crate::walk`])
+//! starts.
 //!
 //! While the inode of a name is looked up, the name may come to refer to another inode. So the name
-//! is read again after the inode was found: if the entry's version is unchanged
+//! is read again after the inode was found. If the version of the name's entry is unchanged
 //! ([`crate::names::Sighting`]), the name referred to the inode the whole time.
 
 use crate::credentials::Credentials;
@@ -22,9 +23,9 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{NameKey, Pin, pin};
 use lanefs_ondisk::FileType;
 
-/// The end of a walk: the directory of the last component, and that component.
+/// The end of a walk: the directory that contains the last component, and that component.
 struct Reached<'a, D> {
-    /// `None` for the start of the walk.
+    /// `None` if this directory is the start of the walk.
     dir: Option<D>,
     name: HashedName<'a>,
     slash: Slash,
@@ -36,8 +37,8 @@ fn id(dir: &Inode) -> DirId {
     DirId { ino: dir.ino(), generation: dir.generation() }
 }
 
-/// Returns whether a walk may end at an inode of this type: it is not a link to be followed, and is
-/// a directory if a slash follows.
+/// Returns whether a walk may end at an inode of this type. It may not end at a link that is to be
+/// followed, and if a slash follows the name, it may end only at a directory.
 fn ends_there(file_type: FileType, slash: Slash, follow: Follow) -> bool {
     let through = file_type == FileType::Symlink && follow == Follow::Links;
     !through && (!slash.follows() || file_type == FileType::Directory)
@@ -70,12 +71,12 @@ impl Vfs {
             // the number refers to this inode.
             (held, slash, names.still(&pin, id(dir), name, &sighting))
         };
-        // If the name refers to another inode now, the reference is dropped after the pin has
-        // ended: releasing a reference may wait.
+        // If the name refers to another inode now, the reference is dropped only after the pin has
+        // ended, because dropping a reference may wait.
         (still && ends_there(held.file_type(), slash, follow)).then_some(held)
     }
 
-    /// Does the same as [`Vfs::walk_cached`], with an [`OneLockCache`].
+    /// Does the same as [`Vfs::walk_cached`], but with an [`OneLockCache`].
     fn walk_one_lock(
         &self,
         cache: &OneLockCache,
@@ -95,8 +96,8 @@ impl Vfs {
     }
 
     /// Returns the attributes of the inode that `path` refers to, if they can be found in memory.
-    /// Takes no reference: the name refers to the inode both before and after the attributes are
-    /// read.
+    /// Takes no reference. Instead it checks that the name refers to the inode both before and
+    /// after it reads the attributes.
     #[inline] // so that the attributes are copied once
     pub(crate) fn stat_cached(
         &self,
@@ -123,7 +124,7 @@ impl Vfs {
         let attr = inode.attr();
         if attr.file_type == FileType::Symlink && is_encrypted(&attr.rights()) {
             // The size of an encrypted symbolic link is the length of its decrypted target, which
-            // may have to be read.
+            // may not be in memory.
             return None;
         }
         if !names.still(&pin, id(dir), name, &sighting) {
@@ -150,21 +151,22 @@ impl Vfs {
             let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
             (held, names.still(&pin, dir, name, &sighting))
         };
-        // If the name refers to another inode now, the reference is dropped after the pin has
+        // If the name refers to another inode now, the reference is dropped only after the pin has
         // ended.
         still.then_some(Some(held))
     }
 
-    /// Returns the directory of the last component of `path`, with a reference. `None` if that
-    /// directory cannot be found in memory, or is `start` itself.
+    /// Returns the directory that contains the last component of `path`, with a reference. `None`
+    /// if that directory cannot be found in memory, or is `start` itself.
     pub(crate) fn parent_cached<'a>(
         &self,
         who: &Credentials,
         start: &InodeRef,
         path: &'a [u8],
     ) -> Option<CachedParent<'a>> {
-        // The directory may have moved after the walk passed it. The result is then the directory
-        // that the walk passed, as for any walk that is concurrent with a rename.
+        // The directory may have been moved after the walk reached it. It is still a valid result:
+        // any walk that runs at the same time as a rename may find that a directory moves after the
+        // walk has passed it.
         let (dir, name, slash, before) = if let Some(cache) = self.one_lock() {
             let step = |dir: &Inode, name: HashedName<'_>| cache.step(id(dir), name.bytes);
             let Reached { dir, name, slash, before } = self.reach(who, start, path, step)?;
@@ -179,14 +181,14 @@ impl Vfs {
         Some(CachedParent { dir, before, last })
     }
 
-    /// Returns whether the cache can contain names in `dir`, and the mode alone lets `who` search
-    /// it.
+    /// Returns true if the cache can contain names in `dir` and the mode of `dir` alone lets `who`
+    /// search `dir`.
     #[inline(always)]
     fn searches(&self, who: &Credentials, dir: &Inode) -> bool {
         !self.is_uncached(dir) && searches_by_mode(who, dir)
     }
 
-    /// Walks to the directory of the last component; `step` finds the inode of a name.
+    /// Walks to the directory that contains the last component; `step` finds the inode of a name.
     #[inline]
     fn reach<'a, D: AsRef<Inode>>(
         &self,
@@ -195,7 +197,8 @@ impl Vfs {
         path: &'a [u8],
         step: impl Fn(&Inode, HashedName<'_>) -> Option<D>,
     ) -> Option<Reached<'a, D>> {
-        // A path with a NUL byte is invalid too, but no name in the cache has one.
+        // A path with a NUL byte is invalid too. It needs no check here, because no name in the
+        // cache has a NUL byte.
         if path.len() > MAX_PATH {
             return None;
         }

@@ -7,7 +7,8 @@ use lanefs_ext4::Privilege;
 pub struct Credentials {
     uid: u32,
     gid: u32,
-    /// The supplementary groups; `None` if there are none. Each open file has a copy.
+    /// The supplementary groups; `None` if there are none. Each open file has a copy of the
+    /// credentials.
     groups: Option<Box<[u32]>>,
 }
 

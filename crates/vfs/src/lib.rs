@@ -2,27 +2,31 @@
 //!
 //! A [`Vfs`] is a mounted file system with the interface that programs expect: it checks the
 //! caller's [`Credentials`], walks paths, follows symbolic links, and caches names. Operations come
-//! in two forms: on a path ([`Vfs::walk`] and [`Vfs::parent`] convert from one form to the other),
-//! and on an inode and a name, as a FUSE server receives them. All operations take `&self`.
+//! in two forms. One form takes a path. The other takes an inode and a name, as in the requests to
+//! a FUSE server; [`Vfs::walk`] and [`Vfs::parent`] convert a path to this form. All operations
+//! take `&self`.
 //!
 //! # How do the name cache and the walk stay correct?
 //!
-//! `names` says why a cached name is never older than its directory. Between reading a name and
-//! referencing the inode, the inode may be freed and its number used again. So the walk references
-//! the inode first and then reads the name again: a referenced inode keeps its number.
+//! The module `names` explains why a cached name is never older than its directory. After a walk
+//! has read a name, and before it takes a reference to the inode, the inode may be freed and its
+//! number reused. So the walk reads the name again once it has the reference, since the number of a
+//! referenced inode is not reused.
 //!
 //! # When are permissions checked?
 //!
-//! [`rules`] has the rules; those of immutable and append-only files are in `lanefs_ext4::flags`,
-//! since they need the locks of the operation. A check and its operation see the same state:
+//! The module [`rules`] has the permission rules, except those of immutable and append-only files.
+//! The rules of these files are in `lanefs_ext4::flags`, since they are checked under the locks of
+//! the operation. A check and its operation see the same state, except for the checks in the third
+//! item:
 //!
 //! - Removing or moving a name checks the inode to which the name refers. If the name refers to
 //!   another inode once the inodes are locked, ext4 does nothing and reports that
 //!   (`Acted::NameChanged`), and look-up and check begin again. Otherwise a user could have another
 //!   user's file removed from a sticky directory.
 //! - Attributes, extended attributes and ACLs are checked under the operation lock
-//!   (`Fs::set_attr_as`, `Fs::set_xattr_as`). Otherwise an owner's chmod that runs beside root's
-//!   chown could make a set-user-ID program that belongs to root.
+//!   (`Fs::set_attr_as`, `Fs::set_xattr_as`). Otherwise, if an owner's chmod ran at the same time
+//!   as root's chown, the file could become a set-user-ID program that belongs to root.
 //! - Some checks are made before the operation lock is taken: whether a mode or ACL lets a caller
 //!   write to a directory, set a size, touch an inode, make a verity file, or set a `user.`
 //!   attribute; and whether a caller owns the directory that gets an encryption policy.

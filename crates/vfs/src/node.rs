@@ -115,8 +115,9 @@ impl Vfs {
         match (&target, how) {
             (Some(_), how) if how.needs_free_name() => return Err(Error::Exists),
             (None, Rename::Exchange) => return Err(Error::NotFound),
-            // Two names of one inode: nothing is to be done, except within a directory that ignores
-            // case, where the name may get another spelling.
+            // If both names refer to the same inode, nothing is to be done. The exception is a
+            // rename within a directory that ignores case, because it may change the spelling of
+            // the name.
             (Some(target), _)
                 if target.ino() == source.ino()
                     && (from.ino() != to.ino() || !self.is_uncached(to)) =>
@@ -148,7 +149,8 @@ impl Vfs {
                 _ => {}
             }
         }
-        // Moving a directory to another parent writes to the directory: its ".." changes.
+        // Moving a directory to another parent needs write permission for the directory, since its
+        // ".." changes.
         if from.ino() != to.ino() {
             if is_dir(&source) {
                 self.check(who, &source, Want::WRITE)?;
@@ -171,8 +173,8 @@ impl Vfs {
     }
 
     /// If the operation is not allowed and the name exists, returns "exists" instead of the error
-    /// in `allowed`. This tells the caller nothing new: a caller that may search the directory can
-    /// look the name up.
+    /// in `allowed`. This reveals nothing: a caller that may search the directory can look the name
+    /// up anyway.
     fn or_exists(
         &self,
         allowed: Result<(), Error>,
@@ -215,8 +217,9 @@ impl Vfs {
     }
 }
 
-/// Repeats look-up, check and operation until the names refer to the same inodes during all three.
-/// Otherwise a permission for one file could be used for another file that got its name meanwhile.
+/// Repeats `act`, which looks up names, checks permissions and performs the operation, until the
+/// names refer to the same inodes during all three steps. Otherwise the permission for one file
+/// could be used for another file that got the first file's name meanwhile.
 fn again(mut act: impl FnMut() -> Result<Acted, Error>) -> Result<(), Error> {
     while act()? == Acted::NameChanged {}
     Ok(())

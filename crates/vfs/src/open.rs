@@ -46,8 +46,8 @@ pub struct OpenFile {
     flags: OpenFlags,
     opener: Credentials,
     /// Set once a write to this open file has checked for file capabilities. One check suffices,
-    /// because a write by any user clears the capabilities. Two threads that write before the flag
-    /// is set both check.
+    /// because the capabilities are cleared whichever user writes. If two threads write before the
+    /// flag is set, both make the check.
     capability_dropped: AtomicBool,
 }
 
@@ -105,8 +105,8 @@ impl Vfs {
                 }
                 match self.make(who, walk.dir(), &name, new) {
                     Ok(inode) => return Ok(opened(who, inode, flags)),
-                    // Another caller created the file meanwhile: it is opened, unless its existence
-                    // is an error.
+                    // Another caller has created the file meanwhile. The file is opened, unless its
+                    // existence is an error.
                     Err(Error::Exists) if !flags.contains(OpenFlags::EXCLUSIVE) => {
                         walk.again(&name, slash);
                         continue;
@@ -173,7 +173,8 @@ impl Vfs {
         }
     }
 
-    /// Opens a new file without a name, with checks and inherited properties as if in `dir`.
+    /// Creates and opens a file without a name. Checks and inherited properties are those of a new
+    /// file in `dir`.
     pub fn open_unnamed(
         &self,
         who: &Credentials,
@@ -234,8 +235,9 @@ impl Vfs {
         Ok((offset, self.fs().write_at(&file.inode, offset, data, file.opener.privilege())?))
     }
 
-    /// Writes data from a kernel's writeback cache: the process that wrote the data is unknown, and
-    /// the kernel has set times and modes.
+    /// Writes data from a kernel's writeback cache. Unlike [`Vfs::write`], changes no times and
+    /// clears no privileges: the process that wrote the data is unknown, and the kernel has already
+    /// set times and modes.
     pub fn write_back(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
         file.needs(OpenFlags::WRITE)?;
         self.fs().write_back(&file.inode, offset, data, file.opener.privilege())
@@ -328,7 +330,7 @@ fn check_flags(flags: OpenFlags, new: &NewNode<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses flags that the type of an inode forbids to all callers.
+/// Refuses flags that no caller may use with an inode of this type.
 fn check_type(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
     let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
     match file_type {
@@ -344,7 +346,7 @@ fn check_type(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
     }
 }
 
-/// Checks the inode's flags, and that only the owner requests an unchanged access time. Called
+/// Checks the inode's flags, and refuses `NO_ATIME` to callers that do not own the inode. Called
 /// after the check of the mode.
 fn check_marks(who: &Credentials, rights: &Rights, flags: OpenFlags) -> Result<(), Error> {
     let opening = Opening {

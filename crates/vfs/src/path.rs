@@ -3,11 +3,11 @@
 use lanefs_ext4::{Error, InvalidArgument};
 use std::borrow::Cow;
 
-/// The longest path, and the longest symbolic link that is followed, in bytes.
+/// The maximum length in bytes of a path, and of the target of a symbolic link that is followed.
 pub const MAX_PATH: usize = 4095;
-/// The longest name, in bytes.
+/// The maximum length of a name, in bytes.
 pub const MAX_NAME: usize = 255;
-/// The most symbolic links that one walk follows.
+/// The maximum number of symbolic links that one walk follows.
 pub const MAX_SYMLINKS: u32 = 40;
 
 /// The last component of a path.
@@ -19,11 +19,11 @@ pub enum Last<'a> {
     Dot,
     /// ".."
     DotDot,
-    /// No component, only slashes: the root.
+    /// The path has only slashes and no component, so it refers to the root.
     Root,
 }
 
-/// Whether a slash follows the last name, which then has to be a directory.
+/// Whether a slash follows the last name. If so, the name must refer to a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slash {
     /// A slash follows.

@@ -1,4 +1,4 @@
-//! Checks permissions of inodes and directories: applies the rules to the present attributes.
+//! Checks permissions for inodes and directories by applying the rules to their present attributes.
 
 use crate::credentials::Credentials;
 use crate::rules::{Verdict, Want, by_mode, is_immutable, may_delete};

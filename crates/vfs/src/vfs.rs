@@ -23,7 +23,7 @@ const NAMES: usize = 1 << 16;
 /// A mounted file system: paths, names, permissions and open files.
 ///
 /// *Invariants*: `root` is a reference to inode 2 as long as the file system is mounted. It is
-/// declared first, so that it is dropped before the mount is.
+/// declared first, so that it is dropped before the mount.
 pub struct Vfs {
     root: InodeRef,
     names: MountNames,
@@ -33,8 +33,8 @@ pub struct Vfs {
 /// An inode, or `None` if the name does not exist.
 pub(crate) type Child = Result<Option<InodeRef>, Error>;
 
-/// The number of times that a name is looked up again because its inode was deleted meanwhile. If
-/// the limit is reached, the entry probably refers to a free inode.
+/// How often a name is looked up again because its inode was deleted meanwhile. If the limit is
+/// reached, the entry probably refers to a free inode.
 const RETRIES: u32 = 16;
 
 impl Vfs {
@@ -48,7 +48,7 @@ impl Vfs {
         Ok(Vfs { root, names, mount })
     }
 
-    /// Creates a `Vfs` from a mount, without a name cache: for a server whose kernel caches names.
+    /// Creates a `Vfs` without a name cache from a mount, for a server whose kernel caches names.
     pub fn without_names(mount: Mount) -> Result<Vfs, Error> {
         let root = mount.fs().root()?;
         Ok(Vfs { root, names: MountNames::Nothing, mount })
@@ -86,7 +86,7 @@ impl Vfs {
         }
     }
 
-    /// Returns the name cache if it can be read under a pin.
+    /// Returns the name cache if look-ups in it need only a pin.
     #[inline]
     pub(crate) fn lane_names(&self) -> Option<&LaneNames> {
         match &self.names {
@@ -107,14 +107,15 @@ impl Vfs {
 
     /// Returns the inode that `name` in `dir` refers to, or `None`. Checks no permissions.
     ///
-    /// Between reading the name and referencing the inode, the name may be removed and the inode be
-    /// freed and reused. So the name is read again once the inode is referenced. The number of a
-    /// referenced inode is not reused, so if the name still refers to that number, it refers to
-    /// this inode.
+    /// After the name is read, and before a reference to the inode is taken, the name may be
+    /// removed and the inode's number freed and reused. So the name is read again once the
+    /// reference is held. The number of a referenced inode is not reused, so if the name still
+    /// refers to that number, it refers to this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
-        // ".." changes when a directory moves, but is never published. The cache compares names
-        // byte by byte; a directory that ignores case does not.
+        // ".." is not in the cache: it changes when a directory moves, but is never published. The
+        // names of a directory that ignores case are not in the cache either, since the cache
+        // compares names byte by byte.
         if name != b".."
             && !self.is_uncached(dir)
             && let Some(found) = self.child_cached(id, name)
@@ -133,7 +134,7 @@ impl Vfs {
                 Err(error) => return Err(error),
             }
         }
-        // The image is damaged if the name refers to an inode that stays free.
+        // If the name refers to an inode that stays free, the image is damaged.
         self.fs().find(dir, name).and(Err(Error::Stale))
     }
 

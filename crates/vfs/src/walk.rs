@@ -24,7 +24,7 @@ pub enum Follow {
     Nothing,
 }
 
-/// The directory of a path's last component; the component itself may be absent.
+/// The directory that contains a path's last component; the component itself may be absent.
 pub struct Parent<'a> {
     /// The directory, which the caller may search.
     pub dir: InodeRef,
@@ -33,8 +33,8 @@ pub struct Parent<'a> {
 }
 
 impl Parent<'_> {
-    /// Returns the last component, and whether a slash follows, if the component is a name; else
-    /// fails with `otherwise`, the operation's error for ".", ".." and the root.
+    /// Returns the last component, and whether a slash follows it, if the component is a name.
+    /// Otherwise fails with `otherwise`, the operation's error for ".", ".." and the root.
     pub fn name(&self, otherwise: impl FnOnce() -> Error) -> Result<(&[u8], Slash), Error> {
         match &self.last {
             Last::Name(name, slash) => Ok((name, *slash)),
@@ -43,7 +43,7 @@ impl Parent<'_> {
     }
 }
 
-/// The directory of a path's last component, found in memory.
+/// The directory that contains a path's last component, found in memory.
 pub(crate) struct CachedParent<'a> {
     pub(crate) dir: InodeRef,
     /// Number of bytes of the path before the last component.
@@ -53,8 +53,8 @@ pub(crate) struct CachedParent<'a> {
 }
 
 /// A directory of the walk. The walk takes a reference to each directory except its start. The
-/// caller has a reference to the start, and taking another would write memory that other threads
-/// use.
+/// caller already has a reference to the start, and taking another one would write memory that
+/// other threads use.
 enum At<'a> {
     Start(&'a InodeRef),
     Held(InodeRef),
@@ -76,8 +76,8 @@ pub(crate) struct Walk<'a> {
     at: At<'a>,
     rest: Cow<'a, [u8]>,
     pos: usize,
-    /// The last component, if the walk is known to be at the directory of this component, and `who`
-    /// may search the directory.
+    /// The last component, if the walk is in the directory that contains it, and has found that
+    /// `who` may search that directory.
     known: Option<(&'a [u8], Slash)>,
     links: u32,
 }
@@ -119,7 +119,8 @@ impl<'a> Walk<'a> {
         self.at.inode()
     }
 
-    /// Walks to the directory of the last component. May be called again after [`Walk::follow`].
+    /// Walks to the directory that contains the last component. May be called again after
+    /// [`Walk::follow`].
     pub(crate) fn last(&mut self) -> Result<Last<'a>, Error> {
         if let Some((name, slash)) = self.known.take() {
             self.pos = self.rest.len();
@@ -162,8 +163,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Inserts the target of `link`, which was found in the present directory, before the rest of
-    /// the path.
+    /// Puts the target of `link` before the rest of the path. The link is in the present directory.
     pub(crate) fn follow(&mut self, link: &InodeRef, slash: Slash) -> Result<(), Error> {
         self.links += 1;
         if self.links > MAX_SYMLINKS {
@@ -278,7 +278,8 @@ impl Vfs {
         if path.starts_with(b"/") { self.root() } else { start }
     }
 
-    /// Returns the directory that has the last component of `path`, or would have it.
+    /// Returns the directory that contains the last component of `path`, or would contain it if it
+    /// existed.
     pub fn parent<'a>(
         &'a self,
         who: &'a Credentials,

@@ -1,6 +1,6 @@
-//! Extended attributes. All rules are checked first, without a lock. All except the mode and the
-//! access list are checked again under the hold of the operation lock under which an attribute
-//! changes.
+//! Extended attributes. All rules are checked first, without a lock. For a change, all rules except
+//! those of the mode and the access list are checked again under the operation lock, which is then
+//! held until the attribute has changed.
 
 use crate::credentials::Credentials;
 use crate::rules::{Rule, Use, Want, is_access_list, is_listed, on_xattr, with_access_list};
@@ -8,8 +8,8 @@ use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, InodeRef, SetXattr};
 
 impl Vfs {
-    /// Makes the checks without a lock: also whether the mode and the access list let `who` perform
-    /// `what`. Returns false if the operation has no effect.
+    /// Makes all checks without a lock. One of them is whether the mode and the access list let
+    /// `who` perform `what`. Returns false if the operation has no effect.
     fn check_xattr(
         &self,
         who: &Credentials,
@@ -77,7 +77,7 @@ impl Vfs {
     }
 }
 
-/// Returns whether the operation has an effect; an error if it is forbidden.
+/// Returns whether the operation has an effect, or an error if the operation is forbidden.
 fn allowed(rule: Rule) -> Result<bool, Error> {
     match rule {
         Rule::Allowed | Rule::AsData => Ok(true),

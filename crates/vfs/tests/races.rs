@@ -1,9 +1,9 @@
-//! Checks that an operation acts on the attributes that were checked, even if other threads change
-//! them.
+//! Checks that an operation is permitted by the attributes on which it acts, even if other threads
+//! change these attributes meanwhile.
 //!
-//! The second thread starts while the first one has the lock, and should wait for the lock before
-//! the first one releases it. If the second thread is late, the test may miss a bug, but never
-//! fails without a bug.
+//! The second thread starts while the first one holds the lock, and should already be waiting for
+//! the lock when the first one releases it. If the second thread is late, the test may miss a bug,
+//! but it never fails unless there is a bug.
 
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
@@ -25,8 +25,8 @@ fn chown(uid: u32) -> SetAttr {
     SetAttr { uid: Some(uid), ..SetAttr::default() }
 }
 
-/// Makes a program with `permissions` that Alice owns, and starts `later` in another thread while
-/// the change `first` is made. Returns the result of `later`, and the program's attributes at the
+/// Makes a program with `permissions` that Alice owns. While the change `first` is made, starts
+/// `later` in another thread. Returns the result of `later`, and the program's attributes at the
 /// end.
 fn overtaken<T: Send>(
     permissions: u16,

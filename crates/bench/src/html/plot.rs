@@ -6,8 +6,8 @@ use crate::report::short;
 use axis::Axis;
 use std::fmt::Write;
 
-/// Lines over a common axis. The vertical axis is always logarithmic, so that a target that is ten
-/// times faster than the others does not flatten their lines.
+/// Lines over a common axis. The vertical axis is always logarithmic. Otherwise one target that is
+/// ten times faster than the others would flatten their lines.
 #[derive(Debug)]
 pub(super) struct Plot {
     pub title: String,
@@ -18,7 +18,8 @@ pub(super) struct Plot {
 /// The horizontal axis.
 #[derive(Debug)]
 pub(super) enum Across {
-    /// Numbers on a logarithmic scale; those above `limit` exceed the number of processors.
+    /// Numbers on a logarithmic scale. `limit` is the number of processors, at which a vertical
+    /// line is drawn.
     Counts { name: String, limit: f64 },
     /// Positions on a linear scale, each with its label.
     Named { name: String, marks: Vec<(f64, String)> },
@@ -31,7 +32,8 @@ pub(super) struct Series {
     pub points: Vec<Point>,
 }
 
-/// The horizontal and vertical value, and the spread if there is one.
+/// The horizontal value, the vertical value, and the smallest and largest vertical value if there
+/// is a spread.
 pub(super) type Point = (f64, f64, Option<(f64, f64)>);
 
 const WIDTH: f64 = 560.0;
@@ -40,18 +42,20 @@ const LEFT: f64 = 76.0;
 const RIGHT: f64 = 22.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 40.0;
-/// A line of the legend.
+/// The height of a line of the legend.
 const LEGEND: f64 = 16.0;
 /// The minimum distance between labels.
 const LABEL: f64 = 26.0;
-/// The factor by which a bar may exceed all lines before it is cut off.
+/// Spread bars are cut off at the highest value of all lines times this factor, and at the lowest
+/// value divided by this factor.
 const BEYOND: f64 = 2.5;
 /// The distance by which overlapping points are moved apart.
 const APART: f64 = 2.5;
 /// Colours that people with colour blindness can distinguish (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
-/// Dashes: when all colours are used, the next line has the first colour again and is dashed.
+/// The dash patterns. Once all colours are used, the next line gets the first colour again and is
+/// dashed.
 const DASHES: [&str; 3] = ["", "6 3", "2 3"];
 
 /// The style of a line.
@@ -88,7 +92,7 @@ impl Plot {
     pub(super) fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let medians = || points().map(|point| point.1).filter(|value| *value > 0.0);
-        // One outlier slice must not squeeze all lines together.
+        // Spreads are cut off, because a single outlier slice must not squeeze all lines together.
         let (low, high) = (
             medians().fold(f64::INFINITY, f64::min) / BEYOND,
             medians().fold(0.0, f64::max) * BEYOND,
@@ -129,7 +133,7 @@ impl Plot {
         svg
     }
 
-    /// Draws the labels below the plot, as many as fit, and the name of the axis.
+    /// Draws as many labels below the plot as fit, and the name of the axis.
     fn across_to(&self, svg: &mut String, frame: &Frame) {
         let (name, marks) = match &self.across {
             Across::Named { name, marks } => (name, marks.clone()),
@@ -154,7 +158,8 @@ impl Plot {
                 (name, counts.into_iter().map(|count| (count, format!("{count}"))).collect())
             }
         };
-        // Starts with the last label, because it matters most.
+        // Labels are chosen from the last one backwards, because the last label must not be left
+        // out.
         let mut next = f64::INFINITY;
         for (value, label) in marks.iter().rev() {
             let at = frame.x(*value);

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use lanefs_lanes::sync::Arc;
 use lanefs_raid5::{Array, Consistency, Geometry, Layout, Policies};
 
-/// Bytes of a chunk: mdadm's default.
+/// The chunk size in bytes, which is mdadm's default.
 const CHUNK: u64 = 512 << 10;
 
 /// Returns the geometry of an array with `len` bytes of data or slightly more.

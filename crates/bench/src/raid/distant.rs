@@ -4,7 +4,7 @@ use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// A device on which each operation sleeps first. Like waiting for a disk, the sleep takes no CPU
+/// A device on which each operation first sleeps. Like waiting for a disk, sleeping takes no CPU
 /// time.
 pub(super) struct Distant {
     pub(super) below: Arc<dyn Device>,

@@ -1,13 +1,16 @@
-//! Runs fsmark on arrays: files of 4 MiB, fsync before close, many threads, few rows at once.
+//! Runs the workload of fsmark on arrays. Many threads write files of 4 MiB with an fsync before
+//! close, while few rows may be under way at once.
 //!
-//! A policy says which thread is woken when a row becomes free. The policies alternate in one run,
-//! on arrays of the same geometry in memory.
+//! A policy determines which threads are woken when a row becomes free. The policies alternate in
+//! one run, on arrays in memory with the same geometry.
 //!
-//! A writer holds its row on its own thread throughout the write. On devices in memory the write is
-//! so short that other threads never wait, and the policy does not matter. md holds its stripes
-//! during a hand-over to another thread, or during disk I/O. So each array is measured twice: with
-//! members without latency, and with members that take 20 us (plus the error of the host's timer),
-//! like a fast SSD. A chunk is 64 KiB; md's stripes are 4 KiB, so md waits sixteen times as often.
+//! A Lanefs writer writes on its own thread, and holds its row until the write is done. On devices
+//! in memory the write is so short that other threads never wait, so the policy does not matter.
+//! md, in contrast, holds its stripes while it hands work to another thread, or during disk I/O.
+//! Therefore each array is measured twice: once with members without latency, and once with members
+//! that take 20 us (plus the error of the host's timer), like a fast SSD. A Lanefs row has 64 KiB
+//! on each member, whereas md's stripe has 4 KiB. So for the same data, md waits sixteen times as
+//! often.
 
 mod line;
 
@@ -24,29 +27,29 @@ use lanefs_lanes::sync::Arc;
 use lanefs_raid5::{Array, Consistency, Member, Policies, Setup, StripeWake, Unrecorded};
 use std::time::{Duration, Instant};
 
-/// Bytes of a file, and of one write.
+/// The size of a file and of one write, in bytes.
 const FILE: usize = 4 << 20;
 const WRITE: usize = 512 << 10;
 
 /// The plan of a run.
 #[derive(Debug, Clone)]
 pub struct FsMarkPlan {
-    /// The numbers of members; one array is measured for each.
+    /// The numbers of members. One array is measured for each combination of a number and a
+    /// latency.
     pub members: Vec<usize>,
-    /// The latencies of one operation of a member, without the time for copying data; one array is
-    /// measured for each latency.
+    /// The latencies of one member operation, without the time for copying data.
     pub latencies: Vec<Duration>,
     /// The numbers of workers, each measured separately.
     pub threads: Vec<u32>,
-    /// Bytes of a row on one member.
+    /// The chunk size in bytes.
     pub chunk: u64,
-    /// Rows that may be under way at once.
+    /// How many rows may be under way at once.
     pub rows: usize,
     /// The number of slices of each policy.
     pub slices: u32,
     /// The length of a slice.
     pub slice: Duration,
-    /// Bytes of each file system.
+    /// The size of each file system in bytes.
     pub image: u64,
     /// Ends the run early.
     pub stop: Arc<Stop>,
@@ -84,8 +87,8 @@ struct Target {
 pub struct FsMark;
 
 impl FsMark {
-    /// Measures, and calls `each` with every complete line. If a run is stopped, its complete
-    /// slices are returned.
+    /// Runs the plan, and calls `each` with every complete line. If the run is stopped, returns the
+    /// results of the complete slices.
     ///
     /// # Errors
     /// If a file system cannot be created, or an operation fails.
@@ -154,8 +157,8 @@ fn take_turns(plan: &FsMarkPlan, targets: &[Target], lines: &mut [FsMarkLine]) -
     Ok(())
 }
 
-/// Creates an array whose memory was touched already, so that the host's zeroing of pages does not
-/// count for any policy.
+/// Creates an array and touches all its memory, so that no policy's results include the time in
+/// which the host zeroes pages.
 fn array(
     members: usize,
     latency: Duration,
@@ -206,7 +209,7 @@ impl Target {
         let device: Arc<dyn Device> = array.clone();
         let mount = lanefs(Mount::open(device, MountOptions::default()))?;
         let (fs, root) = (mount.fs(), lanefs(mount.fs().root())?);
-        // A directory for each possible worker, as fsmark has them.
+        // Each possible worker gets a directory, as in fsmark.
         for worker in 0..plan.threads.iter().copied().max().unwrap_or(1) {
             let new =
                 NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
@@ -247,7 +250,7 @@ impl Target {
     }
 }
 
-/// The work of one worker.
+/// What one worker did.
 #[derive(Default)]
 struct Made {
     files: u64,
@@ -267,7 +270,7 @@ fn work(fs: &Arc<Fs>, worker: u32, end: Instant, stop: &Stop) -> Result<Made> {
     let mut now = Instant::now();
     while now < end {
         stop.check()?;
-        // Two names alternate, so the image has at most two files of each worker.
+        // Two names alternate, so the image never has more than two files of a worker.
         let name = format!("file{}", made.files % 2);
         if made.files >= 2 || lanefs(fs.lookup(&dir, name.as_bytes()))?.is_some() {
             lanefs(fs.unlink(&dir, name.as_bytes()))?;

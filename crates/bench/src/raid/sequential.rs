@@ -1,5 +1,5 @@
-//! Measures one sequential writer with several requests in flight, and counts the member reads that
-//! parity needs for each row.
+//! Measures one sequential writer with several requests in flight. Counts how many member reads
+//! each row needs for its parity.
 
 use super::distant::Distant;
 use crate::error::{Error, Result};
@@ -9,19 +9,19 @@ use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use lanefs_raid5::{Array, Consistency, Member, Policies, Setup, Statistics, Unrecorded};
 use std::time::{Duration, Instant};
 
-/// Bytes of data that are written.
+/// How many bytes of data are written.
 const LEN: u64 = 96 << 20;
 
 /// A writer's plan.
 #[derive(Debug, Clone)]
 pub struct SequentialPlan {
-    /// Members of the array; a chunk is 512 KiB.
+    /// The number of members of the array. A chunk is 512 KiB.
     pub members: usize,
-    /// Bytes of a request.
+    /// The size of a request in bytes.
     pub request: u64,
-    /// Requests in flight.
+    /// The number of requests in flight.
     pub depth: usize,
-    /// The latency of each member operation, in addition to copying.
+    /// The latency of each member operation, without the time for copying data.
     pub latency: Duration,
     /// How the array restores parity after a crash.
     pub consistency: Consistency,
@@ -30,7 +30,7 @@ pub struct SequentialPlan {
 /// The result of a sequential writer.
 #[derive(Debug, Clone, Copy)]
 pub struct Sequential {
-    /// Rows written.
+    /// The number of rows written.
     pub rows: u64,
     /// Bytes of data per second.
     pub rate: f64,
@@ -38,8 +38,8 @@ pub struct Sequential {
     pub counted: Statistics,
 }
 
-/// Writes an array once from its start to its end. Each thread takes the next request when its own
-/// last request is done.
+/// Writes an array once from its start to its end. Each thread takes the next request when its
+/// previous one is done.
 ///
 /// # Errors
 /// If memory is short, or a write fails.

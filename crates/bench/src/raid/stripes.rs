@@ -1,4 +1,4 @@
-//! Measures how fast rows are written in memory, and the member operations of small writes.
+//! Measures how fast rows are written in memory, and which member operations small writes cause.
 
 use crate::error::Result;
 use lanefs_device::{Device, RamDevice};
@@ -6,8 +6,8 @@ use lanefs_lanes::xor;
 use lanefs_raid5::{Consistency, Policies, Statistics};
 use std::time::{Duration, Instant};
 
-/// The speed limit that memory and XOR set. It is measured by a loop that computes the parity of
-/// one row and copies the row, then continues with the next row. So the copy finds the row in the
+/// The write rate that memory and XOR would permit. A loop over all rows measures it: the loop
+/// computes the parity of a row and then copies the row, so that the copy finds the row in the
 /// processor's caches.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
@@ -27,21 +27,21 @@ impl Bound {
     }
 }
 
-/// Full rows written in sequence.
+/// The result of writing full rows in sequence.
 #[derive(Debug, Clone)]
 pub struct Streaming {
     /// Members of the array.
     pub members: usize,
     /// Bytes of data per second, by slice.
     pub rates: Vec<f64>,
-    /// The bounds by slice: each is measured before its slice.
+    /// The bound of each slice, measured directly before the slice.
     pub bounds: Vec<Bound>,
     /// The array's counters.
     pub counted: Statistics,
 }
 
 impl Streaming {
-    /// Returns the share of the bound that was reached: the median over the slices.
+    /// Divides the rate of each slice by its bound, and returns the median of these ratios.
     pub fn share(&self) -> f64 {
         let mut shares: Vec<f64> =
             self.rates.iter().zip(&self.bounds).map(|(rate, bound)| rate / bound.rate()).collect();
@@ -65,7 +65,7 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
         }
         Ok(begun.elapsed())
     };
-    // The first pass is not measured, because the host is slow when memory is first used.
+    // The first pass is not measured, because it is slow: the host has to provide the memory.
     write_all()?;
     let chunk = shape.chunk();
     let rams: Vec<RamDevice> = (0..members)
@@ -101,7 +101,7 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
     Ok(Streaming { members, rates, bounds, counted: array.statistics().since(&before) })
 }
 
-/// Writes of 4 KiB at random offsets.
+/// The result of writes of 4 KiB at random offsets.
 #[derive(Debug, Clone)]
 pub struct SmallWrites {
     /// Members of the array.
@@ -114,7 +114,7 @@ pub struct SmallWrites {
     pub rate: f64,
     /// The number of writes.
     pub writes: u64,
-    /// Context switches of the workers, up to the last write.
+    /// The number of context switches of the workers, up to their last write.
     pub switches: u64,
     /// The process's CPU time, user and system. It is a multiple of the kernel's clock tick.
     pub cpu: Duration,

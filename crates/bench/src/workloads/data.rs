@@ -6,7 +6,7 @@ use crate::worker::{Assignment, Operation, Worker};
 
 /// The alignment of memory for direct I/O.
 const PAGE: usize = 4096;
-/// Bytes of a sequential access.
+/// The size of a sequential access in bytes.
 const CHUNK: usize = 1 << 20;
 /// The size at which the file of an append workload is truncated.
 pub(crate) const APPENDED: u64 = 16 << 20;
@@ -67,7 +67,7 @@ impl<'a> Direct<'a> {
     pub fn new(given: Assignment<'a>, direction: Direction) -> Result<Direct<'a>> {
         let path = format!("{}/data", given.shared);
         let len = given.scale.file_bytes;
-        // Another part of a mix may have created the file.
+        // Another part of a mix may have created the file already.
         if given.thread == 0 && given.place.stat(&path).is_err() {
             fill(&given, &path, len)?;
         }
@@ -98,12 +98,12 @@ impl Worker for Direct<'_> {
     }
 }
 
-/// Bytes that fallocate2 adds at a time, and the largest size of its file.
+/// How many bytes fallocate2 adds at a time, and the largest size of its file.
 const ADDED: u64 = 8 << 10;
 const FULL: u64 = 1 << 20;
 
-/// Allocates 8 KiB at a time at the end of a file up to 1 MiB, truncates it, and repeats:
-/// will-it-scale's fallocate2.
+/// Allocates 8 KiB at a time at the end of a file until it has 1 MiB, truncates the file, and
+/// repeats. This is will-it-scale's fallocate2.
 pub(crate) struct Fallocate2<'a> {
     file: Box<dyn Opened + 'a>,
     at: u64,
@@ -218,7 +218,7 @@ impl Worker for Append<'_> {
             self.file = self.given.place.open(&self.path, How::Append)?;
             self.at = 0;
         }
-        // The file system appends, so the offset does not matter.
+        // The file is open for appending, so the offset does not matter.
         self.file.write_at(0, &self.buffer)?;
         self.at += self.buffer.len() as u64;
         Ok(Operation::Done)

@@ -34,10 +34,10 @@ impl Worker for List<'_> {
 /// The number of files in each directory of a [`Walk`].
 const FILES_A_DIRECTORY: u32 = 50;
 
-/// One operation of a walk.
+/// What one operation of a walk does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stride {
-    /// Reads the attributes of the next file by its known path, as `git diff` does.
+    /// Reads the attributes of the next file, whose path is already known, as `git diff` does.
     File,
     /// Lists the next directory and reads the attributes of each file in it.
     Directory,

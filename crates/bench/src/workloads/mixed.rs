@@ -5,7 +5,7 @@ use crate::mix::Mix;
 use crate::worker::{Operation, Worker};
 use std::time::Instant;
 
-/// Does one operation of one part, chosen randomly by its share.
+/// Does one operation of one part. Each part is chosen at random with the probability of its share.
 pub(crate) struct Mixed<'a> {
     mix: &'a Mix,
     all: u32,
@@ -14,7 +14,8 @@ pub(crate) struct Mixed<'a> {
 }
 
 impl<'a> Mixed<'a> {
-    /// Chooses from `parts`, one for each workload of `mix`, with a random generator of this seed.
+    /// Chooses from `parts`, which has one worker for each workload of `mix`. `seed` initialises
+    /// the random generator.
     pub fn new(mix: &'a Mix, parts: Vec<Box<dyn Worker + 'a>>, seed: u64) -> Mixed<'a> {
         Mixed { mix, all: mix.all(), parts, random: fastrand::Rng::with_seed(seed) }
     }

@@ -60,8 +60,8 @@ impl Worker for Create<'_> {
 /// The number of files in one round of [`CreateStatRemove`].
 const ROUND: u32 = 1000;
 
-/// Creates some files, then reads the attributes of each, then removes each, and starts again:
-/// mdtest -F -C -r -u.
+/// Creates some files, then reads the attributes of each, then removes each, and starts again.
+/// mdtest -F -C -r -u does the same.
 pub(crate) struct CreateStatRemove<'a> {
     given: Assignment<'a>,
     files: Vec<String>,
@@ -208,7 +208,7 @@ pub(crate) enum Question {
     OpenClose,
 }
 
-/// Reads the attributes of one file of many, or opens it.
+/// Reads the attributes of one of many files, or opens the file.
 pub(crate) struct Lookup<'a> {
     given: Assignment<'a>,
     files: Vec<String>,
@@ -223,7 +223,7 @@ impl<'a> Lookup<'a> {
         Lookup::of_files(given, &prefix, question)
     }
 
-    /// Opens files of the worker's own in the directory that all workers share.
+    /// Opens the worker's own files, which are in the directory that all workers share.
     pub fn shared(given: Assignment<'a>) -> Result<Lookup<'a>> {
         let prefix = format!("{}/t{}f", given.shared, given.thread);
         Lookup::of_files(given, &prefix, Question::OpenClose)

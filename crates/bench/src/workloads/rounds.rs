@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::worker::Assignment;
 
-/// A new directory for each slice. The directory of the previous slice is removed first.
+/// Makes a new directory for each slice, and removes it when the slice ends.
 pub(crate) struct Rounds<'a> {
     pub given: Assignment<'a>,
     pub dir: String,

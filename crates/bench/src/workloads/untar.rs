@@ -10,7 +10,8 @@ use std::time::Instant;
 /// The largest number of copies of the tree that one thread unpacks in one slice.
 pub(crate) const COPIES: u64 = 4;
 
-/// Creates the entry at `index` of `tree` below `dir`, or returns that there is no such entry.
+/// Creates the entry at `index` of `tree` below `dir`. Returns [`Operation::NoneLeft`] if there is
+/// no such entry.
 fn make_entry(place: &dyn TargetTree, tree: &Tree, dir: &str, index: usize) -> Result<Operation> {
     let Some(entry) = tree.entries().get(index) else { return Ok(Operation::NoneLeft) };
     let path = format!("{dir}/{}", entry.path);

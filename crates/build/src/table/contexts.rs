@@ -2,8 +2,8 @@
 //!
 //! The expression must match the whole path. As in libselinux, a line without special characters
 //! wins over expressions. Among several matching expressions, and among several matching lines
-//! without special characters, the last wins. `<<none>>` gives no label. The expressions are those
-//! of the crate `regex`: without look-around and back references.
+//! without special characters, the last wins. `<<none>>` removes the label. The expressions are
+//! those of the crate `regex`, so they have no look-around and no back references.
 //!
 //! Source: selabel_file(5).
 
@@ -23,12 +23,12 @@ pub(super) struct Contexts {
 
 #[derive(Debug, Clone)]
 struct Line {
-    /// The characters before the first special one.
+    /// The characters of the expression before the first special character.
     stem: Vec<u8>,
     /// `None` if the stem is the whole path.
     regex: Option<Regex>,
     kind: Option<FileType>,
-    /// The value of the attribute.
+    /// The value of the attribute; `None` if the line removes it.
     context: Option<Vec<u8>>,
 }
 
@@ -37,7 +37,8 @@ impl Contexts {
         let parsed =
             lines(text).map(|(number, line)| parse(line).map_err(|detail| (number, detail)));
         let mut lines: Vec<Line> = parsed.collect::<Result<_, _>>()?;
-        // The sort is stable: exact paths come last, and the last match wins.
+        // Exact paths are sorted to the end, because the last match wins. The sort is stable, so
+        // all other lines keep their order.
         lines.sort_by_key(|line| line.regex.is_none());
         Ok(Contexts { mountpoint: mountpoint.into(), lines })
     }
@@ -85,7 +86,7 @@ fn parse(text: &str) -> Result<Line, String> {
     };
     let context = match *context {
         "<<none>>" => None,
-        // The kernel stores the byte 0 at the end, too.
+        // The value ends with a byte 0, as the kernel stores it.
         context => Some([context.as_bytes(), &[0]].concat()),
     };
     let (stem, is_exact) = stem(pattern);
@@ -114,10 +115,10 @@ fn parse_kind(text: &str) -> Result<FileType, String> {
     })
 }
 
-/// Returns the literal bytes that each matching path begins with, and whether they are the whole
-/// pattern.
+/// Returns the literal bytes with which every matching path begins, and whether these bytes are the
+/// whole pattern.
 fn stem(pattern: &str) -> (Vec<u8>, bool) {
-    // Any of the alternatives can match, and the alternatives need not have a common start.
+    // A `|` separates alternatives. Any of them can match, and they need not have a common start.
     if pattern.contains('|') {
         return (Vec::new(), false);
     }
@@ -134,7 +135,7 @@ fn stem(pattern: &str) -> (Vec<u8>, bool) {
             }
             byte => byte,
         };
-        // The character before one of these three is optional.
+        // These three make the character before them optional, so it does not belong to the stem.
         if matches!(rest.peek(), Some(b'?' | b'*' | b'{')) {
             return (stem, false);
         }

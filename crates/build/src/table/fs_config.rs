@@ -1,8 +1,8 @@
 //! fs_config of Android: `PATH UID GID MODE [capabilities=MASK]`.
 //!
-//! A path is exact, or ends with `*` and then means all paths that begin with it. An exact path
-//! wins over a pattern. The first of several matching patterns wins. If several lines have the same
-//! path, the last one wins.
+//! A path is exact, or is a pattern that ends with `*`. A pattern matches all paths that begin with
+//! the text before the `*`. An exact path wins over a pattern. The first of several matching
+//! patterns wins. If several lines have the same path, the last one wins.
 //!
 //! Source: the Android Open Source Project, system/core/libcutils/include/private/fs_config.h
 //! (meaning of the fields), build tool fs_config (format of the file).
@@ -33,7 +33,7 @@ impl FsConfig {
             FsConfig { mountpoint: mountpoint.into(), exact: HashMap::new(), patterns: Vec::new() };
         for (number, text) in lines(text) {
             let (path, line) = parse(text).map_err(|detail| (number, detail))?;
-            // The paths have no slash at their start; "/" and "" stand for the root.
+            // The paths have no leading slash. "/" and "" stand for the root.
             let path = format!("/{}", path.trim_matches('/'));
             match path.strip_suffix('*') {
                 Some(start) => config.patterns.push((start.into(), line)),
@@ -56,7 +56,7 @@ impl FsConfig {
 
 fn parse(text: &str) -> Result<(&str, Line), String> {
     let mut fields: Vec<&str> = text.split_whitespace().collect();
-    // A line that begins with a number has an empty path: the root.
+    // A line that begins with a number has an empty path, which stands for the root.
     if fields.first().is_some_and(|first| first.parse::<u32>().is_ok()) {
         fields.insert(0, "");
     }

@@ -1,4 +1,4 @@
-//! The lines of a table, and the names to which a line is compared.
+//! The lines of a table, and the names with which a line is compared.
 
 use crate::tree::{NodeId, Tree};
 
@@ -12,7 +12,8 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     lines.filter(|(_, line)| !line.is_empty())
 }
 
-/// Calls `visit` for each name of the tree, with its path on the running system.
+/// Calls `visit` for each name in the tree, with the path that the name will have on the running
+/// system.
 pub(super) fn visit(
     tree: &mut Tree,
     mountpoint: &str,
@@ -26,8 +27,8 @@ pub(super) fn visit(
             .map(|(name, child)| (child, [&path, &b"/"[..], name].concat()))
             .collect();
         visit(tree, node, if path.is_empty() { b"/" } else { &path });
-        // Names are pushed in reverse, so that they are popped in the order of the tree. So the
-        // last name of a file is visited last.
+        // Names are pushed in reverse, so that they are popped in the order of the tree. Thus if a
+        // file has several names, the last one is also visited last.
         todo.extend(below.into_iter().rev());
     }
 }

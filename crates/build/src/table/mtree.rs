@@ -1,11 +1,11 @@
 //! mtree(5) specifications: a tree of files with their properties.
 //!
-//! A name without a slash is in the current directory. If it names a directory, that becomes the
-//! current directory, until `..` leaves it. A name with a slash is a whole path. `/set` and
-//! `/unset` change the defaults. The properties that Lanefs obeys are type, mode, uid, gid, time,
-//! link, device, optional and contents (a file of the host); user names, sizes and digests are
-//! ignored. A missing directory, link, device, pipe or socket is made, and a missing file is made
-//! if the line gives its contents. A missing file without contents is an error unless it is
+//! A name without a slash is in the current directory. If the name is that of a directory, this
+//! directory becomes the current one, until `..` leaves it. A name with a slash is a whole path.
+//! `/set` and `/unset` change the defaults. The properties that Lanefs obeys are type, mode, uid,
+//! gid, time, link, device, optional and contents (a file of the host). User names, sizes and
+//! digests are ignored. A missing directory, link, device, pipe or socket is made. A missing file
+//! is made if its line has `contents`. Without `contents`, a missing file is an error unless it is
 //! optional.
 //!
 //! Source: mtree(5) of FreeBSD, mtree(8) of NetBSD.
@@ -291,7 +291,7 @@ impl Entry {
         }
     }
 
-    /// Makes the file. Replaces a file of another type.
+    /// Makes the file. If a file of another type exists, replaces it.
     fn make(&self, tree: &mut Tree, feeder: &mut Feeder<'_, '_>, path: &[&[u8]]) -> Result<NodeId> {
         let missing = |what: &str| Error::new("", Cause::Missing { what: what.into() });
         let mtime = tree.node(Tree::ROOT).map_or_else(Time::default, |root| root.meta.mtime);
@@ -319,7 +319,7 @@ impl Entry {
     }
 }
 
-/// Makes a file with the contents of a file of the host.
+/// Makes a file whose contents are those of a file of the host.
 fn contents_of(
     tree: &mut Tree,
     feeder: &mut Feeder<'_, '_>,

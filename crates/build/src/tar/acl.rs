@@ -3,8 +3,8 @@
 use lanefs_ondisk::acl::{Acl, AclEntry, Permissions, Tag};
 
 /// Returns the list in the form of getxattr(2). Entries name users and groups by number, or by name
-/// with the number as a fourth part. A name without a number gets the number that it has on this
-/// machine, as when tar(1) unpacks.
+/// with the number as a fourth part. A name without a number is converted to the number that it has
+/// on this machine, as tar(1) does when it unpacks.
 pub(super) fn parse(text: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(text).ok()?;
     let entries: Option<Vec<AclEntry>> = text

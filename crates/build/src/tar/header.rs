@@ -3,12 +3,12 @@
 use crate::error::Cause;
 use std::ops::Range;
 
-/// Bytes of a header, and the unit of everything in an archive.
+/// The size of a header in bytes. Everything in an archive takes a multiple of this size.
 pub(crate) const BLOCK: usize = 512;
 
 const CHECKSUM: Range<usize> = 148..156;
 
-/// A header whose checksum is right.
+/// A header whose checksum was found to be right.
 pub(crate) struct Header(Box<[u8; BLOCK]>);
 
 impl Header {
@@ -18,7 +18,8 @@ impl Header {
             return Ok(None);
         }
         let header = Header(bytes);
-        // Both sums are valid, because old programs added up signed bytes.
+        // The sum of unsigned and that of signed bytes are both valid, because old programs added
+        // up signed bytes.
         let (mut unsigned, mut signed) = (0u64, 0i64);
         for (at, byte) in header.0.iter().enumerate() {
             let byte = if CHECKSUM.contains(&at) { b' ' } else { *byte };
@@ -52,7 +53,7 @@ impl Header {
 
     fn id(&self, range: Range<usize>, field: &'static str) -> Result<u32, Cause> {
         let number = self.number(range, field)?;
-        // On systems with signed ids, GNU tar writes negative ids, such as -1.
+        // On systems whose ids are signed, GNU tar writes negative ids, such as -1.
         u32::try_from(number)
             .or_else(|_| i32::try_from(number).map(|id| id as u32))
             .map_err(|_| Cause::HeaderField { field })
@@ -62,7 +63,8 @@ impl Header {
         self.field(257..265) == b"ustar  \0"
     }
 
-    /// Returns the name. If the header has a prefix of the ustar format, the name begins with it.
+    /// Returns the name. If the header has a prefix as in the ustar format, the prefix is put
+    /// before the name.
     pub(crate) fn name(&self) -> Vec<u8> {
         let name = self.text(0..100);
         let prefix = self.text(345..500);
@@ -100,7 +102,7 @@ impl Header {
         self.number(136..148, "mtime")
     }
 
-    /// Returns the times of the last access and change that GNU tar stores in incremental archives.
+    /// Returns the access time and the change time, which GNU tar stores in incremental archives.
     pub(crate) fn gnu_times(&self) -> (Option<i64>, Option<i64>) {
         let time = |range: Range<usize>| {
             let field = self.field(range);
@@ -126,7 +128,8 @@ impl Header {
     }
 }
 
-/// Parses a field: octal digits, or binary with the highest bit of the first byte set.
+/// Parses a field of octal digits, or a binary field, in which the highest bit of the first byte is
+/// set.
 pub(crate) fn number(field: &[u8]) -> Option<i64> {
     let (first, rest) = field.split_first()?;
     match first {
@@ -152,7 +155,8 @@ fn octal(field: &[u8]) -> Option<u64> {
                 value = value.checked_mul(8)?.checked_add(u64::from(byte - b'0'))?;
             }
             byte if is_blank(byte) => ended = true,
-            // Some programs leave garbage after a NUL.
+            // What follows a blank or NUL is ignored, because some programs leave garbage after a
+            // NUL.
             _ if ended => {}
             _ => return None,
         }

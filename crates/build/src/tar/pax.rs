@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Offset and length of each piece in GNU's sparse format 0.0, whose keys repeat.
+    /// Offset and length of each piece in GNU's sparse format 0.0, which repeats the same keys for
+    /// each piece.
     pub(crate) sparse: Vec<(u64, u64)>,
     offset: Option<u64>,
 }
@@ -77,7 +78,7 @@ impl Records {
             }
         }
         if let Some(label) = self.get("RHT.security.selinux") {
-            // As in the attribute itself, a NUL ends the label.
+            // The NUL is appended, because a NUL ends the label in the attribute itself too.
             let ended = label.ends_with(b"\0");
             let value = if ended { label.to_vec() } else { [label, b"\0"].concat() };
             attributes.push((b"security.selinux".to_vec(), value));
@@ -153,8 +154,8 @@ fn percent(name: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Decodes a name that GNU tar encoded: it writes `=` as `%3D` and `%` as `%25`, and no other byte.
-/// Source: experiment with GNU tar 1.34.
+/// Decodes a name that GNU tar encoded. GNU tar writes `=` as `%3D` and `%` as `%25`, and encodes
+/// no other byte. Source: experiment with GNU tar 1.34.
 fn unescaped(name: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(name.len());
     let mut rest = name;

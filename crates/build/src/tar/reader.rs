@@ -8,7 +8,7 @@ use crate::error::{Cause, Error, Result};
 use lanefs_ondisk::{FileType, Time};
 use std::io::Read;
 
-/// The largest size in bytes of an extended header or a long name.
+/// The largest accepted size of an extended header or a long name, in bytes.
 const MOST_EXTENDED: u64 = 8 << 20;
 
 #[derive(Debug)]
@@ -33,10 +33,10 @@ pub(crate) enum Body {
 pub(crate) struct Reader<R> {
     input: R,
     global: Records,
-    /// The parts of the current file that are in the archive.
+    /// Which parts of the current file the archive holds.
     map: Map,
     next_piece: usize,
-    /// Bytes of data and padding that are not read yet.
+    /// The bytes of data that are not read yet; the next field counts the padding after them.
     left: u64,
     padding: u64,
     name: String,
@@ -87,7 +87,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads all remaining data, so that the whole input has been read.
+    /// Reads and discards the rest of the input, so that the whole input has been read.
     pub(crate) fn drain(&mut self) -> Result<()> {
         let copied = std::io::copy(&mut self.input, &mut std::io::sink());
         copied.map(drop).map_err(|error| Error::new("", error))
@@ -97,7 +97,7 @@ impl<R: Read> Reader<R> {
         &self.input
     }
 
-    /// Skips the rest of the current entry's data with `seek`.
+    /// Skips the rest of the current entry's data by calling `seek`.
     pub(crate) fn seek_past(&mut self, seek: impl FnOnce(&mut R, u64)) {
         let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
         seek(&mut self.input, rest);
@@ -114,7 +114,7 @@ impl<R: Read> Reader<R> {
             let behind = || format!("after {}", self.name);
             match read_block(&mut self.input, &mut bytes) {
                 Ok(true) => {}
-                // The archive has no end mark; other programs accept that too.
+                // An archive without an end mark is accepted, as by other programs.
                 Ok(false) => return Ok(None),
                 Err(cause) => return Err(Error::new(behind(), cause)),
             }
@@ -194,7 +194,8 @@ impl<R: Read> Reader<R> {
             b'6' => Body::File(Kind::Empty(FileType::Fifo)),
             b'0' | 0 | b'7' | b'S' => {
                 let size = self.left;
-                // Before there was a type for directories, their names ended in a slash.
+                // In old archives, which have no type for directories, a name that ends in a slash
+                // means a directory.
                 if path.ends_with(b"/") && header.kind() != b'S' {
                     return Ok((meta, Body::Directory));
                 }
@@ -229,7 +230,7 @@ impl<R: Read> Reader<R> {
         Ok(self.map.size)
     }
 
-    /// Records the number of bytes that follow.
+    /// Records how many bytes of data follow the header.
     fn expect(&mut self, stored: u64) {
         self.left = stored;
         self.padding = (BLOCK as u64 - stored % BLOCK as u64) % BLOCK as u64;
@@ -244,7 +245,7 @@ impl<R: Read> Reader<R> {
         piece
     }
 
-    /// Reads data of the current piece.
+    /// Fills `buf` with the next bytes of the current piece.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> Result<()> {
         let read = self.input.read_exact(buf);
         read.map_err(|error| Error::new(&self.name, ended(error)))?;
@@ -291,7 +292,7 @@ fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Reads a block; false at the end of the input.
+/// Reads a block; returns false at the end of the input.
 fn read_block(input: &mut impl Read, block: &mut [u8; BLOCK]) -> std::result::Result<bool, Cause> {
     let mut have = 0;
     while have < BLOCK {

@@ -5,19 +5,21 @@ use super::pax::Records;
 use crate::error::Cause;
 use std::io::Read;
 
-/// More pieces than any real file has; each takes 16 bytes of memory.
+/// The limit on the number of pieces. Real files have fewer, and each piece takes 16 bytes of
+/// memory.
 const MOST_PIECES: usize = 1 << 20;
 
-/// The pieces of a sparse file that are in the archive, and its size.
+/// The pieces of a sparse file that the archive holds, and the size of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Map {
     pub(crate) size: u64,
-    /// Offset and length, ascending.
+    /// The offset and length of each piece, in ascending order.
     pub(crate) pieces: Vec<(u64, u64)>,
 }
 
 impl Map {
-    /// Checks that the pieces are in order, and together as long as the data in the archive.
+    /// Checks that the pieces are in order, and that their total length is that of the data in the
+    /// archive.
     fn check(self, stored: u64) -> Result<Map, Cause> {
         let mut reached = 0u64;
         let mut total = 0u64;
@@ -67,9 +69,9 @@ fn push(map: &mut Map, piece: (u64, u64)) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Returns the map of an entry with pax records, if it is a sparse file. `stored` is the number of
-/// bytes in the archive. In format 1.0 these bytes begin with the map, so the number of bytes after
-/// the map is returned too.
+/// Returns the map of an entry with pax records, if the entry is a sparse file. `stored` is the
+/// number of bytes in the archive. In format 1.0 these bytes begin with the map, so the number of
+/// bytes after the map is returned too.
 pub(crate) fn of_records(
     records: &Records,
     stored: u64,
@@ -101,8 +103,8 @@ fn in_text(text: &[u8]) -> Result<Vec<(u64, u64)>, Cause> {
     }
 }
 
-/// Reads lines of decimal numbers at the start of the data: the number of pieces, then offsets and
-/// lengths. Reads whole blocks.
+/// Reads the map at the start of the data. The map consists of lines with decimal numbers: the
+/// number of pieces, then the offset and length of each. Reads whole blocks.
 fn in_data(input: &mut dyn Read, stored: u64) -> Result<(Vec<(u64, u64)>, u64), Cause> {
     let mut taken = 0u64;
     let mut block = [0u8; BLOCK];

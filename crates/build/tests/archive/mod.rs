@@ -1,4 +1,4 @@
-//! Parts of archives, made by hand.
+//! Functions that make parts of tar archives byte by byte.
 #![allow(dead_code)] // each test program uses a part
 
 /// Returns a header of the ustar format.

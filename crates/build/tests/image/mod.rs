@@ -1,4 +1,4 @@
-//! Images that e2fsck, debugfs and the kernel check.
+//! Builds images, and checks them with e2fsck, debugfs and the kernel.
 #![allow(dead_code)] // each test program uses a part
 
 use lanefs_build::{Builder, Built, MkfsOptions, Room, Source, Spare};
@@ -32,19 +32,19 @@ pub fn can_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
 
-/// Builds an image of fitted size, and checks it with e2fsck.
+/// Builds an image that is as small as its files allow, and checks it with e2fsck.
 pub fn build(image: &Path, builder: Builder<'_>) -> Built {
     let built = try_build(image, builder).unwrap_or_else(|error| panic!("{error}"));
     assert_clean(image);
     built
 }
 
-/// Builds an image of fitted size.
+/// Does the same as [`build`], but returns errors and does not check the image.
 pub fn try_build(image: &Path, builder: Builder<'_>) -> lanefs_build::Result<Built> {
     build_in(image, MkfsOptions::default(), Room::Fitted(Spare::default()), builder)
 }
 
-/// Builds an image of fitted size with these options, and checks it with e2fsck.
+/// Does the same as [`build`], with these options.
 pub fn build_with(image: &Path, options: MkfsOptions, builder: Builder<'_>) {
     build_in(image, options, Room::Fitted(Spare::default()), builder)
         .unwrap_or_else(|error| panic!("{error}"));
@@ -81,8 +81,8 @@ pub fn assert_clean(image: &Path) {
 }
 
 /// Describes a tree: names, modes, owners, times, types, links, devices, targets, attributes and
-/// contents. `lost+found` is left out, and so are properties that depend only on the type of the
-/// file system.
+/// contents. The description leaves out `lost+found`, and all properties that depend only on the
+/// type of the file system.
 pub fn survey(dir: &Path) -> String {
     let files = shell(
         dir,
@@ -97,7 +97,7 @@ pub fn survey(dir: &Path) -> String {
     [files, blocks.join("\n\n"), contents, devices].join("\n--\n")
 }
 
-/// Surveys an image that the kernel mounts.
+/// Describes the tree in an image, which the kernel mounts for this.
 pub fn survey_image(image: &Path) -> String {
     let mounted = Mounted::new(image);
     survey(mounted.path())

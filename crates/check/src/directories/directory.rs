@@ -1,4 +1,4 @@
-//! The state of the check of one directory.
+//! A directory while it is being checked.
 
 use crate::encryption::Policy;
 use crate::fault::Fault;

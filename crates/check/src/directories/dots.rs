@@ -53,8 +53,8 @@ pub(super) fn check_dot_dot(directory: &mut Directory<'_>, bytes: &[u8], entry: 
     parent(directory, ino);
 }
 
-/// Records the parent to which ".." refers, in a block of entries, in an index root or in the
-/// inode.
+/// Records the parent to which ".." refers. The entry ".." may be in a block of entries, in an
+/// index root or in the inode.
 pub(super) fn parent(directory: &mut Directory<'_>, ino: Ino) {
     directory.parents.set_dot_dot(directory.ino, ino);
     directory.count_target(ino);

@@ -32,8 +32,8 @@ pub(super) fn check(
             Ok(entry) => entry,
             Err(cause) => return directory.run.add(place, Fault::Dirent(cause)),
         };
-        // In a directory that ignores case, another name can be equal to "." or "..", so "." and
-        // ".." are compared too.
+        // In a directory that ignores case, other spellings can be equal to "." or "..", so the
+        // search for equal names includes "." and "..".
         if block.0 == 0 && n < 2 && folding != Folding::None {
             names.push((key(entry.name), entry.offset));
         }

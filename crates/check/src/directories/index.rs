@@ -11,10 +11,11 @@ use lanefs_ondisk::inode::InodeFlags;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// The blocks of an index and the leaves to which it refers.
+/// The blocks of an index, and the leaves to which the index refers.
 pub(super) struct Tree {
     blocks: HashMap<FileBlock, Role>,
-    /// Absent if the checker cannot compute the hashes of the directory, or the root is damaged.
+    /// `None` if the checker cannot compute the hashes of the directory's names, or if the root is
+    /// damaged.
     hasher: Option<NameHasher>,
     is_damaged: bool,
 }
@@ -42,7 +43,7 @@ struct Branch {
 }
 
 impl Tree {
-    /// Reads all blocks of an index, and reports their faults. Each block is visited once.
+    /// Reads all blocks of an index, each of them once, and reports their faults.
     pub(super) fn read(directory: &Directory<'_>, runs: &Runs, blocks: u32) -> Tree {
         let mut tree = Tree { blocks: HashMap::new(), hasher: None, is_damaged: false };
         tree.blocks.insert(FileBlock(0), Role::Root);
@@ -53,8 +54,8 @@ impl Tree {
         };
         match htree::root(&directory.format, &bytes) {
             Ok(root) => {
-                // In an encrypted directory that ignores case, the hashes are of the plain-text
-                // names. Without the key, nobody can compute them.
+                // In an encrypted directory that ignores case, the hashes are computed from the
+                // plain-text names, so they cannot be checked without the key.
                 let keyed = InodeFlags::CASEFOLD | InodeFlags::ENCRYPT;
                 if directory.record.flags.contains(keyed) {
                     directory.run.report.unchecked("hashes of encrypted names that ignore case");
@@ -145,7 +146,8 @@ impl Tree {
         }
     }
 
-    /// Returns the range of hashes of a leaf. If no index entry refers to the block, reports that.
+    /// Returns the range of hashes of a leaf. If no index entry refers to the block, reports that
+    /// as a fault.
     pub(super) fn leaf(&self, directory: &Directory<'_>, block: FileBlock) -> Option<Leaf> {
         let Some(Role::Leaf(range)) = self.blocks.get(&block) else {
             if !self.is_damaged {

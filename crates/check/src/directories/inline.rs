@@ -1,7 +1,7 @@
 //! Directories whose entries are in the inode.
 //!
-//! The block field begins with the number of the parent. Entries follow in the rest of the field,
-//! and in the attribute `system.data`. Source: kernel documentation, *ext4: Inline Data*.
+//! The block field begins with the inode number of the parent. Entries follow in the rest of the
+//! field, and in the attribute `system.data`. Source: kernel documentation, *ext4: Inline Data*.
 
 use super::directory::Directory;
 use super::dots;
@@ -15,7 +15,7 @@ use crate::run::Run;
 use lanefs_ondisk::dirent::{Cause, Entry, HEADER, MIN_RECORD, space};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
 
-/// Bytes of the parent's number.
+/// The size of the parent's inode number in bytes.
 const PARENT: usize = 4;
 
 /// Checks an inline directory whose inode has these bytes.

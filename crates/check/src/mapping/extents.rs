@@ -11,7 +11,7 @@ use lanefs_ondisk::extent::{
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::ops::Range;
 
-/// The number of entries by which a node's capacity may be smaller than its block allows. e2fsck
+/// The stored capacity of a node may be smaller than its block allows by this many entries. e2fsck
 /// accepts a capacity that leaves space for the checksum, even in file systems without checksums.
 const SPARE_ENTRIES: u16 = 2;
 
@@ -28,8 +28,8 @@ pub(super) fn walk(volume: &Volume, ino: Ino, record: &Record, sink: &mut dyn Si
 }
 
 impl Walk<'_> {
-    /// Visits a node. The walk ends, since the ranges of nodes on one level do not overlap, and the
-    /// root limits the depth.
+    /// Visits a node. The walk cannot be endless, because the ranges of nodes on one level do not
+    /// overlap, and the depth stored in the root limits the number of levels.
     fn node(
         &mut self,
         block: Option<Block>,

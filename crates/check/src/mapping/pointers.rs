@@ -1,4 +1,4 @@
-//! Block pointers of ext2 and ext3: twelve direct ones, and three trees.
+//! The block pointers of ext2 and ext3: twelve direct pointers, and three trees of pointers.
 //!
 //! Source: ext4 disk layout documentation, "Direct/Indirect Block Addressing".
 
@@ -12,9 +12,9 @@ use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::collections::HashSet;
 
-/// Pointers to data blocks in the inode.
+/// The number of pointers in the inode that point to data blocks.
 const DIRECT: usize = 12;
-/// Pointers in the inode to trees of one, two and three levels.
+/// The number of pointers in the inode that point to trees, of one, two and three levels.
 const TREES: usize = 3;
 
 struct Walk<'a> {
@@ -23,8 +23,8 @@ struct Walk<'a> {
     sink: &'a mut dyn Sink,
     /// The last run of blocks, which the next pointer may continue.
     run: Option<Extent>,
-    /// The blocks of pointers that were visited. A hostile tree could refer to one block many
-    /// times.
+    /// The pointer blocks that were visited. They are remembered because a hostile tree could refer
+    /// to one block many times.
     seen: HashSet<Block>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn walk(volume: &Volume, ino: Ino, record: &Record, sink: &mut dyn Si
 }
 
 impl Walk<'_> {
-    /// Follows a pointer to a data block, or notes a hole.
+    /// Adds the data block to which a pointer refers; does nothing for a hole.
     fn data(&mut self, holder: Option<Block>, at: u64, pointer: u32) {
         let Some(block) = self.target(holder, pointer) else { return };
         let Ok(start) = u32::try_from(at).map(FileBlock) else {
@@ -63,7 +63,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Follows a pointer to a block of pointers that maps `covered` blocks from `at` on.
+    /// Follows a pointer to a block of pointers. That block maps `covered` blocks of the file from
+    /// `at` on.
     fn tree(&mut self, holder: Option<Block>, at: u64, covered: u64, pointer: u32) {
         let Some(block) = self.target(holder, pointer) else { return };
         self.end_run();
@@ -86,7 +87,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the block of a pointer; `None` for a hole, or for a pointer to an impossible block.
+    /// Returns the block to which a pointer refers; `None` for a hole, or for a block that no file
+    /// can use.
     fn target(&mut self, holder: Option<Block>, pointer: u32) -> Option<Block> {
         let block = Block(pointer.into());
         if pointer == 0 {

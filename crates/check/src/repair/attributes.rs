@@ -1,5 +1,5 @@
-//! Repairs extended attributes. A wrong hash or checksum is corrected. After other damage, all
-//! attributes of the area are removed.
+//! Repairs extended attributes. A wrong hash or checksum is corrected. If an area has any other
+//! damage, all its attributes are removed.
 
 use super::fields::ACL_HIGH;
 use super::mender::{Mender, put16, put32};
@@ -51,7 +51,7 @@ impl Mender<'_> {
         self.act(place, "removed: they are damaged");
     }
 
-    /// Mends a block in which only a hash or the checksum is wrong.
+    /// Mends an attribute block in which only a hash or the checksum is wrong.
     fn mend_block(&mut self, block: Block, fault: &Fault) -> bool {
         let Fault::Attributes(cause) = fault else { return false };
         if self.is_shared(block) {
@@ -92,7 +92,7 @@ impl Mender<'_> {
         self.act(Place::Attributes { ino, block: Some(block) }, what);
     }
 
-    /// Sets the number of inodes that refer to a block of attributes or to a value.
+    /// Sets the reference count of an attribute block, or of an inode that holds a value.
     pub fn set_references(&mut self, place: Place, expected: u32) {
         match place {
             Place::Attributes { block: Some(block), .. } => {

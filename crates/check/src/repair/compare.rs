@@ -8,14 +8,14 @@ use lanefs_device::Device;
 use lanefs_ondisk::group_desc::Cause;
 use std::sync::Arc;
 
-/// The largest number of bytes of changes that are kept in memory.
+/// The most bytes of changes that are kept in memory.
 pub const MOST_CHANGED: u64 = 4 << 30;
-/// The largest number of findings of a round; a later round finds the rest.
+/// The largest number of findings that one round keeps; a later round finds the rest.
 pub const MOST_FINDINGS: usize = 10_000;
 
 /// Counts the faults of a view of the image, except wrong counts and bitmaps, and wrong checksums
-/// of descriptors. A view without a root directory gets the largest possible number, since an empty
-/// inode table has few faults.
+/// of descriptors. For a view without a root directory, returns the largest possible number,
+/// because an image with an empty inode table would otherwise have few faults.
 pub fn faults(device: Arc<dyn Device>) -> u64 {
     let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
     match checker::check(device, &options, &|_| {}) {

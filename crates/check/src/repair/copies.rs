@@ -69,7 +69,8 @@ fn recover_superblock(
     if layout(found.raw()) == layout(copy.raw()) {
         return Ok((found, false));
     }
-    // The two superblocks differ. The superblock with which the image has fewer faults is used.
+    // The two superblocks differ. The repair uses the superblock with which the image has fewer
+    // faults.
     let other = Arc::new(device.fork());
     put_superblock(&*other, &copy);
     if faults(other) < faults(device.clone()) {
@@ -80,10 +81,11 @@ fn recover_superblock(
     Ok((found, false))
 }
 
-/// The largest number of faults with which a superblock is trusted although its checksum is wrong.
+/// A superblock with a wrong checksum is trusted if the image has at most this many faults.
 const FEW_FAULTS: u64 = 50;
 
-/// Sets the checksum of a superblock that has no copy, if the image then has few faults.
+/// Corrects the checksum of a superblock that has no valid copy, if the image has few faults with
+/// this superblock.
 fn reseal(device: &Arc<OverlayDevice>) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -143,8 +145,9 @@ fn layout(raw: &RawSuperblock) -> Vec<u32> {
     fields
 }
 
-/// Gives descriptors with invalid block numbers the block numbers of their copies. Does the same
-/// for valid descriptors that differ from their copies, if the image then has fewer faults.
+/// If a descriptor has invalid block numbers, replaces them with those of its copy. Does the same
+/// for valid descriptors that differ from their copies, but only if the image has fewer faults
+/// afterwards.
 fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
     let changed: Vec<(Group, GroupDesc)> = (0..volume.geometry.group_count())
         .filter_map(|group| Some((Group(group), other_places(volume, Group(group))?)))
@@ -174,8 +177,9 @@ fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &m
     }
 }
 
-/// Guesses the descriptor of the only group of a small file system, which has no copies. mke2fs
-/// puts bitmaps and table one after another. The guess with the fewest faults is used.
+/// Guesses the descriptor of a small file system that has a single group, and so no copies of the
+/// descriptor. The guesses assume that the bitmaps and the inode table follow one another, as
+/// mke2fs places them. The guess with which the image has the fewest faults is used.
 fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
     let (geometry, group) = (&volume.geometry, Group(0));
     let mut fewest = match geometry.group_count() {
@@ -189,7 +193,8 @@ fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut 
     let Some(desc) = desc.filter(|_| fewest > 0) else { return };
     let first = geometry.super_block().0 + u64::from(geometry.group_overhead(group));
     let mut best = None;
-    // With flex_bg, mke2fs leaves room for the bitmaps of all groups to which the image could grow.
+    // With flex_bg, mke2fs leaves room for the bitmaps of all groups of a flex group, even if the
+    // image has only one group.
     let apart = [1, u64::from(geometry.flex_size())];
     let starts = apart.into_iter().flat_map(|n| {
         let (bitmap, table) = (desc.inode_bitmap.0, desc.inode_table.0);
@@ -219,8 +224,8 @@ fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut 
     }
 }
 
-/// Returns the descriptor with the block numbers of a valid copy, if they differ from those in
-/// place.
+/// Returns the descriptor of `group` with the block numbers of a valid copy, if these differ from
+/// the block numbers in place.
 fn other_places(volume: &Volume, group: Group) -> Option<GroupDesc> {
     let geometry = &volume.geometry;
     let (index, range) = geometry.desc_place(group)?;
@@ -246,7 +251,7 @@ fn other_places(volume: &Volume, group: Group) -> Option<GroupDesc> {
     Some(desc)
 }
 
-/// Returns the places of the copies of a block of descriptors.
+/// Returns the blocks that hold the copies of descriptor block `index`.
 fn copies(geometry: &Geometry, index: u32) -> impl Iterator<Item = Block> + '_ {
     let old_style = Block(geometry.super_block().0 + 1 + u64::from(index));
     let is_old = geometry.desc_block(index) == Some(old_style);
@@ -292,7 +297,7 @@ fn replay(
     let scratch = OverlayDevice::new(below, MOST_CHANGED);
     let Replayed::Done { blocks } = journal::replay_onto(volume, &groups, &scratch, stale, &report)
     else {
-        // The next check reports the fault of the log.
+        // If the log is damaged, the next check reports that fault.
         return Ok(());
     };
     if !report.into_report(Default::default()).unchecked.is_empty() {

@@ -1,4 +1,4 @@
-//! Repairs bitmaps, counts and checksums, which follow from all other structures.
+//! Repairs bitmaps, counts and checksums, which are computed from all other structures.
 
 use super::mender::Mender;
 use crate::bitmaps::used_inodes_of;
@@ -37,8 +37,8 @@ impl Mender<'_> {
             f.place == Place::Descriptor { group } && matches!(f.fault, Fault::DoublyClaimed { .. })
         };
         if self.findings.iter().any(is_doubled) {
-            // Nothing is written, because the bitmaps of a damaged descriptor could lie on other
-            // metadata.
+            // Nothing is written, because the bitmap positions in a damaged descriptor could be
+            // those of other metadata.
             return;
         }
         let Some(mut desc) = self.descriptor(group) else { return };
@@ -78,7 +78,7 @@ impl Mender<'_> {
         Bitmap::from_bytes(&bytes, bits)
     }
 
-    /// Returns a descriptor, with the changes of this round.
+    /// Returns a descriptor, including the changes of this round.
     pub fn descriptor(&self, group: Group) -> Option<GroupDesc> {
         self.run.groups.get(group)?;
         let geometry = &self.run.volume.geometry;

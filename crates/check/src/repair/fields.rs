@@ -17,10 +17,10 @@ pub const BLOCKS_HIGH: usize = 0x74;
 pub const ACL_HIGH: usize = 0x76;
 pub const EXTRA_SIZE: usize = 0x80;
 pub const GOOD_OLD_SIZE: usize = 128;
-/// The size in bytes of the fields after the first 128 bytes, as in the inodes of mke2fs.
+/// The size in bytes of the fields after the first 128 bytes, as mke2fs sets it.
 pub const EXTRA: u16 = 32;
 
-/// Sets the size of a file.
+/// Sets the size field of a file.
 pub fn set_size(bytes: &mut [u8], size: u64) {
     put32(bytes, SIZE, size as u32);
     put32(bytes, SIZE_HIGH, (size >> 32) as u32);

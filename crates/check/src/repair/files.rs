@@ -1,4 +1,4 @@
-//! Repairs fields of inodes, and decides which mappings have to be written anew.
+//! Repairs the fields of inodes, and decides which inodes need a new mapping.
 
 use super::fields::{
     ACL_HIGH, BLOCKS, BLOCKS_HIGH, DTIME, EXTRA, EXTRA_SIZE, FLAGS, FRAGMENT, GOOD_OLD_SIZE, LINKS,
@@ -75,7 +75,7 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, format!("{what} ({})", names(findings)));
     }
 
-    /// Mends one fault. Returns whether the mapping has to be written anew.
+    /// Mends one fault. Returns whether the inode needs a new mapping.
     fn mend_fault(&mut self, ino: Ino, bytes: &mut [u8], fault: &Fault) -> bool {
         let record = Record::decode(bytes);
         match *fault {
@@ -124,8 +124,8 @@ impl Mender<'_> {
     fn map_anew(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let extents = le16(&record.block, 0) == EXTENT_MAGIC;
         if extents && !record.flags.contains(InodeFlags::EXTENTS) && self.has_extents() {
-            // The block field begins with the magic of an extent node, as no valid block pointer
-            // does.
+            // The block field begins with the magic number of an extent node, so the inode has
+            // extents.
             put32(bytes, FLAGS, (record.flags | InodeFlags::EXTENTS).bits());
         }
         let record = Record::decode(bytes);
@@ -146,8 +146,8 @@ impl Mender<'_> {
     }
 
     /// Chooses the type of an inode whose type is lost: a directory if its first block begins with
-    /// an entry "." of its own number, else a regular file. Clears a reserved inode that is not
-    /// used as a file, and a root that is not a directory.
+    /// an entry "." that refers to the inode itself, else a regular file. Clears a reserved inode
+    /// that is not used as a file, and a root that is not a directory.
     fn guess_mode(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let is_hidden = self.run.volume.is_hidden(ino) && ino != BAD_BLOCKS;
         let named = [
@@ -169,7 +169,8 @@ impl Mender<'_> {
             false => FileType::Regular,
         };
         if kind == FileType::Directory && self.run.volume.is_quota_file(ino) {
-            // The superblock refers to the wrong inode: a directory, not a quota file.
+            // The superblock refers to a wrong inode, because this one is a directory and not a
+            // quota file.
             return self.forget_quotas(ino);
         }
         if ino == Ino::ROOT && kind != FileType::Directory {
@@ -196,8 +197,9 @@ impl Mender<'_> {
         }
     }
 
-    /// Clears flags. If two flags contradict each other about the form of the block field, the
-    /// magic number of an extent node decides.
+    /// Clears flags. If both the flag for extents and the flag for inline data are set, only one of
+    /// them is kept: the flag for extents if the block field begins with the magic number of an
+    /// extent node, else the flag for inline data.
     fn mend_flags(&mut self, bytes: &mut [u8], record: &Record, wrong: u32) -> bool {
         let mut flags = record.flags - InodeFlags::from_bits_retain(wrong);
         let both = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
@@ -215,8 +217,8 @@ impl Mender<'_> {
         put32(bytes, FLAGS, (record.flags - frozen).bits());
         let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
         let record = Record::decode(bytes);
-        // A link without the extents flag has its target in a block only in a file system without
-        // extents.
+        // A symbolic link without the extents flag can have its target in a block only if the file
+        // system has no extents.
         let in_block = !self.has_extents() && record.blocks_lo != 0;
         let target = match record.flags.intersects(elsewhere) || in_block {
             false => Some(record.block.to_vec()),
@@ -239,7 +241,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns whether the inode bitmap is intact and marks the inode as in use.
+    /// Returns whether the inode bitmap is intact and has the inode's bit set.
     fn is_marked_used(&self, ino: Ino) -> bool {
         let (volume, geometry) = (self.run.volume, &self.run.volume.geometry);
         let Some(place) = geometry.inode_place(ino) else { return false };
@@ -257,7 +259,7 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, what);
     }
 
-    /// Sets the bytes of an inode as if it had never been used.
+    /// Sets the bytes of an inode to those of an inode that was never used.
     pub fn clear_bytes(&self, bytes: &mut [u8]) {
         bytes.fill(0);
         if bytes.len() > GOOD_OLD_SIZE {
@@ -275,7 +277,7 @@ fn mend_times(bytes: &mut [u8]) {
     }
 }
 
-/// Returns the faults as one text.
+/// Joins the first few faults into one text.
 fn names(findings: &[&Finding]) -> String {
     let mut texts: Vec<String> = findings.iter().map(|f| f.fault.to_string()).collect();
     texts.dedup();

@@ -1,4 +1,4 @@
-//! One round of a repair: its reads, its changes, and the free space that it takes.
+//! One round of a repair: what it reads, what it changes, and which free clusters it takes.
 
 use super::stage::Stage;
 use crate::fault::Fault;
@@ -13,13 +13,13 @@ use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::{Block, Ino, inode};
 use std::ops::Range;
 
-/// The repair of blocks that several files use.
+/// How a repair separates files that use the same blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shared {
     /// Each file gets its own copy.
     #[default]
     Clone,
-    /// The first file keeps the blocks; the others get holes.
+    /// The first file keeps the blocks; the other files get holes.
     Cut,
 }
 
@@ -87,9 +87,9 @@ impl<'a> Mender<'a> {
         self.findings.iter().filter(|finding| wanted(finding)).cloned().collect()
     }
 
-    /// Returns whether the log cannot take the repair. It cannot if there is no log, if the log or
-    /// the superblock is damaged, or if another file or the file system itself uses the log's
-    /// blocks.
+    /// Returns whether the repair cannot be written through the log. It cannot if the image has no
+    /// log, if the log or the superblock is damaged, or if the log's blocks are also used by
+    /// another file or by the file system itself.
     pub fn log_is_damaged(&self) -> bool {
         let Some(log) = LogBlocks::of(self.run.volume, self.run.groups) else { return true };
         self.findings.iter().any(|finding| match (&finding.fault, finding.place) {
@@ -100,7 +100,7 @@ impl<'a> Mender<'a> {
         })
     }
 
-    /// Returns the blocks of `clusters` clusters, from the cluster with block `start` on.
+    /// Returns the blocks of `clusters` clusters; `start` is the first block of the first cluster.
     pub fn blocks_of(&self, start: Block, clusters: u64) -> Range<u64> {
         let bits = self.run.volume.geometry.cluster_bits();
         start.0..start.0.saturating_add(clusters << bits)
@@ -114,7 +114,7 @@ impl<'a> Mender<'a> {
         }
     }
 
-    /// Writes bytes if they differ from those in place.
+    /// Writes `bytes` if they differ from the bytes in place.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         let mut old = vec![0; bytes.len()];
         let same = self.device.read_at(at, &mut old).is_ok() && old == bytes;
@@ -123,7 +123,7 @@ impl<'a> Mender<'a> {
         }
     }
 
-    /// Reads a block, with the changes of this round.
+    /// Reads a block, including the changes of this round.
     pub fn read_block(&self, block: Block) -> Option<Vec<u8>> {
         self.run.volume.read_block(block).ok()
     }
@@ -132,7 +132,7 @@ impl<'a> Mender<'a> {
         self.write(block.0 << self.run.volume.geometry.block_size().bits(), bytes);
     }
 
-    /// Reads an inode, with the changes of this round.
+    /// Reads an inode, including the changes of this round.
     pub fn read_inode(&self, ino: Ino) -> Option<(Vec<u8>, Record)> {
         let bytes = self.run.read_inode(ino)?;
         let record = Record::decode(&bytes);
@@ -180,9 +180,9 @@ impl<'a> Mender<'a> {
         None
     }
 
-    /// Returns the deletion time for deleted inodes, in seconds: the time of the last write to the
-    /// file system, so that the same image gives the same plan. The time is never so small that it
-    /// could be the number of an inode.
+    /// Returns the time in seconds that the repair stores as a deletion time. This is the time of
+    /// the last write to the file system, so that the same image always leads to the same plan. The
+    /// result is always too large to be an inode number.
     pub fn time(&self) -> u32 {
         const LEAST: u32 = 1_000_000_000;
         let written = u32::try_from(self.run.volume.superblock().write_time());

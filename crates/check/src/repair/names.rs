@@ -1,5 +1,4 @@
-//! Repairs directories: a damaged block is written anew with those of its entries that are still
-//! valid.
+//! Repairs directories: a damaged block is written anew with its valid entries.
 
 use super::fields::{BLOCK, FLAGS, set_size};
 use super::mender::{Mender, put32};
@@ -19,7 +18,7 @@ use lanefs_ondisk::inode::{self, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
 use std::collections::{BTreeMap, HashSet};
 
-/// The largest number of bytes of a name that are kept when a number is added to it, so that the
+/// When a number is added to a name, at most this many bytes of the name are kept, so that the
 /// number has room.
 const LONGEST_BASE: usize = 240;
 
@@ -48,8 +47,8 @@ impl Mender<'_> {
         }
     }
 
-    /// Extends the initialised part of an inode table if a name refers to a valid inode beyond it.
-    /// In that case the descriptor is wrong.
+    /// Extends the initialised part of an inode table if a name refers to a valid inode beyond that
+    /// part, because in this case the descriptor is wrong.
     fn extend_tables(&mut self, found: &[Finding]) -> bool {
         let mut extended = false;
         let geometry = self.run.volume.geometry;
@@ -103,8 +102,9 @@ impl Mender<'_> {
     pub fn directory_blocks(&self, ino: Ino, record: &Record) -> Vec<(FileBlock, Block)> {
         let size = record.size() >> self.run.volume.geometry.block_size().bits();
         let end = u32::try_from(size).unwrap_or(u32::MAX);
-        // An earlier stage separated blocks that occurred at two offsets of the file. The limit is
-        // for hostile images, which could still have more blocks than the file system.
+        // An earlier stage ensured that no block occurs at two offsets of the file. The limit
+        // protects against hostile images, in which a directory could still have more blocks than
+        // the file system.
         let most = self.run.volume.geometry.block_count();
         Runs::of(self.run.volume, ino, record)
             .extents()
@@ -116,7 +116,8 @@ impl Mender<'_> {
             .collect()
     }
 
-    /// Maps the blocks of a directory one after another. A directory without blocks gets one.
+    /// Maps the blocks of a directory one after another, without holes. A directory without blocks
+    /// gets a new block.
     fn close_holes(&mut self, ino: Ino, mut bytes: Vec<u8>, blocks: Vec<(FileBlock, Block)>) {
         let mut salvaged = Salvaged::default();
         let state = State::Written;
@@ -146,7 +147,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Makes an indexed directory a linear one, which every kernel reads.
+    /// Converts an indexed directory to a linear one, which every kernel can read.
     pub fn drop_index(&mut self, ino: Ino, mut bytes: Vec<u8>, record: &Record, found: &[Finding]) {
         put32(&mut bytes, FLAGS, (record.flags - InodeFlags::INDEX).bits());
         self.write_inode(ino, bytes);
@@ -154,8 +155,8 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, "directory: its index is dropped");
     }
 
-    /// Writes the blocks with findings anew. With `all`, also converts the blocks of the index to
-    /// linear blocks.
+    /// Writes each block that has a finding anew. With `all`, also converts the blocks of the index
+    /// to linear blocks.
     fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
         let format = self.run.volume.dir_format_of(record.flags);
         for (at, block) in self.directory_blocks(ino, record) {
@@ -182,7 +183,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns those names of an area that the repair keeps.
+    /// Returns those names in a block or in inline data that the repair keeps.
     fn kept(
         &self,
         bytes: &[u8],
@@ -212,8 +213,8 @@ impl Mender<'_> {
         names
     }
 
-    /// Reads the entries of a block. After an invalid record the read continues at the next record
-    /// that refers to an inode in use and has that inode's type.
+    /// Reads the entries of a block. After an invalid record, continues at the next record that
+    /// refers to an inode in use and states the type of that inode.
     fn parse(&self, bytes: &[u8], end: usize, form: NameForm) -> Vec<Kept> {
         let (mut names, mut at, mut is_lost) = (Vec::new(), 0, false);
         while at + HEADER <= end {
@@ -264,8 +265,8 @@ impl Mender<'_> {
         Some((valid.then_some(Kept { offset, ino, name }), len))
     }
 
-    /// Packs names into a block. Names that do not fit are left out; a later stage finds their
-    /// files without a name.
+    /// Packs names into a block. Names that do not fit are left out. If a file has no name as a
+    /// result, a later stage gives it one.
     fn pack(&self, ino: Ino, at: FileBlock, old: &[u8], names: Vec<Kept>) -> Vec<u8> {
         let format = self.run.volume.dir_format();
         let mut packed = Vec::new();
@@ -291,8 +292,8 @@ impl Mender<'_> {
         dirent::pack(&format, &packed).unwrap_or_else(|| old.to_vec())
     }
 
-    /// Returns the inode to which ".." in the first block refers, if it is a directory. Otherwise
-    /// returns the directory that contains the name of directory `ino`.
+    /// Returns the inode to which ".." in the first block of directory `ino` refers, if this inode
+    /// is a directory. Otherwise returns the directory that contains the name of directory `ino`.
     fn dot_dot(&self, ino: Ino, first: &[u8]) -> Ino {
         let at = usize::from(le16(first, 4));
         let named = Ino(le32(first, at));
@@ -318,8 +319,9 @@ impl Mender<'_> {
     }
 
     fn mend_inline(&mut self, ino: Ino, mut bytes: Vec<u8>, record: &Record, found: &[Finding]) {
-        // Offsets count from the start of each part, so one finding may match the same offset in
-        // both parts.
+        // The entries are in two parts, the block field and `system.data`. The offset in a finding
+        // is relative to the start of one part, but the finding does not state which part, so it is
+        // applied to the entry at this offset in either part.
         let here: Vec<&Finding> = found.iter().collect();
         let folding = self.run.volume.folding_of(record.flags);
         let rest = attributes::inline_data(self.run, record, &bytes).map(<[u8]>::to_vec);
@@ -384,9 +386,9 @@ fn offset_of(finding: &Finding) -> Option<usize> {
     }
 }
 
-/// Returns the name that an entry at `offset` gets in place of `name`: the name itself, with a
-/// number added if its folded form is in `seen`. With strict names, bytes that are not valid UTF-8
-/// become dots, as with e2fsck.
+/// Returns the name that an entry at `offset` gets in place of `name`. This is `name` itself, with
+/// a number added if its folded form is in `seen`. If the file system has strict names, bytes that
+/// are not valid UTF-8 become dots, as in a repair by e2fsck.
 fn new_name(name: &[u8], offset: usize, seen: &HashSet<Vec<u8>>, folding: Folding) -> Vec<u8> {
     let is_free = |name: &[u8]| !seen.contains(&*folding.form(name));
     let valid = |name: &[u8]| match folding.permits(name) {
@@ -421,7 +423,7 @@ mod tests {
         for folding in all {
             assert_eq!(renamed(b"a", &[b"b"], folding), b"a");
             assert_eq!(renamed(b"a", &[b"a", b"a~24"], folding), b"a~25");
-            // The number is kept when the name is cut.
+            // A long name is cut so that the number fits.
             let long = [b'x'; 255];
             let first = [&long[..240], b"~24"].concat();
             let second = renamed(&long, &[&long, &first], folding);
@@ -436,7 +438,7 @@ mod tests {
     fn a_name_that_is_not_utf_8_gets_dots_where_names_are_strict() {
         assert_eq!(renamed(b"a\xffb", &[], Folding::Lenient), b"a\xffb");
         assert_eq!(renamed(b"a\xffb\xed\xa0\x80", &[], Folding::Strict), b"a.b...");
-        // A cut inside of a character leaves no part of it.
+        // If the cut is inside of a character, no part of this character is left.
         let long = [b"x".repeat(239), "\u{e4}x".into()].concat();
         let other = renamed(&long, &[&long], Folding::Strict);
         assert!(other.ends_with(b"x.~24"), "{}", other.escape_ascii());

@@ -1,4 +1,4 @@
-//! Repairs orphans: inodes that a mount after a crash would delete or truncate.
+//! Repairs orphans, which are inodes that a mount after a crash would delete or truncate.
 
 use super::fields::{DTIME, LINKS};
 use super::mender::{Mender, put16, put32};
@@ -27,7 +27,7 @@ impl Mender<'_> {
             self.end_orphan(ino);
         }
         let empty = OrphanBlock::empty(geometry.block_size());
-        // The blocks of a damaged orphan file possibly belong to another file.
+        // The blocks of a damaged orphan file may belong to another file.
         let is_foreign = blocks.iter().any(|(at, block, _)| block.is_none() && self.is_shared(*at));
         match file.filter(|_| is_foreign) {
             Some(file) => self.remove_orphan_file(file),
@@ -45,7 +45,7 @@ impl Mender<'_> {
         self.act(Place::OrphanList, "emptied: its inodes are deleted or truncated");
     }
 
-    /// Removes the orphan file. Orphans are then kept in a list.
+    /// Removes the orphan file. Without it, orphans are kept in the orphan list.
     pub fn remove_orphan_file(&mut self, ino: Ino) {
         self.edit_superblock(|raw| {
             let file = Compat::ORPHAN_FILE.bits();

@@ -1,4 +1,5 @@
-//! Repairs paths: "..", `lost+found`, and names for inodes without a name; then the link counts.
+//! Repairs paths: corrects "..", makes `lost+found`, and gives names to inodes that have none. Also
+//! sets the link counts, in a later stage.
 
 use super::fields::{BLOCK, LINKS, set_size};
 use super::mender::{Mender, put16, put32};
@@ -17,11 +18,12 @@ use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino};
 use std::collections::HashSet;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
-/// With `dir_nlink`, a directory with more links has a count of 1.
+/// The largest link count of a directory. With `dir_nlink`, a directory that would need more links
+/// has a link count of 1.
 const MOST_LINKS: u32 = 65_000;
 
 impl Mender<'_> {
-    /// Gives every directory and file a path.
+    /// Gives every directory and file a path from the root.
     pub fn mend_paths(&mut self, found: &[Finding]) {
         if found.iter().any(|finding| finding.fault == Fault::NoRoot) {
             return self.make_root();
@@ -56,7 +58,7 @@ impl Mender<'_> {
         self.connect(&lost);
     }
 
-    /// Breaks a ring of directories: removes the name of one of them.
+    /// Breaks a ring of directories by removing the name of one of them.
     fn open_ring(&mut self, start: Ino) {
         let mut seen = HashSet::new();
         let mut at = start;
@@ -73,7 +75,7 @@ impl Mender<'_> {
         self.act(Place::Inode { ino: at }, "taken out of a ring of directories");
     }
 
-    /// Removes from a directory the first name that `is_it` accepts.
+    /// Removes the first name in a directory that `is_it` accepts.
     fn remove_name(&mut self, directory: Ino, is_it: impl Fn(&[u8], Ino) -> bool) -> bool {
         let Some((mut bytes, record)) = self.read_inode(directory) else { return false };
         if record.flags.contains(InodeFlags::INLINE_DATA) {
@@ -158,7 +160,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Finds `lost+found`, or makes it.
+    /// Finds `lost+found`, or makes it if it is missing.
     fn lost_and_found(&mut self) -> Option<Ino> {
         let (bytes, record) = self.read_inode(Ino::ROOT)?;
         let wanted = Name::new(LOST_AND_FOUND).ok()?;
@@ -178,7 +180,8 @@ impl Mender<'_> {
             if self.run.states.get(ino).file_type() == Some(FileType::Directory) {
                 return Some(ino);
             }
-            // A file has the name `lost+found`. The next round gives the file another name.
+            // The name `lost+found` belongs to a file that is not a directory. The name is removed
+            // here, and the next round gives the file another name.
             self.remove_name(Ino::ROOT, |name, _| name == LOST_AND_FOUND);
             return None;
         }
@@ -189,7 +192,8 @@ impl Mender<'_> {
     }
 
     fn make_root(&mut self) {
-        // The root directory may exist, in a part of the inode table that counts as never used.
+        // The inode of the root directory may be intact although the descriptor states that this
+        // part of the inode table was never used.
         let Some(mut desc) = self.descriptor(Group(0)) else { return };
         if desc.flags.contains(GroupFlags::INODE_UNINIT) || desc.itable_unused > 0 {
             desc.flags -= GroupFlags::INODE_UNINIT;

@@ -1,4 +1,4 @@
-//! Repairs quota files: the usage is counted anew, limits are kept as far as they can be read.
+//! Repairs quota files: the usage is counted anew, and limits are kept if they can still be read.
 
 use super::fields::{BLOCK, BLOCK_END, FLAGS, LINKS, MODE, set_size};
 use super::mender::{Mender, put16, put32};
@@ -42,7 +42,8 @@ impl Mender<'_> {
         let Some((mut bytes, record)) = self.read_inode(ino) else { return };
         let content = quota::content(self.run, ino, &record);
         let usages = quota::usages(self.run, kind);
-        // Blocks after a hole are possibly unused.
+        // Only the part before the first hole is decoded, because blocks after a hole may be
+        // unused.
         let whole = content.fault.map_or(content.bytes.len(), |(at, _)| at);
         let before = content.bytes.get(..whole).unwrap_or_default();
         let (file, what) = match QuotaFile::decode(before.to_vec(), kind) {
@@ -56,7 +57,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Turns an inode into the inode of a regular file whose content is in blocks.
+    /// Turns an inode into a regular file whose content is in blocks.
     fn open_inode(&self, bytes: &mut [u8], record: &Record) {
         if record.mode == 0 {
             self.clear_bytes(bytes);
@@ -78,7 +79,7 @@ impl Mender<'_> {
         put32(bytes, FLAGS, flags.bits());
     }
 
-    /// Writes a file of this content. Returns false, and changes nothing, if there is no space.
+    /// Writes `content` into a file. Returns false, and changes nothing, if there is no space.
     fn store(&mut self, ino: Ino, bytes: &mut [u8], content: &[u8]) -> bool {
         let size = self.run.volume.block_bytes();
         let mut mapping = self.salvage(ino, &Record::decode(bytes));
@@ -103,8 +104,8 @@ impl Mender<'_> {
         true
     }
 
-    /// Returns written extents for the first `blocks` blocks of a file, without a hole: the extents
-    /// that the file has up to its first hole, then newly taken ones.
+    /// Returns written extents that map the first `blocks` blocks of a file without a hole: first
+    /// the extents that the file already has up to its first hole, then newly allocated ones.
     fn dense(&mut self, old: &[Extent], blocks: u32) -> Option<Vec<Extent>> {
         let mut extents: Vec<Extent> = Vec::new();
         let mut next = 0;
@@ -128,7 +129,7 @@ impl Mender<'_> {
     }
 }
 
-/// Returns a new file with the entries that can be read in `bytes`.
+/// Returns a new quota file with all entries of `bytes` that can be read.
 fn rebuilt(bytes: Vec<u8>, kind: Kind, usages: &BTreeMap<u32, Usage>) -> Option<QuotaFile> {
     let usage = |id: u32| usages.get(&id).copied().unwrap_or_default();
     let salvaged = Salvaged::read(bytes, kind, |id, quota| quota.usage == usage(id));
@@ -140,7 +141,8 @@ fn rebuilt(bytes: Vec<u8>, kind: Kind, usages: &BTreeMap<u32, Usage>) -> Option<
     Some(file)
 }
 
-/// Returns the file with this usage of all ids, or `None` if it would be too large.
+/// Returns the quota file with `usages` as the usage of all ids, or `None` if the file would become
+/// too large.
 fn counted(mut file: QuotaFile, usages: &BTreeMap<u32, Usage>) -> Option<QuotaFile> {
     for id in file.ids() {
         let usage = usages.get(&id).copied().unwrap_or_default();
@@ -156,7 +158,7 @@ fn counted(mut file: QuotaFile, usages: &BTreeMap<u32, Usage>) -> Option<QuotaFi
     Some(file)
 }
 
-/// Sets an entry, which is added if it is missing.
+/// Sets the entry of `id`, and adds the entry if it is missing.
 fn put(file: &mut QuotaFile, id: u32, quota: Quota) -> Option<()> {
     if !file.add(id) {
         file.grow(BLOCKS_OF_AN_ID as usize * QUOTA_BLOCK);

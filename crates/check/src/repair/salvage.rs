@@ -1,4 +1,4 @@
-//! Reads the valid part of a damaged mapping: leaves out wrong entries and keeps the others.
+//! Reads the valid part of a damaged mapping: leaves out invalid entries and keeps all others.
 
 use super::mender::Mender;
 use crate::bytes::{le16, le32, part};
@@ -15,7 +15,7 @@ use std::ops::Range;
 pub const EXTENT_MAGIC: u16 = 0xf30a;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
-/// A length above this value marks an extent that is not initialised.
+/// A stored length above this value marks an unwritten extent.
 const MOST_WRITTEN: u32 = 0x8000;
 
 /// The valid part of a mapping.
@@ -23,7 +23,8 @@ const MOST_WRITTEN: u32 = 0x8000;
 pub struct Salvaged {
     /// The extents, in the order of the file and without overlaps.
     pub extents: Vec<Extent>,
-    /// The nodes of the mapping that only this file uses. A new mapping can use their blocks again.
+    /// The nodes of the mapping whose blocks no other file uses. A new mapping can use these blocks
+    /// again.
     pub nodes: Vec<Block>,
 }
 
@@ -55,7 +56,7 @@ impl Mender<'_> {
         salvaged
     }
 
-    /// Returns whether a finding says that several files use a block.
+    /// Returns whether a finding says that `block` is used more than once.
     pub fn is_shared(&self, block: Block) -> bool {
         self.findings.iter().any(|finding| match finding.fault {
             Fault::DoublyClaimed { start, len } => self.blocks_of(start, len).contains(&block.0),
@@ -66,15 +67,15 @@ impl Mender<'_> {
 
 struct Walk<'a> {
     mender: &'a Mender<'a>,
-    /// The first block of the file after all extents so far.
+    /// The file block that follows the last extent found so far.
     next: u32,
     seen: HashSet<Block>,
     out: &'a mut Salvaged,
 }
 
 impl Walk<'_> {
-    /// Returns the depth of the root. The first child's depth decides, since the root is possibly
-    /// damaged.
+    /// Returns the depth of the root. It is derived from the depth of the first child, if there is
+    /// one, because the root may be damaged.
     fn root_depth(&self, bytes: &[u8]) -> u16 {
         let stored = le16(bytes, 6);
         if stored == 0 {
@@ -120,8 +121,8 @@ impl Walk<'_> {
 
     fn below(&mut self, entry: &[u8], depth: u16, range: Range<u32>) {
         let Some((block, bytes)) = self.child(entry) else { return };
-        // Each node is read once, because many entries of a hostile tree could lead to the same
-        // node.
+        // Each node is read only once, because many entries of a hostile tree could lead to the
+        // same node.
         if range.is_empty() || !self.seen.insert(block) {
             return;
         }
@@ -153,8 +154,8 @@ impl Walk<'_> {
     }
 
     /// Returns whether an extent that maps `start` to `block` would divide a cluster of the file
-    /// (`bigalloc`). It would if the last extent ends in the same cluster of the file, but in
-    /// another cluster of the device.
+    /// (`bigalloc`). This is so if the previous extent ends in the same cluster of the file but in
+    /// a different cluster of the device.
     fn divides_cluster(&self, start: u32, block: Block) -> bool {
         let volume = self.mender.run.volume;
         let bits = volume.geometry.cluster_bits();
@@ -166,7 +167,7 @@ impl Walk<'_> {
     }
 }
 
-/// Adds an extent; joins it with the last one if the format allows that.
+/// Adds an extent; merges it into the last one if the format allows that.
 pub fn push_run(extents: &mut Vec<Extent>, new: Extent) {
     if let Some(last) = extents.last_mut()
         && last.continued_by(&new)

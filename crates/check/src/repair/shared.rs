@@ -1,4 +1,5 @@
-//! Repairs blocks that are in use more than once: each later file gets its own copy, or a hole.
+//! Repairs blocks that are in use more than once: the first file keeps the block, and each later
+//! file gets a copy or a hole.
 
 use super::mender::{Mender, Shared};
 use super::salvage::push_run;
@@ -70,8 +71,8 @@ impl Mender<'_> {
         }
     }
 
-    /// Copies a block. The copies of all blocks of one cluster are in one cluster. Returns `None`
-    /// if shared blocks are to become holes, or no space is left.
+    /// Copies a block. All blocks of one cluster are copied into the same new cluster. Returns
+    /// `None` if shared blocks are to become holes, or if no space is left.
     fn copy(
         &mut self,
         copies: &mut HashMap<(u64, u32), Option<Block>>,
@@ -84,7 +85,8 @@ impl Mender<'_> {
         let geometry = self.run.volume.geometry;
         let (bits, first) = (geometry.cluster_bits(), geometry.first_data_block().0);
         let from_first = old.0.saturating_sub(first);
-        // One file can use a cluster twice, and each use needs its own copy.
+        // The key includes the position in the file, because one file can use a cluster twice, and
+        // each use needs a separate copy.
         let cluster = (from_first >> bits, start.0 >> bits);
         let new = *copies.entry(cluster).or_insert_with(|| self.allocate());
         let block = Block(new?.0 + (from_first & ((1 << bits) - 1)));

@@ -22,7 +22,7 @@ pub enum Stage {
     Paths,
     /// Link counts.
     Links,
-    /// Quota files, which follow from all inodes.
+    /// Quota files, which depend on all inodes.
     Quotas,
     /// Bitmaps and all other counts.
     Counts,

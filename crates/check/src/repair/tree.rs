@@ -8,13 +8,14 @@ use lanefs_ondisk::extent::{self, Entries, Extent, Index, Node};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, FileBlock, Ino};
 
-/// Entries of the root in an inode.
+/// The number of entries in a root, which is in the inode.
 const ROOT_ENTRIES: usize = 4;
-/// Bytes for the checksum, after the entries of a node.
+/// The size in bytes of the checksum that follows the entries of a node.
 const TAIL: usize = 4;
 const DIRECT: u32 = 12;
 
-/// The blocks for the nodes of the mapping: blocks of the old mapping, and newly taken ones.
+/// The blocks for the nodes of the new mapping: first the node blocks of the old mapping, then
+/// newly allocated ones.
 struct Supply {
     old: Vec<Block>,
     is_short: bool,
@@ -29,8 +30,8 @@ impl Supply {
 }
 
 impl Mender<'_> {
-    /// Writes a mapping of these extents, and sets the block field of the inode in `bytes`. Returns
-    /// false, and changes nothing, if there is no space for the nodes.
+    /// Writes a mapping that consists of these extents, and sets the block field of the inode in
+    /// `bytes`. Returns false, and changes nothing, if there is no space for the nodes.
     pub fn rebuild(&mut self, ino: Ino, bytes: &mut [u8], salvaged: Salvaged) -> bool {
         let record = Record::decode(bytes);
         let mut supply = Supply { old: salvaged.nodes, is_short: false };

@@ -1,5 +1,4 @@
-//! Repairs the superblock's fields, the descriptors, the journal, and the inode of reserved
-//! descriptors.
+//! Repairs the superblock's fields, the descriptors, the journal, and the resize inode.
 
 use super::fields::{BLOCK, LINKS, set_size};
 use super::mender::{Mender, put16, put32};
@@ -24,8 +23,7 @@ use zerocopy::FromBytes;
 
 /// The value that marks the superblock's copy of the journal inode's block field as valid.
 const BACKUP_BLOCKS: u8 = 1;
-/// The index of the pointer with which the inode of reserved descriptors refers to its tree of two
-/// levels.
+/// The index of the double indirect pointer, which is the only pointer that the resize inode uses.
 const DOUBLE: usize = 13;
 const MMP_MAGIC: u32 = 0x004d_4d50;
 /// The mmp sequence number of a file system that is not mounted.
@@ -34,7 +32,7 @@ const MMP_COVERED: usize = 1020;
 const EXTRA: u16 = 32;
 
 impl Mender<'_> {
-    /// Mends superblock, descriptors and journal.
+    /// Mends the superblock, the descriptors and the journal.
     pub fn mend_volume(&mut self, found: &[Finding]) {
         for finding in found {
             match finding.place {
@@ -45,7 +43,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Changes the superblock. Returns whether it changed.
+    /// Applies `change` to the superblock. Returns whether the superblock differs afterwards.
     pub fn edit_superblock(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> bool {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         let read = self.run.volume.device().read_at(SUPERBLOCK_OFFSET, &mut bytes);
@@ -129,8 +127,8 @@ impl Mender<'_> {
             Fault::Descriptor(Cause::ItableUnused { .. }) => desc.itable_unused = 0,
             Fault::Flags { .. } => desc.flags -= GroupFlags::BLOCK_UNINIT,
             Fault::DoublyClaimed { start, .. } => {
-                // The last stage computes the bitmaps anew, so the doubly claimed bitmap can move
-                // to any free block.
+                // The doubly claimed bitmap can move to any free block without its content, because
+                // the last stage computes the bitmaps anew.
                 let Some(new) = self.allocate() else { return };
                 match *start {
                     start if start == desc.block_bitmap => desc.block_bitmap = new,
@@ -147,8 +145,8 @@ impl Mender<'_> {
         self.act(Place::Descriptor { group }, format!("corrected ({fault})"));
     }
 
-    /// Empties a damaged log. If the journal's inode is damaged, maps the log anew from the copy in
-    /// the superblock. If that copy is not valid, removes the journal.
+    /// Empties a damaged log. If the journal's inode is damaged, restores its mapping from the copy
+    /// in the superblock. If this copy is not valid, removes the journal.
     fn mend_journal(&mut self, fault: &Fault) {
         let ino = Ino(self.run.volume.raw().s_journal_inum.get());
         let is_inode = matches!(fault, Fault::Special { .. } | Fault::Unreadable);
@@ -230,12 +228,12 @@ impl Mender<'_> {
         self.act(Place::Journal, "removed, since it is lost: lanefs tune -j makes a new one");
     }
 
-    /// Returns whether the file system reserves blocks for descriptors.
+    /// Returns whether the file system reserves blocks for additional descriptors.
     pub fn has_resize(&self) -> bool {
         self.run.volume.compat(Compat::RESIZE_INODE)
     }
 
-    /// Writes the inode of reserved descriptors anew.
+    /// Writes the resize inode anew.
     pub fn mend_resize(&mut self) {
         let geometry = self.run.volume.geometry;
         let Some((_, record)) = self.read_inode(Ino::RESIZE) else { return };
@@ -310,7 +308,8 @@ pub fn clear_recovery(raw: &mut RawSuperblock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
 }
 
-/// Sets a superblock field to a valid value. No structure depends on these fields.
+/// Sets a superblock field to a valid value. Any valid value will do, because no structure depends
+/// on these fields.
 fn mend_field(raw: &mut RawSuperblock, field: Field) {
     let extra = if raw.s_inode_size.get() > 128 { EXTRA } else { 0 };
     match field {

@@ -15,12 +15,12 @@ pub fn rights(permissions: Permissions) -> String {
     .collect()
 }
 
-/// The list that an entry belongs to.
+/// Which of a file's two lists an entry belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The list of the file itself.
+    /// The access list, which applies to the file itself.
     Access,
-    /// The default list, which new files in the directory get.
+    /// The default list of a directory, which new files in it get.
     Default,
 }
 
@@ -45,7 +45,8 @@ impl AclText<'_> {
         format!("{kind}:{name}:{}", rights(entry.permissions))
     }
 
-    /// Returns the permissions that the mask leaves to an entry; `None` if the mask removes none.
+    /// Returns the permissions that remain in an entry under the mask; `None` if the mask removes
+    /// none.
     pub fn effective(list: &Acl, entry: &AclEntry) -> Option<Permissions> {
         if matches!(entry.tag, Tag::Owner | Tag::Mask | Tag::Other) {
             return None;
@@ -61,7 +62,7 @@ impl AclText<'_> {
 pub struct AclItem {
     pub scope: Scope,
     pub tag: Tag,
-    /// `None` in a list of entries to remove.
+    /// `None` if the entry is to be removed.
     pub permissions: Option<Permissions>,
     /// Whether `X` adds the right to execute.
     pub execute_if_any: bool,

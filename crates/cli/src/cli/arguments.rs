@@ -61,14 +61,14 @@ impl JournalArguments {
     /// Opens the device of the journal, if it is given.
     pub fn open(&self, access: Access) -> Result<Option<Arc<dyn Device>>, Failure> {
         let open = |path| FileDevice::open(path, access, OpenOptions::default());
-        // The error has the path, so the failure adds only the option.
+        // The error already names the path, so the failure adds only the name of the option.
         let opened = self.journal.as_ref().map(open).transpose();
         let device = opened.map_err(|error| Failure::new("--journal", error))?;
         Ok(device.map(|device| Arc::new(device) as Arc<dyn Device>))
     }
 }
 
-/// Options for the form of a result.
+/// Options for how a command prints its result.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct OutputArguments {
     /// Print JSON

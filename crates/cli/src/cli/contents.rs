@@ -1,15 +1,16 @@
-//! Recognises the contents of an image without an ext4 file system.
+//! Recognises what an image contains if it has no ext4 file system.
 
 use lanefs_device::Device;
 use lanefs_ext4::mkfs::existing_signature;
 
-/// Offset of the magic number in the image, in bytes; the ext4 superblock is at offset 1024.
+/// Offset of the ext4 magic number in the image, in bytes; the superblock is at offset 1024.
 const MAGIC_AT: u64 = 1024 + MAGIC_IN_SUPERBLOCK;
 const MAGIC_IN_SUPERBLOCK: u64 = 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xef];
 /// Offset of the group number in a superblock, in bytes.
 const GROUP_IN_SUPERBLOCK: u64 = 0x5a;
-/// Where mke2fs puts the superblock copy of group 1, for each block size: block number, block size.
+/// For each block size, the block in which mke2fs puts the superblock copy of group 1. Each pair is
+/// a block number and a block size.
 const BACKUPS: [(u64, u64); 7] = [
     (8193, 1024),
     (16384, 2048),
@@ -19,12 +20,12 @@ const BACKUPS: [(u64, u64); 7] = [
     (65528, 32768),
     (65528, 65536),
 ];
-/// Number of bytes at the start that are examined.
+/// How many bytes at the start of the image are examined.
 const HEAD: u64 = 64 << 10;
 /// The largest number of partitions listed.
 const LISTED: usize = 8;
 
-/// File formats by their first bytes.
+/// File formats and the first bytes by which they are recognised.
 const FILES: [(&[u8], &str); 12] = [
     (b"\x1f\x8b", "gzip data: unpack it first"),
     (b"\xfd7zXZ\0", "xz data: unpack it first"),

@@ -6,12 +6,12 @@ use std::io::{self, BufRead};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The lines of the dump about one file.
+/// The lines of the dump that describe one file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The path, as it is in the dump.
+    /// The path, as it is written in the dump.
     pub path: PathBuf,
-    /// The other comments, such as `owner: 0`.
+    /// All comments except the path, such as `owner: 0`.
     pub comments: Vec<String>,
     /// The lines that are not comments.
     pub lines: Vec<Vec<u8>>,

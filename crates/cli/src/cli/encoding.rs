@@ -1,4 +1,4 @@
-//! Bytes as text, in the encodings of getfattr(1).
+//! Converts bytes to text and back, in the encodings of getfattr(1).
 
 /// Encodes in hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {

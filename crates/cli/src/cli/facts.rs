@@ -4,8 +4,8 @@ use lanefs::{Attr, FileType, Time};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Returns the attributes of the file `path` in `image`. A time is null if the inode has no room
-/// for it.
+/// Returns the attributes of the file `path` in `image`. A time is null if the inode has no room to
+/// store it.
 pub fn file_facts(image: &Path, path: &Path, attr: &Attr) -> Value {
     json!({
         "image": image.to_string_lossy(),

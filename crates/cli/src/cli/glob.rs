@@ -7,7 +7,7 @@ pub struct Glob(Vec<Piece>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
-    /// A character; a byte that is not part of UTF-8 text is a character of its own.
+    /// A character. A byte that is not part of valid UTF-8 counts as one character.
     One(Char),
     Any,
     Many,
@@ -17,7 +17,7 @@ enum Piece {
     },
 }
 
-/// A Unicode character, or a value above all of them that represents a single byte.
+/// A Unicode character, or a value above all Unicode characters, which represents a single byte.
 type Char = u32;
 
 /// The first value that represents a byte; all smaller values are characters.
@@ -119,7 +119,8 @@ impl Glob {
                 }
                 _ => {}
             }
-            // No match: the last `*` takes one character more.
+            // If the piece does not match, the last `*` is extended by one character, and the
+            // pieces after it are tried again.
             match star {
                 Some((many, end)) if end < text.len() => {
                     star = Some((many, end + 1));

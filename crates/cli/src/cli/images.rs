@@ -7,7 +7,7 @@ use lanefs_offline::has_journal_elsewhere;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The access of a command to an image.
+/// How a command accesses an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Intent {
     /// Nothing is written.
@@ -25,7 +25,7 @@ impl Intent {
     }
 }
 
-/// Open images, each opened once.
+/// The open images of a command. Each image is opened once, even if several operands name it.
 pub struct Images {
     open: Vec<(PathBuf, FileSystem)>,
 }
@@ -57,8 +57,8 @@ impl Images {
             options = options.keys(&keys);
             let source = WholeImage::open(&image, arguments.image, intent.access())?.into_source();
             let device = source.device();
-            // Of several images, only those whose journal is on another device get the journal
-            // device.
+            // A single image always gets the journal device. Among several images, only those whose
+            // journal is on another device get it.
             match &journal {
                 Some(journal) if count == 1 || has_journal_elsewhere(&*device) => {
                     options = options.journal_device(journal.clone());
@@ -94,8 +94,8 @@ impl Images {
     }
 }
 
-/// Returns a key that is equal for two names of one image. The key of an array is its name as
-/// given.
+/// Returns a key that is equal for all names of one image. The key of an array is its name as the
+/// user gave it.
 fn real_name(image: &Path) -> Result<PathBuf, Failure> {
     match Source::array_name(image) {
         Some(_) => Ok(image.into()),

@@ -1,4 +1,4 @@
-//! Modes, in numbers and in letters: the grammar of chmod(1).
+//! Numeric and symbolic modes, in the grammar of chmod(1).
 
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ pub enum ModeChange {
     Symbolic(Vec<Clause>),
 }
 
-/// What a mode in numbers does with the set-ID bits of a directory. Source: GNU Coreutils manual,
+/// What a numeric mode does with the set-ID bits of a directory. Source: GNU Coreutils manual,
 /// "Directories and the Set-User-ID and Set-Group-ID Bits".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetIds {
@@ -27,7 +27,7 @@ pub enum SetIds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clause {
     /// Bits of the classes that are named (0o700 user, 0o070 group, 0o007 other). `None` if no
-    /// class is named. Then all classes are meant, limited by the umask.
+    /// class is named; the step then applies to all classes, except for bits in the umask.
     who: Option<u16>,
     action: Action,
     what: Bits,
@@ -48,7 +48,8 @@ struct Bits {
     if_executable: u16,
     set_id: u16,
     sticky: u16,
-    /// The class from which the bits are copied, as the shift of its three bits in the mode.
+    /// The class from which the bits are copied (`g=u`). Stored as the position of the class's
+    /// lowest bit in the mode.
     copy_from: Option<u16>,
 }
 
@@ -172,7 +173,7 @@ impl Clause {
             Action::Add => mode | bits,
             Action::Remove => mode & !bits,
             Action::Set => {
-                // A directory keeps its set-ID bits unless they are named, as in GNU chmod.
+                // A directory keeps its set-ID bits unless the mode names them, as in GNU chmod.
                 let cleared = if kind == Kind::Directory { 0 } else { set_ids };
                 mode & !(who | cleared | sticky) | bits
             }

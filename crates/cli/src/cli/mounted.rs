@@ -1,4 +1,4 @@
-//! A file system that a command changes as a whole while Lanefs has it mounted.
+//! A file system that Lanefs has mounted, for commands that change a file system as a whole.
 
 use super::{Failure, ImageArguments};
 use lanefs::Source;
@@ -6,16 +6,16 @@ use lanefs_fuse::MountEntry;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The attribute with the server's counters (`lanefs_fuse::Control`).
+/// The extended attribute whose value lists the server's counters (`lanefs_fuse::Control`).
 const ATTRIBUTE: &str = "system.lanefs_statistics";
-/// The largest size of an attribute's value.
+/// The largest size of an attribute's value in bytes.
 const ROOM: usize = 64 << 10;
 
 /// A mount of Lanefs.
 pub struct MountedImage {
-    /// The directory.
+    /// The directory on which the file system is mounted.
     pub mount_point: PathBuf,
-    /// The image or block device.
+    /// The mounted image or block device.
     pub source: PathBuf,
 }
 
@@ -54,7 +54,7 @@ pub fn counters(mount_point: &Path) -> Result<BTreeMap<String, u64>, Failure> {
     }
 }
 
-/// Parses lines with a name and a number each.
+/// Parses lines that each hold a name and a number.
 pub fn parse_counters(text: &str) -> BTreeMap<String, u64> {
     let lines = text.lines().filter_map(|line| {
         let (name, value) = line.split_once(' ')?;

@@ -4,12 +4,12 @@ use lanefs::FileSystem;
 use std::collections::HashMap;
 use std::io::Read;
 
-/// The largest number of bytes of a user database that are read.
+/// Of a user database, at most this many bytes are read.
 const MAX_DATABASE: u64 = 4 << 20;
 
 /// The names of the user and group IDs in an image.
 pub struct UserNames {
-    /// `None`: the image has no database, and the host's is used.
+    /// `None` if the image has no database; the host's is used instead.
     users: Option<Names>,
     groups: Option<Names>,
 }
@@ -29,7 +29,7 @@ fn parse(database: &str) -> Names {
             continue;
         };
         if let Ok(id) = id.parse() {
-            // The first entry is used, as in the C library.
+            // If a name or ID occurs twice, the first entry is used, as in the C library.
             names.by_name.entry(name.into()).or_insert(id);
             names.by_id.entry(id).or_insert_with(|| name.into());
         }
@@ -51,7 +51,7 @@ pub fn parse_id(text: &str) -> Option<u32> {
 }
 
 impl UserNames {
-    /// Reads the names that are valid in `fs`.
+    /// Reads the user and group names that are valid in `fs`.
     pub fn of(fs: &FileSystem) -> UserNames {
         UserNames { users: read(fs, "/etc/passwd"), groups: read(fs, "/etc/group") }
     }

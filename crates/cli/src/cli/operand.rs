@@ -29,8 +29,8 @@ pub enum Operand {
 }
 
 /// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root. In an array's
-/// name, the colon of `md:` and a colon after a backslash are part of the name, so that the first
-/// member may have an absolute path.
+/// name, such as `md:/dev/sda,/dev/sdb`, neither the colon of `md:` nor a colon after a backslash
+/// ends the name.
 fn split(operand: &[u8]) -> Option<ImagePath> {
     let from = if operand.starts_with(ARRAY) { ARRAY.len() } else { 0 };
     let rest = operand.get(from..)?;
@@ -73,8 +73,8 @@ impl From<OsString> for ImagePath {
 }
 
 impl ImagePath {
-    /// Returns the place of the file with path `below` in this directory; the directory itself if
-    /// `below` is empty.
+    /// Returns the operand for the file at path `below`, relative to this directory. If `below` is
+    /// empty, returns the directory itself.
     pub fn below(&self, below: &[u8]) -> ImagePath {
         if below.is_empty() { self.clone() } else { self.join(OsStr::from_bytes(below)) }
     }
@@ -84,14 +84,14 @@ impl ImagePath {
         [self.image.as_os_str().as_bytes(), b":", self.path.as_os_str().as_bytes()].concat()
     }
 
-    /// Returns the path of `name` in this directory.
+    /// Returns the operand for `name` in this directory.
     pub fn join(&self, name: impl AsRef<Path>) -> ImagePath {
         ImagePath { image: self.image.clone(), path: self.path.join(name) }
     }
 }
 
 impl Operand {
-    /// Returns whether the path, without its leading "./", would name a file in an image.
+    /// Returns whether the path would name a file in an image if it did not start with "./".
     pub fn is_escaped(&self) -> bool {
         match self {
             Operand::Host(path) => split(path.as_os_str().as_bytes()).is_some(),

@@ -23,7 +23,7 @@ impl FromStr for OwnerChange {
 }
 
 impl OwnerChange {
-    /// Returns the numbers of the user and of the group; `None` leaves the user or the group
+    /// Returns the user ID and the group ID; `None` means that the owner or the group stays
     /// unchanged.
     pub fn resolve(&self, names: &UserNames) -> Result<(Option<u32>, Option<u32>), String> {
         let uid = self.user.as_deref().map(|user| names.uid(user)).transpose()?;

@@ -1,4 +1,4 @@
-//! Waits for a program that is about to close an image.
+//! Waits until another program closes an image, if that is likely to happen soon.
 
 use super::{Failure, complain};
 use lanefs::raid5::ArrayOptions;
@@ -80,8 +80,8 @@ fn announce_wait(name: &Path) {
     complain(format_args!("lanefs mount: {name}: still in use, waiting for up to {seconds} s"));
 }
 
-/// Prints that a change of the file system will wait, because another computer possibly uses it
-/// (feature `mmp`).
+/// Prints that a change will wait, because another computer possibly uses the file system (feature
+/// `mmp`).
 pub fn announce_mmp(command: &str, name: &Path, device: &Arc<dyn Device>) {
     if let Some((wait, why)) = Exclusive::expected_wait(device) {
         let (name, seconds) = (name.display(), wait.as_secs());
@@ -98,8 +98,8 @@ enum Use {
     Lasts,
 }
 
-/// Calls `open` until it succeeds or fails permanently, or `patience` is over. If that takes longer
-/// than `TOLD_AFTER`, calls `announce` once.
+/// Calls `open` until it succeeds or fails permanently, or until `patience` has passed. If the wait
+/// exceeds `TOLD_AFTER`, calls `announce` once.
 fn wait<T, E>(
     patience: Duration,
     announce: &mut dyn FnMut(),

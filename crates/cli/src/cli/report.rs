@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A failure: the object and the cause.
+/// A failure: the object that it concerns, and the cause.
 #[derive(Debug)]
 pub struct Failure {
     place: String,
@@ -15,12 +15,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure at `place`, because of `cause`.
+    /// Creates a failure that concerns `place` and was caused by `cause`.
     pub fn new(place: impl Display, cause: impl Display) -> Failure {
         Failure { place: place.to_string(), cause: cause.to_string() }
     }
 
-    /// Parses a failure from the text of another process, with place and cause.
+    /// Parses a failure that another process sent as text, `PLACE: CAUSE`.
     pub fn parse(text: &str) -> Failure {
         match text.split_once(": ") {
             Some((place, cause)) => Failure::new(place, cause),
@@ -28,7 +28,7 @@ impl Failure {
         }
     }
 
-    /// Converts an error of the library on a path in `image`.
+    /// Converts an error that the library returned for a path in `image`.
     pub fn within(image: impl Display, error: &lanefs::Error) -> Failure {
         match error.path() {
             Some(path) => Failure::new(format_args!("{image}:{}", path.display()), error.cause()),
@@ -36,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// Converts an error of opening `image`.
+    /// Converts an error from opening `image`.
     pub fn opening(image: &Path, error: &OpenError) -> Failure {
         let image = image.display();
         match error {
@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// Converts an error of opening `name`, an image or an array.
+    /// Converts an error from opening `name`, which is an image or an array.
     pub fn opening_source(name: &Path, error: &lanefs::Error) -> Failure {
         match error.cause() {
             lanefs::Cause::Open(
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// Converts an error of the host on a path of the host.
+    /// Converts an error that the host returned for one of its paths.
     pub fn host(path: impl Display, error: &io::Error) -> Failure {
         Failure::new(path, host_cause(error))
     }

@@ -21,7 +21,8 @@ impl Screen {
 fn harmless(bytes: &[u8]) -> Vec<u8> {
     let mut before = 0;
     let shown = bytes.iter().map(|byte| {
-        // In UTF-8 the control characters from 0x80 on are 0xc2 and a byte below 0xa0.
+        // In UTF-8 a control character from U+0080 on is the byte 0xc2 followed by a byte below
+        // 0xa0.
         let is_second = before == 0xc2 && (0x80..0xa0).contains(byte);
         before = *byte;
         match byte {

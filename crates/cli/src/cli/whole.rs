@@ -1,4 +1,4 @@
-//! An image that a command uses as a whole, without the files in it.
+//! An image that a command processes as a whole, not file by file.
 
 use super::patience::announce_mmp;
 use super::{Failure, ImageArguments, complain, no_file_system, open_source};
@@ -38,13 +38,13 @@ impl<'p> WholeImage<'p> {
         self.source.device()
     }
 
-    /// Returns whether the file system takes up a whole image file. The file can then change its
-    /// length.
+    /// Returns whether the file system takes up a whole image file, so that the file's length may
+    /// be changed.
     pub fn is_whole_file(&self) -> bool {
         self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
     }
 
-    /// Returns the open image or array, for a file system on it.
+    /// Returns the open image or array, from which the caller can open the file system.
     pub fn into_source(self) -> Source {
         self.source
     }
@@ -57,7 +57,7 @@ impl<'p> WholeImage<'p> {
         }
     }
 
-    /// Closes the image. The caller has dropped every other reference to the device.
+    /// Closes the image. The caller must have dropped every other reference to the device.
     pub fn close(self) -> Result<(), Failure> {
         self.source.close().map_err(|error| Failure::within(self.path.display(), &error))
     }

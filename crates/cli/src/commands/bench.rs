@@ -68,8 +68,8 @@ fn begin<'a>(
 }
 
 impl Run<'_> {
-    /// Runs the measurements, prints and saves them. Returns the exit code if a signal interrupted
-    /// the run.
+    /// Runs the measurements, and prints and saves the results. Returns the exit code if a signal
+    /// interrupted the run.
     fn measure(self, task: &Task) -> Option<ExitCode> {
         let before = Machine::now();
         let measured = match task {
@@ -81,7 +81,7 @@ impl Run<'_> {
         let Run { report, interruption, output, .. } = self;
         let chapters = match measured {
             Ok(chapters) => chapters,
-            // An interruption of the set-up by the signal is not a failure.
+            // A set-up that was interrupted by the signal is not a failure.
             Err(_) if interruption.came() => Vec::new(),
             Err(failure) => {
                 report.fail(failure);
@@ -117,8 +117,8 @@ fn command() -> String {
 /// The option with which this program calls itself in a private mount namespace.
 const PRIVATE_MOUNTS: &str = "--private-mounts";
 
-/// Returns the path of this program if it already has a private mount namespace. Otherwise the
-/// process executes the same command again, in a new private mount namespace.
+/// Returns the path of this program if the process already has a private mount namespace. Otherwise
+/// the process executes the same command again in a new private mount namespace.
 fn enter_private_mounts(arguments: &Arguments) -> Result<PathBuf, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::host("the path of this program", &error))?;

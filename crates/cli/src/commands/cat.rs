@@ -5,7 +5,7 @@ use lanefs::{File, FileSystem};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Bytes read at once.
+/// The number of bytes read at once.
 const CHUNK: usize = 1 << 20;
 
 /// Prints files of an image

@@ -91,8 +91,8 @@ fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failur
         return Err(Failure::new(to.display(), "not a file: a clone is a new image file"));
     }
     if to.is_file() {
-        // Fails if a program has the old file locked. The program would otherwise continue to use a
-        // file that no longer has a name.
+        // Fails if another program has locked the file that is to be overwritten. Otherwise that
+        // program would continue to use a file that no longer has a name.
         let held = FileDevice::open(to, Access::ReadWrite, OpenOptions::default());
         held.map_err(|error| Failure::opening(to, &error))?;
     }

@@ -238,7 +238,8 @@ pub fn copy(
     }
 }
 
-/// Copies the sources to one target; `special` copies the sources that are not files of a tree.
+/// Copies the sources to one target. If a source is not a file in a tree, `special` copies it. For
+/// every other source, `special` returns `None`.
 fn into<T: Target>(
     images: &Images,
     sources: &[Operand],
@@ -319,8 +320,8 @@ fn ends_in_dot(path: &Path) -> bool {
     bytes.ends_with(b"/.") || bytes == b"."
 }
 
-/// Fails if `dir` of the target is `node` of the source or inside `node`, because the copy would
-/// never terminate.
+/// Fails if the target directory `dir` is the source directory `node` or lies inside it, because
+/// the copy would never terminate.
 fn check_not_within<S: Source, T: Target>(
     source: &S,
     node: &S::Node,
@@ -341,7 +342,7 @@ fn check_not_within<S: Source, T: Target>(
         }
         match target.look(&here, b"..")? {
             Some((above, up)) if up.identity != there.identity => {
-                // In a damaged image the chain of parents can be a cycle.
+                // In a damaged image, the parent directories can form a cycle.
                 let ascent = ascent.get_or_insert_with(|| Ascent::new(there.identity));
                 if ascent.step(&up.identity).is_err() {
                     let shown = target.show(&here, b"..");

@@ -39,8 +39,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let mut out = Screen::new();
     with_each("defrag", &arguments.image, Intent::Change, &arguments.places, |fs, place, report| {
         each_file(fs, place, Depth::Tree, Follow::Links, report, &mut |_, place, entry| {
-            // Directories are only entered. Below them, other files that are not regular are
-            // skipped. As operands, such files are refused.
+            // Directories are entered, but not moved. Special files and symbolic links are skipped
+            // inside a directory, and refused as operands.
             let file_type = entry.meta.file_type;
             let is_below = entry.depth > 0 && file_type != FileType::Regular;
             if is_below || file_type == FileType::Directory {
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     })
 }
 
-/// The extents before and after.
+/// The extents of a file before and after it is moved.
 type Lists = [Vec<FileExtent>; 2];
 
 fn defragment(fs: &FileSystem, path: &Path) -> lanefs::Result<Lists> {

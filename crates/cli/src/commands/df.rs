@@ -94,7 +94,7 @@ fn print_json(image: &Path, space: &StatFs) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{facts}")
 }
 
-/// Formats a percentage, rounded up as in df(1), so that 0 % means that nothing is used.
+/// Formats a percentage. It is rounded up, as in df(1), so 0 % means that nothing is used.
 fn percent(used: u64, all: u64) -> String {
     if all == 0 {
         return "-".into();

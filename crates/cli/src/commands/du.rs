@@ -73,10 +73,10 @@ pub struct Arguments {
     image: FileArguments,
 }
 
-/// The space of files.
+/// The space that some files take, and how many files they are.
 #[derive(Debug, Clone, Copy, Default)]
 struct Space {
-    /// Bytes, on the disk or of the contents.
+    /// Bytes taken on the disk or, if the user asks for it, bytes of the contents.
     bytes: u64,
     files: u64,
 }
@@ -119,7 +119,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 struct Count<'a> {
     arguments: &'a Arguments,
     report: &'a Report,
-    /// The files with several names that were counted already.
+    /// The files with several names that have already been counted.
     counted: Seen,
     total: Space,
 }

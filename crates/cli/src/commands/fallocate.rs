@@ -46,10 +46,10 @@ struct Mode {
     /// Make the range read as zeros, and allocate it
     #[arg(short, long)]
     zero_range: bool,
-    /// Remove the range: the bytes after it move to its start
+    /// Remove the range: the bytes after it move to the start of the range
     #[arg(short, long, conflicts_with = "keep_size")]
     collapse_range: bool,
-    /// Insert a hole: the bytes from its start on move to its end
+    /// Insert a hole: the bytes from the start of the range on move to its end
     #[arg(short, long, conflicts_with = "keep_size")]
     insert_range: bool,
 }

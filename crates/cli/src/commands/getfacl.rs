@@ -130,7 +130,7 @@ impl Lists {
 }
 
 impl Arguments {
-    /// Returns whether a list is shown. Both lists are shown unless the options request one.
+    /// Returns whether a list is shown. Both lists are shown unless the options request only one.
     fn shows(&self, scope: Scope) -> bool {
         match scope {
             Scope::Access => self.access || !self.default,

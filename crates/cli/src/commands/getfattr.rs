@@ -164,7 +164,7 @@ pub fn shown(path: &Path, absolute: bool) -> &[u8] {
 fn encoded(value: &[u8], encoding: Option<Encoding>) -> Vec<u8> {
     let printable = |byte: &&u8| matches!(**byte, b' '..=b'~');
     let unprintable = value.len() - value.iter().filter(printable).count();
-    // As getfattr(1) does it: one byte of eight may be unprintable.
+    // As in getfattr(1), the value is text if at most one byte in eight is unprintable.
     let chosen = match unprintable.saturating_mul(8) <= value.len() {
         true => Encoding::Text,
         false => Encoding::Base64,

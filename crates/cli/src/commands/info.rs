@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The value of `s_jnl_backup_type` (`EXT3_JNL_BACKUP_BLOCKS`) for which `s_jnl_blocks` has the
-/// block numbers and the size of the journal.
+/// If `s_jnl_backup_type` has this value (`EXT3_JNL_BACKUP_BLOCKS`), `s_jnl_blocks` holds the
+/// journal's block numbers and size.
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
 /// Shows the superblock of an image without mounting it
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     run_as("info", arguments)
 }
 
-/// Shows the superblock of `image` for another command.
+/// Shows the superblock of `image` on behalf of another command.
 pub fn show_superblock(
     command: &'static str,
     image: &Path,
@@ -97,7 +97,8 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     };
     let primary = match Primary::read(&*device) {
         Ok(primary) if primary.wholeness == Wholeness::Whole => Ok(primary),
-        // A read during a write of the superblock can be torn. The next read is consistent.
+        // A read can be torn if the superblock is written at the same time. A second read is then
+        // consistent.
         _ if in_use.is_some() => {
             std::thread::sleep(Duration::from_millis(50));
             Primary::read(&*device)
@@ -141,8 +142,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }
 
-/// Converts a time of the superblock from its low word and from the high byte that ext4 added;
-/// `null` if the time was never set.
+/// Converts a time of the superblock, which consists of a low word and of a high byte that ext4
+/// added. Returns `null` if the time was never set.
 fn time(low: u32, high: u8) -> Value {
     let secs = i64::from(low) | i64::from(high) << 32;
     if secs == 0 { Value::Null } else { json!(secs) }
@@ -216,7 +217,7 @@ fn sizes(superblock: &Superblock) -> Facts {
     ]
 }
 
-/// Returns the journal, the orphans and the hash of directories.
+/// Returns facts about the journal, the orphans and the directory hash.
 fn structures(superblock: &Superblock) -> Facts {
     let raw = superblock.raw();
     let journal = superblock.journal().map(|place| match place {
@@ -246,7 +247,7 @@ fn structures(superblock: &Superblock) -> Facts {
     ]
 }
 
-/// Returns times, counts of mounts and settings of mounts.
+/// Returns the times, the mount counts and the mount settings.
 fn history(superblock: &Superblock) -> Facts {
     let raw = superblock.raw();
     vec![
@@ -263,7 +264,7 @@ fn history(superblock: &Superblock) -> Facts {
     ]
 }
 
-/// Returns the names that tune2fs -o has for the options.
+/// Returns the names by which tune2fs -o knows the options.
 fn option_names(options: DefaultMountOptions) -> Vec<&'static str> {
     const DATA: DefaultMountOptions =
         DefaultMountOptions::DATA_JOURNAL.union(DefaultMountOptions::DATA_ORDERED);

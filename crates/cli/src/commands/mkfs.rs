@@ -66,8 +66,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(failure) => {
             if is_new && !arguments.dry_run {
-                // An incomplete file system is useless. If the file cannot be removed, the message
-                // of the failure still names it.
+                // An incomplete file system is useless, so its file is removed. An error while
+                // removing it is ignored, because the failure message names the file.
                 let _ = std::fs::remove_file(&arguments.image);
             }
             report.fail(failure);
@@ -82,7 +82,7 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     let mut options = options(arguments).map_err(|cause| failed(&cause))?;
     let journal = arguments.journal_device().map(JournalDisk::open).transpose()?;
     if let Some(journal) = &journal {
-        // As in mke2fs, the file system gets the block size of the journal device.
+        // As in mke2fs, the file system takes its block size from the journal device.
         if *options.block_size.get_or_insert(journal.block_size) != journal.block_size {
             let has = journal.block_size.bytes();
             let what = format_args!("the journal device has blocks of {has} bytes: give -b {has}");
@@ -121,7 +121,8 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     {
         grow(path, arguments.offset().saturating_add(size))?;
     }
-    // Bytes beyond the size may belong to another partition.
+    // Only the first `size` bytes are opened, because the bytes after them may belong to another
+    // partition.
     let device = open(arguments, size)?;
     refuse_overwriting(arguments, &device)?;
     on_device(arguments, &device, &options, journal.as_ref())
@@ -137,7 +138,7 @@ fn on_device(
     if arguments.dry_run {
         return preview(device.len(), options).map_err(|error| failed(&error));
     }
-    // Wrong options are found here, before the old contents are lost.
+    // If an option is wrong, the preview fails, and the old contents are still there.
     preview(device.len(), options).map_err(|error| failed(&error))?;
     if arguments.discards() {
         device.discard(0, device.len()).map_err(|error| failed(&error))?;

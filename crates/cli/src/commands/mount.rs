@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After the first signal, a busy mount may continue for this time. Then its connection is aborted.
+/// How long a busy mount may continue after the first signal. Then its connection is aborted.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Mounts an image file or block device on a directory
@@ -199,15 +199,16 @@ struct Started {
 /// The opened image, device or array.
 struct Opened {
     device: Arc<dyn Device>,
-    /// The mount, for a block device that is mounted before it is read.
+    /// The mount, if it already exists: a mount of type `fuseblk` is made before the device is
+    /// read. `None` for other types.
     attached: Option<Attached>,
     array: Option<Arc<OpenArray>>,
     /// The source that the mount table shows.
     shown: OsString,
 }
 
-/// Does every step whose error must reach the caller of the command: opens the image, mounts it and
-/// negotiates with the kernel.
+/// Opens the image, mounts it and negotiates with the kernel. These are all the steps whose errors
+/// the caller of the command must see.
 fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Started, Box<dyn Error>> {
     let signals = Signals::block()?;
     let wanted_read_only = options.read_only;
@@ -391,14 +392,14 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
         failures.push("stopped after a panic; the log is left for the next mount to replay".into());
     }
     failures.extend(closed.err().map(Box::from));
-    // After a panic the mount still holds the array. Then the array is not closed, and not marked
-    // clean.
+    // After a panic the server still holds a reference to the array, so the array is neither closed
+    // nor marked clean.
     let closed = array.and_then(Arc::into_inner).map_or(Ok(()), OpenArray::close);
     failures.extend(closed.err().map(Box::from));
     let failures: Vec<String> = failures.iter().map(|error| message(&**error)).collect();
     failures.iter().for_each(complain);
     ending.record(&failures);
-    // If umount(2) waits for the server, it returns now.
+    // If umount(2) is waiting for the server, dropping `farewell` makes umount(2) return.
     drop(farewell);
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -410,7 +411,7 @@ fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
         match mount_point.detach(Busy::Refuse) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 // Cached data is written out while requests are still served. After the grace
-                // period, the connection is aborted, although processes still use the mount.
+                // period, the connection is aborted even if processes still use the mount.
                 mount_point.write_back();
                 std::thread::sleep(GRACE);
                 if let Err(error) = mount_point.cut_off() {

@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 impl Arguments {
-    /// Returns the owner that was named.
+    /// Returns the owner that the arguments name.
     fn owner(&self) -> Option<(Kind, u32)> {
         let named = [(Kind::User, self.user), (Kind::Group, self.group)];
         let named = named.into_iter().chain([(Kind::Project, self.project)]);

@@ -113,7 +113,7 @@ fn print(found: &Recovered, arguments: &Arguments) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The advice to the user about errors that a recovery cannot correct.
+/// What the user is advised to do about errors that a recovery cannot correct.
 const CHECK: &str = "check it with lanefs repair or e2fsck -f";
 
 fn condition(condition: &Condition) -> Value {

@@ -133,7 +133,7 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
 }
 
 /// Replays a log that is on another device. With `--dry-run`, changes only a view of the image in
-/// memory. Returns the device to repair, and whether there was something to replay.
+/// memory. Returns the device to repair, and whether the log held anything to replay.
 fn replay_elsewhere(
     device: Arc<dyn Device>,
     journal: Option<&Arc<dyn Device>>,
@@ -149,8 +149,8 @@ fn replay_elsewhere(
 }
 
 /// Replaces the fast commits in the log by a transaction, which the repair then replays. With
-/// `--dry-run`, changes only a view of the image in memory. Without fast commits nothing is
-/// written.
+/// `--dry-run`, changes only a view of the image in memory. If the log has no fast commits, nothing
+/// is written.
 fn replace_fast_commits(
     device: Arc<dyn Device>,
     arguments: &Arguments,
@@ -170,8 +170,8 @@ fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {
     Ok(Repair { recovery, blocks, block_size: plan.block_size() })
 }
 
-/// Claims a file system with the feature `mmp` for writing. Damage in its superblock or in the
-/// block of `mmp` is left to the repair.
+/// Claims a file system with the feature `mmp` for writing. Returns `None` if the superblock or the
+/// MMP block is damaged, because the repair handles this damage.
 fn take(whole: &WholeImage<'_>) -> Result<Option<Exclusive>, Failure> {
     match Exclusive::take(&whole.device()) {
         Err(error) if matches!(error.fault(), Fault::Image { .. }) => Ok(None),

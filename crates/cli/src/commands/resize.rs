@@ -124,8 +124,8 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
     let after = bytes_of(&opened);
     drop(opened);
     if is_whole_file && after < before {
-        // The file is shortened while it is locked. The bytes after the end of the file system are
-        // not in use.
+        // The file is still locked while it is shortened. Only bytes after the end of the file
+        // system are cut off.
         set_len(arguments, after)?;
     }
     whole.close()?;
@@ -161,7 +161,7 @@ fn grow_mounted(arguments: &Arguments, mounted: &MountedImage) -> Result<Resized
     Ok(Resized { before, after: blocks * block_bytes })
 }
 
-/// Returns the bytes of a file or block device.
+/// Returns the length of a file or block device in bytes.
 fn length_of(path: &std::path::Path) -> Result<u64, Failure> {
     let length = std::fs::File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
     length.map_err(|error| Failure::host(path.display(), &error))
@@ -175,8 +175,8 @@ fn open(whole: &WholeImage<'_>, journal: Option<&Arc<dyn Device>>) -> Result<Ima
     Image::open_with(whole.device(), journal).map_err(|error| whole.failure(error))
 }
 
-/// Sets the length of the image file. A longer file gets a hole at its end. The caller has locked
-/// the file.
+/// Sets the length of the image file. A longer file gets a hole at its end. The caller must have
+/// locked the file.
 fn set_len(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
     let path = arguments.image.as_path();
     let file = std::fs::File::options().write(true).open(path);

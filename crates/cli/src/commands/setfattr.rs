@@ -85,7 +85,8 @@ impl Arguments {
     }
 }
 
-/// A file and its changes. The file is given by its path below the operand; `None` is the operand.
+/// A file and its changes. The file is given by its path below the operand; `None` means the
+/// operand itself.
 type Changes = (Option<PathBuf>, Vec<Change>);
 
 fn restored(file: &Path) -> Result<Vec<Changes>, Failure> {

@@ -65,7 +65,7 @@ fn report_stats(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// Returns the heading of one table with `--watch`: the time that it covers.
+/// Returns the heading of one table with `--watch`. It states the time that the table covers.
 fn heading(time: Option<Duration>) -> String {
     match time {
         None => "since it was mounted".into(),
@@ -79,11 +79,12 @@ fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// All counters of a mount by name.
+/// All counters of a mount. The key is the counter's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counters(BTreeMap<String, u64>);
 
-/// Returns whether the counter holds a present value. All other counters count events.
+/// Returns whether the counter holds a current value. All other counters count events since the
+/// mount.
 fn is_level(name: &str) -> bool {
     ["cache.", "free.", "ids.", "size.", "transport.", "array.state."]
         .iter()
@@ -95,7 +96,8 @@ impl Counters {
         counters(mountpoint).map(Counters)
     }
 
-    /// Returns the counts of the events since `before`. Counters of present values are unchanged.
+    /// Returns how many events were counted since `before`. Counters that hold a current value are
+    /// returned unchanged.
     fn since(&self, before: &Counters) -> Counters {
         let changed = self.0.iter().map(|(name, now)| {
             let then = if is_level(name) { 0 } else { before.get(name) };
@@ -108,8 +110,8 @@ impl Counters {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Formats the counters as JSON with the time that they cover; the time is null if the counters
-    /// cover the whole time since the mount. The JSON is on one line if `is_watched`.
+    /// Formats the counters as JSON, together with the time that they cover. The time is null if it
+    /// is the whole time since the mount. The JSON is on one line if `is_watched`.
     fn json(&self, time: Option<Duration>, is_watched: bool) -> String {
         let mut value = serde_json::json!(self.0);
         value["interval_ns"] = time.map(|time| time.as_nanos() as u64).into();
@@ -265,7 +267,7 @@ impl Counters {
             .iter()
             .filter_map(|(name, count)| Some((name.strip_prefix(&prefix)?.parse().ok(), *count)))
             .collect();
-        // "more" is not a number, and is sorted last.
+        // The last step is named "more" instead of a number, and is sorted last.
         steps.sort_by_key(|(limit, _)| limit.unwrap_or(u64::MAX));
         let all: u64 = steps.iter().map(|(_, count)| count).sum();
         let wanted = (all * percent).div_ceil(100);

@@ -126,8 +126,8 @@ struct Export<'a> {
     excluded: Vec<Excluded>,
     /// The name in the archive if the operand is a single file.
     single: Vec<u8>,
-    /// Hard-linked files whose other names were not all met yet: the first name in the archive, and
-    /// how many names are still to come.
+    /// The hard-linked files of which only some names have been archived. The value is the file's
+    /// first name in the archive, and the number of names that are not archived yet.
     linked: HashMap<Identity, (Vec<u8>, u64)>,
 }
 
@@ -150,7 +150,7 @@ impl Excluded {
 }
 
 impl Export<'_> {
-    /// Writes the archive; returns an error of the output.
+    /// Writes the archive. Returns an error only if the output cannot be written.
     fn run(&mut self, top: ImageNode) -> io::Result<()> {
         let mut walk = Walk::new(self.tree, top, Order::Sorted);
         while let Some(step) = walk.step() {

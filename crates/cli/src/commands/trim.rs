@@ -55,16 +55,16 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// Returns the bytes that an image file takes on the host; `None` for a device.
+/// Returns how many bytes an image file takes on the host; `None` for a device.
 fn taken(image: &Path) -> Option<u64> {
     let metadata = std::fs::metadata(image).ok()?;
     metadata.is_file().then(|| metadata.blocks() * 512)
 }
 
-/// The free blocks that were discarded.
+/// How much free space was discarded.
 struct Trimmed {
     bytes: u64,
-    /// Runs of free blocks; `None` if a mount discarded them.
+    /// The number of runs of free blocks; `None` if the server of a mount discarded them.
     runs: Option<u64>,
 }
 

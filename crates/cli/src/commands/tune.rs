@@ -129,7 +129,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// The settings, and the size of the journal.
+/// The requested settings, and the size of the journal.
 #[derive(Debug, Default, PartialEq)]
 struct Wanted {
     settings: Settings,
@@ -191,7 +191,7 @@ fn change(arguments: &Arguments, wanted: Wanted) -> Result<(), Failure> {
         let blocks = |bytes: u64| u32::try_from(bytes >> bits).unwrap_or(u32::MAX);
         settings.journal = Some(JournalChange::Add(JournalSize {
             blocks: size.size.map(blocks),
-            // As in tune2fs, 0 chooses the default.
+            // As in tune2fs, a size of 0 means the default size.
             fast_commit_blocks: size.fast_commit_size.filter(|bytes| *bytes > 0).map(blocks),
         }));
     }

@@ -53,14 +53,15 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     let Some(first) = entries.first() else {
         return Err(io::Error::other("no Lanefs file system is mounted there"));
     };
-    // Open the image before the unmount, so that a rename cannot change the image that the command
-    // waits for. A user without permission to read the image cannot wait.
+    // Open the image before the unmount, so that the command can wait for this image even if it is
+    // renamed. If the user may not read the image, the error is ignored, and the command waits only
+    // if it can watch every mount.
     let images = match Source::array_name(&first.source) {
         Some(array) => array.paths().iter().map(File::open).collect(),
         None => vec![File::open(&first.source)],
     };
     let busy = if arguments.lazy { Busy::Detach } else { Busy::Refuse };
-    // There are several mounts if the image is mounted read-only on several directories.
+    // An image that is mounted read-only on several directories has several mounts.
     let mut watches = Vec::new();
     for entry in &entries {
         let watch = if arguments.lazy { Ok(None) } else { Watch::of(&entry.mount_point) };
@@ -97,7 +98,8 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
         return Ok(());
     }
     for image in images.iter().flatten() {
-        // The server holds its lock until the last byte is flushed.
+        // The server holds its lock until the last byte is flushed, so taking the lock here waits
+        // for the server.
         rustix::io::retry_on_intr(|| rustix::fs::flock(image, FlockOperation::LockShared))?;
     }
     Ok(())

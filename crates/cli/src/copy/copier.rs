@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-/// Bytes read and written at once.
+/// The number of bytes read and written at once.
 const CHUNK: usize = 1 << 20;
 
 /// Whether directories are copied.
@@ -31,7 +31,7 @@ pub enum Dereference {
     Never,
 }
 
-/// The treatment of an existing file.
+/// What happens to a file that already exists in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     /// The existing file is overwritten. A regular file does not replace a device, FIFO or socket.
@@ -53,7 +53,7 @@ pub struct Keep {
     pub times: bool,
     /// All extended attributes.
     pub attributes: bool,
-    /// Hard links: names of one file become names of one copy.
+    /// Hard links: all names of one file become names of one copy.
     pub links: bool,
 }
 
@@ -97,7 +97,7 @@ struct Made<S: Source, T: Target> {
 
 struct Queue<S: Source, T: Target> {
     waiting: Vec<Work<S, T>>,
-    /// Number of threads that have work, and may add more.
+    /// The number of threads that have work. They may add more work.
     busy: usize,
 }
 
@@ -118,8 +118,8 @@ pub struct Copier<'a, S: Source, T: Target> {
     queue: Mutex<Queue<S, T>>,
     /// Notified when there is work, or when all work is done.
     changed: Condvar,
-    /// Files with several names. The value is `None` while the first name is being copied, or if
-    /// that copy failed.
+    /// The copy of each file with several names. The value is `None` while the file is being copied
+    /// under its first name, or if that copy failed.
     linked: Mutex<HashMap<Identity, Option<Arc<T::Node>>>>,
     further: Mutex<Vec<FurtherName<T>>>,
     directories: Mutex<Vec<Made<S, T>>>,
@@ -161,8 +161,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.report.check(done);
     }
 
-    /// Copies the contents of directory `from` into the existing directory `to`, as
-    /// [`Copier::copy`] does; `to` gets the attributes of `from`.
+    /// Queues the contents of directory `from` to be copied into the existing directory `to`.
+    /// [`Copier::finish`] copies them, and then gives `to` the attributes of `from`.
     pub fn copy_into(&self, from: &S::Node, to: &T::Node) {
         self.report.check(self.source.meta(from).map(|meta| self.later(from, &meta, to)));
     }
@@ -216,7 +216,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     fn next_work(&self) -> Option<Work<S, T>> {
         let mut queue = self.queue.lock();
         loop {
-            // Last in, first out: a depth-first walk, so that few directories wait.
+            // The directory added last is taken first. This walks the tree depth first, so that few
+            // directories wait.
             if let Some(work) = queue.waiting.pop() {
                 queue.busy += 1;
                 return Some(work);
@@ -283,8 +284,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             return Ok(());
         }
         // Only a regular file is overwritten in place; anything else is removed first. If hard
-        // links are kept, a file with other names is removed first too, because these names must
-        // keep the old file.
+        // links are kept, a file that has other names is removed first too, because its other names
+        // must keep the old contents.
         let refill = |old: &Meta| {
             meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular
@@ -356,7 +357,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Ok(())
     }
 
-    /// Returns whether this is the file's first name in the copy. Records any further name.
+    /// Returns whether this is the first name under which the file is copied. Any further name is
+    /// recorded for later.
     fn is_first(&self, meta: &Meta, dir: &T::Node, name: &[u8]) -> bool {
         if let Entry::Vacant(vacant) = self.linked.lock().entry(meta.identity) {
             vacant.insert(None);
@@ -390,8 +392,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn later(&self, from: &S::Node, meta: &Meta, to: &T::Node) {
-        // Nodes are cloned before these locks are taken: cloning takes a reference to an inode,
-        // which may take a lock.
+        // Nodes are cloned before these locks are taken, because cloning takes a reference to an
+        // inode and may thus take a lock.
         let made = Made { from: from.clone(), meta: *meta, to: to.clone() };
         let work = Work { from: from.clone(), to: to.clone() };
         self.directories.lock().push(made);
@@ -399,8 +401,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.changed.notify_one();
     }
 
-    /// Returns the permissions with which a file is created. If the mode is kept, it is set later,
-    /// and until then no other user gets access.
+    /// Returns the permissions with which a file is created. If the copy keeps the original's mode,
+    /// the mode is set later, and until then only the owner has access.
     fn first_permissions(&self, meta: &Meta) -> u16 {
         let is_dir = meta.file_type == FileType::Directory;
         match (self.plan.keep.mode, is_dir) {
@@ -438,7 +440,8 @@ impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {
     }
 }
 
-/// Returns whether an attribute is an access control list. Lists are kept with the mode.
+/// Returns whether an attribute is an access control list. A copy that keeps the mode keeps these
+/// lists too.
 fn is_list((name, _): &Attribute) -> bool {
     name.starts_with(b"system.posix_acl_")
 }

@@ -1,8 +1,8 @@
 //! A tree of the host.
 //!
-//! A copy from an image must stay inside the target directory: no file is opened or created through
-//! a symbolic link that could be from the image. A path is entered only after a check that it is a
-//! directory, and the copy removes no directory, so the path stays a directory.
+//! A copy from an image must stay inside the target directory. Therefore no file is opened or
+//! created through a symbolic link that could come from the image. A path is entered only after a
+//! check that it is a directory. It stays a directory, because the copy removes no directories.
 
 use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
 use crate::cli::Failure;
@@ -131,7 +131,7 @@ impl Listing for HostListing {
 }
 
 impl Source for HostTree {
-    /// A bind mount gives a directory a second name without any damage.
+    /// A bind mount can give a directory a second name, so a second name is no sign of damage.
     const DIRECTORIES_HAVE_ONE_NAME: bool = false;
     type Node = PathBuf;
     type Listing<'a> = HostListing;
@@ -277,8 +277,8 @@ impl Target for HostTree {
         if let Some((uid, gid)) = settings.owner {
             match std::os::unix::fs::lchown(node, Some(uid), Some(gid)) {
                 Ok(()) => {}
-                // A user other than root cannot change the owner. Set-ID bits must not be set on a
-                // file that belongs to another owner than the original.
+                // Only root can change the owner. If the owner is not the original's owner, the
+                // copy must not get set-ID bits.
                 Err(error) if self.privilege == Privilege::User && is_denied(&error) => {
                     permissions = permissions.map(|mode| mode & 0o1777);
                 }

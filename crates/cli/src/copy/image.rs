@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 /// Number of names read from a directory at once.
 const BATCH: usize = 256;
 
-/// The tree in `fs`. Its files get the device number `device`, which no other tree has.
+/// The tree in `fs`. Its files are identified by the device number `device`, which no other tree
+/// has.
 pub struct ImageTree<'fs> {
     fs: &'fs FileSystem,
     image: PathBuf,
@@ -29,7 +30,7 @@ pub struct ImageNode {
 }
 
 impl ImageNode {
-    /// Returns all attributes, including those that a copy does not need.
+    /// Returns all attributes of the inode, including those that a copy does not need.
     pub fn attr(&self) -> Attr {
         self.inode.attr()
     }
@@ -38,8 +39,8 @@ impl ImageNode {
 impl<'fs> ImageTree<'fs> {
     /// Returns the tree of the file system in `image`.
     pub fn new(fs: &'fs FileSystem, image: &Path) -> ImageTree<'fs> {
-        // This number is larger than any device number of the host, so it is never equal to one of
-        // them.
+        // This number is larger than any device number of the host, so no tree of the host has the
+        // same number.
         let device = (1 << 63) | std::ptr::from_ref(fs).addr() as u64;
         ImageTree { fs, image: image.into(), device }
     }
@@ -208,7 +209,7 @@ impl Listing for ImageListing<'_> {
 impl ImageListing<'_> {
     fn fetch(&mut self) -> Result<(), Failure> {
         let ImageListing { dir, cookie, fetched, at_end } = self;
-        // A directory that cannot be read is treated as if it ended here.
+        // If reading fails, the listing reports the error once and then ends.
         *at_end = true;
         let from = *cookie;
         let read = dir.vfs.read_dir(&dir.open, from, &mut |entry| {
@@ -377,9 +378,9 @@ impl<'fs> Target for ImageTree<'fs> {
     fn set(&self, node: &ImageNode, settings: &Settings) -> Result<(), Failure> {
         let failed = |error: &Error| self.failure(&node.path, error);
         let who = self.fs.credentials();
-        // Set the owner first, because a change of the owner clears set-ID bits and capabilities.
-        // Then set the mode, before the access control lists. Set the times last, because every
-        // other change sets them too.
+        // Set the owner first, because changing the owner clears set-ID bits and capabilities. Then
+        // set the mode, before the access control lists. Set the times last, because every other
+        // change sets them too.
         if let Some((uid, gid)) = settings.owner {
             let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
             self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;

@@ -41,7 +41,8 @@ impl Progress {
         self.terminal
     }
 
-    /// Shows that `done` bytes of `total` were read, with the time left if the total is known.
+    /// Shows that `done` of `total` bytes have been read. Also shows the time left if the total is
+    /// known.
     pub fn reach(&self, done: u64, total: Option<u64>) {
         if self.bar.position() == 0 || self.bar.length() != total {
             match total {

@@ -17,7 +17,8 @@ struct Link {
 }
 
 impl Drop for Link {
-    /// Drops the chain in a loop: a tree of an image may be deeper than the thread's stack.
+    /// Drops the chain in a loop. A recursive drop could overflow the thread's stack, because a
+    /// tree of an image may be very deep.
     fn drop(&mut self) {
         let mut above = self.above.take();
         while let Some(mut link) = above.and_then(Arc::into_inner) {

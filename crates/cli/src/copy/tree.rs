@@ -68,7 +68,7 @@ pub trait Listing {
 
 /// A tree to read.
 pub trait Source: Sync {
-    /// True if a second name of a directory means that the tree is damaged.
+    /// Whether a second name of a directory means that the tree is damaged.
     const DIRECTORIES_HAVE_ONE_NAME: bool;
     /// A file or directory of the tree.
     type Node: Clone + Send + Sync;
@@ -83,10 +83,10 @@ pub trait Source: Sync {
 
     /// Returns the attributes of `node`; does not follow symbolic links.
     fn meta(&self, node: &Self::Node) -> Result<Meta, Failure>;
-    /// Reads a directory, in the order in which it stores the names.
+    /// Lists the names in a directory, in the order in which the directory stores them.
     fn list(&self, dir: &Self::Node) -> Result<Self::Listing<'_>, Failure>;
-    /// Returns the names in a directory in the order of their bytes. The same tree has to give the
-    /// same copy, but the order in which a host's directory lists its names varies.
+    /// Returns the names in a directory in the order of their bytes. Copies of the same tree must
+    /// be equal, but a directory of the host may list its names in any order.
     fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure> {
         let (mut listing, mut names) = (self.list(dir)?, Vec::new());
         while let Some(name) = listing.next()? {
@@ -97,7 +97,7 @@ pub trait Source: Sync {
     }
     /// Returns the file `name` in `dir`.
     fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node, Failure>;
-    /// Returns the target file of `node`, if that is a symbolic link.
+    /// Returns the file to which the symbolic link `node` leads.
     fn follow(&self, node: &Self::Node) -> Result<Self::Node, Failure>;
     /// Returns the text of a symbolic link.
     fn read_link(&self, node: &Self::Node) -> Result<Vec<u8>, Failure>;
@@ -105,7 +105,7 @@ pub trait Source: Sync {
     fn open(&self, node: &Self::Node) -> Result<Self::Content<'_>, Failure>;
     /// Returns all extended attributes that can be read.
     fn attributes(&self, node: &Self::Node) -> Result<Vec<Attribute>, Failure>;
-    /// Returns the name for messages.
+    /// Returns the name of `node` for messages.
     fn show(&self, node: &Self::Node) -> String;
 }
 

@@ -1,4 +1,4 @@
-//! Calls a function for each file that an operand of a command stands for.
+//! Calls a function for each file that an operand denotes.
 
 use super::walker::{Entry, Order, Visit, Walk};
 use crate::cli::{Failure, ImagePath, Report};
@@ -14,7 +14,8 @@ pub enum Depth {
     Tree,
 }
 
-/// Handles a file of a tree; the place is the file's name in messages.
+/// A function that handles a file of a tree. Its `ImagePath` argument is the file's name in
+/// messages.
 pub type Act<'a> =
     dyn FnMut(&ImageTree<'_>, &ImagePath, &Entry<ImageNode>) -> Result<(), Failure> + 'a;
 

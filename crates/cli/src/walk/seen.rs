@@ -3,10 +3,11 @@
 use crate::copy::Identity;
 use std::collections::HashMap;
 
-/// The number of inode numbers in a page.
+/// The number of inode numbers that a page covers.
 const PAGE: u64 = 4096;
 
-/// A set of files. It has a bitmap for each page of [`PAGE`] inode numbers with a file in the set.
+/// A set of files. Inode numbers are divided into pages of [`PAGE`] numbers. The set has a bitmap
+/// for each page that has a file in the set.
 #[derive(Debug, Default)]
 pub struct Seen {
     pages: HashMap<(u64, u64), Box<[u64; PAGE as usize / 64]>>,

@@ -8,9 +8,9 @@ use lanefs::FileType;
 /// The order of the names in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The order of the directory; the names are read in batches.
+    /// The order in which the directory stores the names; they are read in batches.
     Stored,
-    /// The order of the bytes of the names; all names of a directory are read at once.
+    /// Sorted by the bytes of the names; all names of a directory are read at once.
     Sorted,
 }
 
@@ -28,7 +28,7 @@ pub struct Entry<N> {
 pub enum Visit<N> {
     /// A file of any type. A directory comes before its entries.
     File(Entry<N>),
-    /// A directory, once more after its entries were visited.
+    /// A directory for the second time, after its entries were visited.
     Left(Entry<N>),
 }
 
@@ -41,7 +41,7 @@ pub struct Walk<'s, S: Source> {
     levels: Vec<Level<'s, S>>,
     /// The directory visited last, whose entries come next.
     next_dir: Option<Entry<S::Node>>,
-    /// The path of the file visited last, below the top.
+    /// The path of the file visited last, relative to the top.
     path: Vec<u8>,
     entered: Seen,
 }
@@ -49,14 +49,14 @@ pub struct Walk<'s, S: Source> {
 struct Level<'s, S: Source + 's> {
     dir: Entry<S::Node>,
     names: Names<S::Listing<'s>>,
-    /// The length of the directory's path, below the top.
+    /// The length of the directory's path, relative to the top.
     path: usize,
 }
 
 enum Names<L> {
     Stored(L),
     Sorted(std::vec::IntoIter<Vec<u8>>),
-    /// The directory cannot be read, or is not to be entered.
+    /// The directory has no names to visit: it cannot be read, or it is not to be entered.
     None,
 }
 
@@ -74,7 +74,7 @@ impl<'s, S: Source> Walk<'s, S> {
         }
     }
 
-    /// Returns the path of the file visited last, below the top; it is empty for the top.
+    /// Returns the path of the file visited last, relative to the top; it is empty for the top.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
@@ -84,15 +84,15 @@ impl<'s, S: Source> Walk<'s, S> {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
 
-    /// Omits the entries of the directory visited last.
+    /// Skips the entries of the directory visited last.
     pub fn prune(&mut self) {
         if let Some(dir) = self.next_dir.take() {
             self.levels.push(Level { dir, names: Names::None, path: self.path.len() });
         }
     }
 
-    /// Returns the next step; `None` at the end. After an error the walk continues without the
-    /// file at fault.
+    /// Returns the next step; `None` at the end. After an error the walk continues without the file
+    /// that caused it.
     pub fn step(&mut self) -> Option<Result<Visit<S::Node>, Failure>> {
         if let Some(top) = self.top.take() {
             return Some(self.visit(top, 0));
@@ -136,11 +136,13 @@ impl<'s, S: Source> Walk<'s, S> {
         Ok(Visit::File(entry))
     }
 
-    /// Begins to read a directory. A directory that cannot be read is entered without names.
+    /// Begins to read a directory. A directory that cannot be read is treated as empty, and its
+    /// error is returned.
     fn enter(&mut self, dir: Entry<S::Node>) -> Result<(), Failure> {
         let is_first = self.entered.insert(dir.meta.identity) || !S::DIRECTORIES_HAVE_ONE_NAME;
         let names = match (is_first, self.order) {
-            // The directories of a damaged image may form a cycle.
+            // The directories of a damaged image may form a cycle. This check keeps the walk from
+            // following it forever.
             (false, _) => Err(Failure::new(
                 self.source.show(&dir.node),
                 "damaged: this directory has another name too (lanefs repair removes one)",
@@ -162,8 +164,8 @@ impl<'s, S: Source> Walk<'s, S> {
 /// The inode of the root directory.
 const ROOT: u64 = 2;
 
-/// Returns whether the file that `walk` visited last is the empty `lost+found` of a root directory:
-/// mkfs makes this directory, so it does not belong to the files of the image.
+/// Returns whether the file that `walk` visited last is the empty `lost+found` of a root directory.
+/// mkfs makes this directory, so it is not one of the files with which the user filled the image.
 pub fn is_spare_lost_and_found<S: Source>(
     source: &S,
     walk: &Walk<'_, S>,

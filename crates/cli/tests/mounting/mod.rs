@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// The program under test.
 pub const LANEFS: &str = env!("CARGO_BIN_EXE_lanefs");
 
-/// An image mounted by Lanefs. Unmounted when dropped, by force if needed.
+/// An image mounted by Lanefs. Dropping the value unmounts the image, by force if needed.
 pub struct Mounted {
     pub path: PathBuf,
     server: Option<Child>,
@@ -23,7 +23,7 @@ pub struct Mounted {
     device: Option<LoopDevice>,
 }
 
-/// The source of a mount.
+/// What a test mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beneath {
     /// The image file; the mount is of type `fuse`.
@@ -84,10 +84,10 @@ impl Mounted {
         self.server.as_mut().expect("in the foreground")
     }
 
-    /// Unmounts with `lanefs umount`; then the image is closed.
+    /// Unmounts with `lanefs umount`. When this returns, the image is closed.
     pub fn umount(mut self) {
-        // A process that another test is starting has copies of this process's open files until it
-        // runs its program, so the mount may be busy.
+        // The mount may be busy for a moment. If another test is starting a process, that process
+        // has copies of this process's open files until it executes its program.
         wait_for("the unmount", Duration::from_secs(10), || {
             let (status, said) = try_run(Command::new(LANEFS).arg("umount").arg(&self.path));
             assert!(status.success() || said.contains("busy"), "{said}");

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the program that `make test` built (`scripts/tools`). If it is missing, prints that and
-/// returns `None`.
+/// Returns the program that `make test` built (`scripts/tools`). If the program is missing, prints
+/// a message and returns `None`.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let given = std::env::var_os("LANEFS_TOOLS").map(PathBuf::from);
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");

@@ -88,14 +88,14 @@ impl Tree {
         self.root.join(path)
     }
 
-    /// Opens the file that the caller opens before the object gets its flag.
+    /// Opens the object of a case. The caller does this before the object gets its flag.
     pub fn open_old(&self, case: &Case) -> Result<File> {
         let fd = open(&self.at(&case.path()), OFlags::RDWR)?;
         Ok(File::from(fd))
     }
 
-    /// Sets the flag of the object, if the case uses a descriptor that was opened before the flag
-    /// was set.
+    /// Sets the flag of the object. Called in cases whose descriptor must be opened before the flag
+    /// is set.
     pub fn flag(&self, case: &Case) {
         super::prepare::flag_object(&self.root, case);
     }
@@ -234,7 +234,8 @@ fn by_old(file: &File, op: OldOp) -> Result<String> {
 }
 
 fn make_in(path: &Path, kind: Kind) -> Result<()> {
-    // The umask of the test applies; a default access control list replaces it.
+    // The umask of the test applies, unless the directory has a default access control list, which
+    // replaces the umask.
     match kind {
         Kind::File => {
             let mode = Mode::from_raw_mode(0o6777);

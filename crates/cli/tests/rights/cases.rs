@@ -3,8 +3,8 @@
 use super::*;
 
 const AT: Stamp = Stamp::At(1_234_567_890, 123_456_789);
-/// A time outside the range of inodes of 128 bytes; the next two times are outside the range of
-/// inodes of 256 bytes too.
+/// A time that an inode of 128 bytes cannot store. The next two times cannot be stored in an inode
+/// of 256 bytes either.
 const LATE: Stamp = Stamp::At(3_000_000_000, 7);
 const LATEST: Stamp = Stamp::At(1 << 34, 999_999_999);
 const EARLY: Stamp = Stamp::At(-3_000_000_000, 5);
@@ -14,7 +14,7 @@ const NOATIME: u32 = 0x80;
 const IMMUTABLE: u32 = 0x10;
 const APPEND_ONLY: u32 = 0x20;
 
-/// Operations on a file whose directory does not matter.
+/// Operations on a file whose results do not depend on its directory.
 const FILE_OPS: &[Op] = &[
     Op::Chmod(0o640),
     Op::Chmod(0o2755),
@@ -199,7 +199,8 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases with times out of range, for small inodes, which store fewer times.
+/// Returns the cases that set times at or beyond the limits of what an inode can store. They also
+/// run with small inodes, which store a smaller range of times.
 pub fn of_the_clock() -> Vec<Case> {
     let mut cases = all();
     cases.retain(|case| CLOCK_OPS.contains(&case.op));

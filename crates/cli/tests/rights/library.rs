@@ -192,7 +192,8 @@ impl Library {
     }
 
     fn make_in(&self, who: &Credentials, dir: &str, kind: Kind) -> Result<()> {
-        // The library walks the path too, so the directory's search permission is checked first.
+        // As a system call does, the library walks the path first, and so checks the directory's
+        // search permission.
         let dir = self.vfs().parent(who, self.vfs().root(), format!("{dir}/made").as_bytes())?.dir;
         let (kind, permissions) = match kind {
             Kind::File => (NewKind::Regular, 0o6777),

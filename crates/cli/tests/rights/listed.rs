@@ -1,15 +1,15 @@
-//! The known differences, each with its reason. docs/library.md and docs/mount.md have those that
-//! matter to users.
+//! The known differences, each with its reason. docs/library.md and docs/mount.md describe the
+//! differences that matter to users.
 
 use super::*;
 
-/// The way in which an operation is done and observed.
+/// How an operation is done, and how its result is observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     Library,
-    /// A mount with the kernel's writeback cache, as users mount.
+    /// A mount with the kernel's writeback cache, which is the default.
     Mount,
-    /// With `no_writeback`.
+    /// A mount with `no_writeback`.
     Writethrough,
     /// The stored result of [`By::Mount`], which the kernel's ext4 shows after the unmount.
     Stored,
@@ -21,8 +21,8 @@ impl By {
         self != By::Library
     }
 
-    /// Returns whether the kernel itself keeps times and sizes of regular files, and shows its own
-    /// values.
+    /// Returns whether the kernel itself keeps the times and sizes of regular files, and shows them
+    /// instead of the server's values.
     fn is_shown_by_writeback(self) -> bool {
         self == By::Mount
     }
@@ -42,14 +42,15 @@ pub struct Trial {
 /// An expected difference from the kernel's ext4.
 pub struct Listed {
     pub reason: &'static str,
-    /// Returns whether the difference may occur in this case; the kernel's trial is the first.
+    /// Returns whether the difference may occur in this case. The first trial is the kernel's, the
+    /// second is Lanefs's.
     pub applies: fn(By, &Case, &Trial, &Trial) -> bool,
 }
 
 const EPERM: Outcome = Err(1);
 const EACCES: Outcome = Err(13);
 
-/// Returns whether the trials differ in these times only.
+/// Returns whether the two trials differ at most in these times.
 fn only_times(theirs: &Trial, ours: &Trial, which: &[&str]) -> bool {
     let without = |lines: &[String]| -> Vec<String> {
         let strip = |line: &String| {

@@ -83,7 +83,7 @@ pub struct Parent {
     pub flag: Flag,
 }
 
-/// A directory in which all users may do everything.
+/// A directory in which every user may do everything.
 pub const OPEN: Parent = Parent { mode: 0o777, uid: 0, flag: Flag::None };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +141,7 @@ pub enum Op {
     SetAcl(Which, List),
     RemoveAcl(Which),
     GetAcl(Which),
-    /// Sets the first flags, and clears the second ones.
+    /// Sets the flags in the first number, and clears those in the second.
     Chattr(u32, u32),
     Stat,
     /// Creates an object in the directory.
@@ -293,7 +293,7 @@ impl Seen {
                 time if Some(time) == was => "kept".to_owned(),
                 time if was.is_none() && time < started => "kept".to_owned(),
                 time if time >= started && time.0 < started.0 + 3600 => "moved".to_owned(),
-                // A time set by the preparation, not by the operation.
+                // This time was set when the image was prepared, not by the operation.
                 time if time.0 > started.0 - 3600 && time < started => "earlier".to_owned(),
                 (secs, nanos) => format!("{secs}.{nanos:09}"),
             };

@@ -1,4 +1,4 @@
-//! Creates the common image of all runs, with the kernel.
+//! Fills the image from which all runs start, on a mount by the kernel.
 
 use super::calls::{set_flags, set_times, timestamps};
 use super::*;

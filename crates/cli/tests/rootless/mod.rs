@@ -1,4 +1,4 @@
-//! A folder and a mount namespace in which ordinary users mount.
+//! A folder and a mount namespace in which ordinary users mount images.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -21,8 +21,8 @@ ben() { as 12346 \"$@\"; }
 refused() { if said=$(\"$@\" 2>&1); then echo \"not refused: $*\" >&2; exit 1; fi; echo \"$said\"; }
 ";
 
-/// A folder with the program and the files that the namespace needs. If the host lacks a
-/// requirement, `new` prints it and returns `None`.
+/// A folder with the program and the files that the namespace needs. If the host lacks something
+/// that the tests require, `new` prints what is missing and returns `None`.
 pub struct Scene {
     dir: tempfile::TempDir,
 }
@@ -39,7 +39,8 @@ impl Scene {
         let users = format!("{users}ann:x:{ANN}:{ANN}::/:/bin/sh\nben:x:{BEN}:{BEN}::/:/bin/sh\n");
         fs::write(path.join("passwd"), users).unwrap();
         fs::write(path.join("fuse.conf"), "user_allow_other\n").unwrap();
-        // Ordinary users possibly cannot reach the folder of the program under test.
+        // The program under test is copied, because ordinary users possibly cannot reach its
+        // folder.
         fs::copy(LANEFS, path.join("lanefs")).unwrap();
         fs::create_dir(path.join("mnt")).unwrap();
         shell(path, &format!("chmod 755 . lanefs; chown {ANN}:{ANN} . mnt"));
@@ -60,7 +61,7 @@ impl Scene {
         command
     }
 
-    /// Runs `script`, which must succeed, and returns all that it printed.
+    /// Runs `script`, which must succeed, and returns its whole output.
     pub fn run(&self, script: &str) -> String {
         run(self.command(&format!("exec 2>&1\n{script}")).stdin(Stdio::null()))
     }

@@ -18,12 +18,12 @@ pub struct Record {
     pub rdev: u64,
     pub size: u64,
     pub mtime: (i64, i64),
-    /// The first path, in sorted order, to the same file.
+    /// The first path in sorted order among all paths of the same file.
     pub same_as: Option<PathBuf>,
     pub target: Option<PathBuf>,
     pub attributes: BTreeMap<OsString, Vec<u8>>,
     pub contents: Option<Vec<u8>>,
-    /// Whether at least half of the file is holes.
+    /// Whether holes make up more than half of the file.
     pub sparse: bool,
 }
 

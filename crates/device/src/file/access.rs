@@ -17,7 +17,8 @@ const MAX_SLICES: usize = 1024;
 const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
 
 impl FileDevice {
-    /// Returns the offset in the file of a write, discard or zeroing of `len` bytes at `offset`.
+    /// Returns the offset in the file at which `len` bytes from byte `offset` of the device are to
+    /// be written, discarded or zeroed.
     fn place(&self, operation: Operation, offset: u64, len: u64) -> Result<u64, DeviceError> {
         if self.is_read_only() {
             let refused = io::ErrorKind::ReadOnlyFilesystem;
@@ -59,8 +60,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Makes one durable write. Returns `false` if the host does not support durable writes; then
-    /// the caller must write all bytes in another way.
+    /// Makes one durable write. Returns `false` if the host does not support durable writes, in
+    /// which case the caller must write all bytes in another way.
     fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
         while !buf.is_empty() {
             let slice = [IoSlice::new(buf)];
@@ -78,7 +79,8 @@ impl FileDevice {
         Ok(true)
     }
 
-    /// Writes `bufs` one after another: directly, or else through the host's page cache.
+    /// Writes `bufs` one after another: directly if possible, otherwise through the host's page
+    /// cache.
     fn write_by(&self, direct: &Direct, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
         let len = bufs.iter().map(|b| b.len() as u64).sum();
         let at = self.place(Operation::Write, offset, len)?;
@@ -114,7 +116,8 @@ impl Device for FileDevice {
         let size = (&self.file).seek(SeekFrom::End(0)).map_err(failed)?;
         let needs = self.start.saturating_add(len);
         if size < needs {
-            // If the file has several parts, its end may belong to another part.
+            // If the device is only a part of the file, the end of the file may belong to another
+            // part.
             if self.is_block || self.start != 0 {
                 return Err(failed(io::ErrorKind::StorageFull.into()));
             }
@@ -162,7 +165,7 @@ impl Device for FileDevice {
     fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         match &self.direct {
             // Linux flushes a block device after each direct write with RWF_DSYNC, even if the
-            // write itself was durable. So that flag would save nothing.
+            // write itself was durable. So the flag would save no flush.
             Some(direct) => self.write_by(direct, offset, &[buf]).and_then(|()| self.flush()),
             None => self.write_durable_at(offset, buf),
         }
@@ -174,8 +177,8 @@ impl Device for FileDevice {
         let at = self.start + offset;
         let first = at / unit * unit;
         let len = (at - first + buf.len() as u64).next_multiple_of(unit);
-        // A hint: the cached pages are dropped, unless they are dirty. A file system without a page
-        // cache ignores the hint or refuses it.
+        // This call is a hint to drop the cached pages, unless they are dirty. A file system
+        // without a page cache ignores the hint or refuses it.
         let dont_need = rustix::fs::Advice::DontNeed;
         let _ = rustix::fs::fadvise(&self.file, first, NonZeroU64::new(len), dont_need);
         self.read_at(offset, buf)
@@ -233,8 +236,8 @@ impl Device for FileDevice {
         if len == 0 {
             return Ok(());
         }
-        // ZERO_RANGE of a block device is BLKZEROOUT; a hole in a file reads as zeros and takes no
-        // space.
+        // A file gets a hole if possible, since a hole reads as zeros and takes no space. On a
+        // block device ZERO_RANGE does the same as BLKZEROOUT.
         let hole = (!self.is_block).then_some(FallocateFlags::PUNCH_HOLE);
         for way in hole.into_iter().chain([FallocateFlags::ZERO_RANGE]) {
             let way = way | FallocateFlags::KEEP_SIZE;

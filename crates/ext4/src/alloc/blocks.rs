@@ -12,16 +12,17 @@ use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
 
-/// How often a claim searches all groups for the blocks that it has drawn, before it fails.
+/// How many times a claim searches all groups for its drawn blocks before it fails.
 const ROUNDS: u32 = 8;
 
 impl Groups {
     /// Claims one run of blocks. May sleep.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]. This error is final only for a caller that passes `alone`. Without
-    /// `alone`, claims of other threads may have drawn blocks that they will not use. Damage or an
-    /// I/O error in a bitmap. A damaged group is reported once, and skipped from then on.
+    /// [`Error::NoSpace`]. Only with `alone` does this mean that the space is used up: without
+    /// `alone`, other threads may have drawn blocks that they will give back unused. Damage or an
+    /// I/O error in a bitmap is an error, too. A damaged group is reported once, and searches skip
+    /// it from then on.
     pub(crate) fn claim_blocks(
         &self,
         read: &dyn BlockReader,
@@ -69,8 +70,8 @@ impl Groups {
                 }
                 return Ok(run);
             }
-            // Blocks were drawn, so free blocks exist: other threads freed them in groups that this
-            // search had already passed.
+            // The blocks were drawn, so they exist. Other threads must have freed them in groups
+            // that this search had already passed.
         }
         Err(Error::NoSpace)
     }
@@ -83,7 +84,7 @@ struct Run {
     len: u32,
 }
 
-/// The part of a search that looks for blocks in a group.
+/// The [`Candidates`] of a search for blocks.
 struct BlockSearch<'a> {
     groups: &'a Groups,
     read: &'a dyn BlockReader,

@@ -20,9 +20,9 @@ enum Client {
 thread_local! { static CLIENT: Cell<Client> = const { Cell::new(Client::Itself) } }
 
 /// Selects the client for which the calling thread works from now on. `client` is the process or
-/// thread id of the client, or `None` if the client is unknown, as for pages that the kernel writes
-/// back. The place of new files depends on the client. A thread that never calls this works for
-/// itself.
+/// thread id of the client, or `None` if the client is unknown, as it is when the kernel writes
+/// pages back. The location of new files depends on the client. A thread that never calls this
+/// function works for itself.
 pub fn work_for(client: Option<u32>) {
     // Consecutive ids get different numbers.
     let number = |id| Client::Number((id as usize % MAX_LANES) as u16);
@@ -39,7 +39,7 @@ impl Caller {
         }
     }
 
-    /// Returns the calling thread as a caller.
+    /// Returns the caller that stands for the calling thread.
     pub(crate) fn of_thread() -> Caller {
         Caller::of(Lane::current())
     }

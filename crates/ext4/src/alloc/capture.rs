@@ -6,8 +6,9 @@ use lanefs_journal::Tid;
 use lanefs_ondisk::Group;
 
 impl Groups {
-    /// Committer: captures the group as of `tid`; `None` if it was captured already. Bitmaps that
-    /// did not change are left out; the descriptor has the checksums of both bitmaps.
+    /// Committer: captures the group as of `tid`, or returns `None` if the group was captured
+    /// already. Bitmaps that did not change are left out, but the descriptor has the checksums of
+    /// both bitmaps.
     pub(crate) fn capture(&self, tid: Tid, group: Group) -> Option<GroupImage> {
         let (raw, blocks, inodes) = self.shared.state(group).take_image(tid)?;
         {
@@ -28,16 +29,18 @@ impl Groups {
             bitmap.encode_inodes_into(&mut bytes, &mut desc, format.geometry(), format.checksums);
             bytes.into()
         });
-        // A later transaction that changes only one of the bitmaps writes both checksums, and takes
-        // the checksum of the unchanged bitmap from `state.desc`. The group cannot have been
-        // captured again in between, since commits run one at a time.
+        // A descriptor has the checksums of both bitmaps. If a later transaction changes only one
+        // bitmap, it takes the other bitmap's checksum from `state.desc`, so both are stored there.
+        // The group cannot have been captured again since `take_image` released the guard, because
+        // commits run one at a time.
         let mut state = self.shared.state(group);
         state.desc.block_bitmap_csum = desc.block_bitmap_csum;
         state.desc.inode_bitmap_csum = desc.inode_bitmap_csum;
         Some(GroupImage { desc, block_bitmap, inode_bitmap })
     }
 
-    /// Committer: returns the free blocks and inodes of all groups as of the last captures.
+    /// Committer: returns the total numbers of free blocks and inodes, as of each group's last
+    /// capture.
     pub(crate) fn captured_counts(&self) -> (u64, u64) {
         let (blocks, inodes) = *self.captured.lock();
         let bits = self.shared.format.geometry().cluster_bits();

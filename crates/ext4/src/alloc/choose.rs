@@ -1,10 +1,12 @@
-//! Decides in which order groups are tried. Does no I/O: the groups are behind [`Candidates`].
+//! Decides in which order groups are tried. Does no I/O itself, because it reaches the groups only
+//! through [`Candidates`].
 //!
-//! The passes follow mballoc: first the goal; then groups with room for all wanted blocks; then
-//! groups with the longest runs, down to the caller's minimum; last any group, after a wait for its
-//! guard. Every pass but the last skips groups whose guard is held, and tries a bounded number of
-//! groups, which the index finds. So the cost does not grow with the number of groups. Inode
-//! numbers are searched in the same way, with a single pass between goal and last resort.
+//! The passes follow the kernel's mballoc: first the goal; then groups with room for all wanted
+//! blocks; then groups with the longest runs, down to the caller's minimum; last any group, after a
+//! wait for its guard. Every pass but the last skips groups whose guard is held. Such a pass tries
+//! a bounded number of groups that the index finds, so its cost does not grow with the number of
+//! groups. Inode numbers are searched for in the same way, with a single pass between the goal and
+//! the last resort.
 
 use super::summary::{order_for, order_of};
 
@@ -14,7 +16,8 @@ const TRIES: usize = 24;
 /// A request for a run of blocks in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// A group is tried only if it has a run of this order (base-2 logarithm of the length).
+    /// A group is tried only if it may have a run of this order (base-2 logarithm of the length) or
+    /// longer.
     pub order: u32,
     /// The bit to start at; 0 means anywhere.
     pub from: u32,
@@ -29,7 +32,7 @@ pub(crate) struct Ask {
 /// The result of trying a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt<T> {
-    /// The claim of the caller.
+    /// The request succeeded; this is the claim.
     Taken(T),
     /// Another thread held the guard.
     Busy,
@@ -79,14 +82,14 @@ pub(crate) trait Candidates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Goal {
     pub group: u32,
-    /// The group to try next if the goal's group is busy, so that contending threads spread over
-    /// groups.
+    /// The group to try next if the goal's group is busy. With the default policy it is in the
+    /// region of the caller, so that contending threads spread over the groups.
     pub if_busy: u32,
     /// The group to try next if the goal's group cannot satisfy the request.
     pub if_lacking: u32,
 }
 
-/// The requests of the passes, in order.
+/// The requests that the passes make, in order.
 pub(crate) struct Asks<A, P> {
     pub at_goal: A,
     pub passes: P,
@@ -95,7 +98,7 @@ pub(crate) struct Asks<A, P> {
 
 impl Ask {
     /// Creates the requests for a run of `want` blocks: first at the bit `from` of the goal's
-    /// group; then elsewhere; then for a shorter run of at least `at_least` blocks; at last for a
+    /// group; then elsewhere; then for a shorter run of at least `at_least` blocks; finally for a
     /// run of any length.
     pub(crate) fn in_turn(
         from: u32,
@@ -134,8 +137,8 @@ pub(crate) fn choose<C: Candidates>(
             return Ok(Some(claim));
         }
     }
-    // The last resort. The groups in the index come first, because a scan of a million full groups
-    // takes long; then all groups, because the index is only a hint.
+    // The last resort tries the groups in the index first, because scanning a million full groups
+    // takes long. Then it tries all groups, because the index is only a hint and may miss some.
     match chooser.pass(&asks.last, Wait::Wait, usize::MAX)? {
         None => chooser.all(&asks.last),
         claim => Ok(claim),
@@ -201,7 +204,7 @@ mod tests {
             Fake { runs, busy, tried: RefCell::default(), looked: std::cell::Cell::default() }
         }
 
-        /// Returns the group and the length of the run.
+        /// Chooses a run, and returns its group and length.
         fn choose(&self, group: u32, want: u32, at_least: u32) -> Option<(u32, u32)> {
             let goal = Goal { group, if_busy: 3, if_lacking: group + 1 };
             let Ok(run) = choose(self, goal, Ask::in_turn(0, want, at_least), Wait::Skip);

@@ -42,8 +42,8 @@ impl Claim {
         self.groups.format.geometry().cluster_bits()
     }
 
-    /// Splits off a claim of the first `blocks` blocks, which are whole clusters, and keeps the
-    /// rest.
+    /// Splits off the first `blocks` blocks as a separate claim, and keeps the rest. The number
+    /// `blocks` must fill whole clusters.
     ///
     /// # Panics
     /// If the claim has fewer blocks.
@@ -56,7 +56,7 @@ impl Claim {
         front
     }
 
-    /// Uses the claim up and returns its run, which is then not given back.
+    /// Uses the claim up without giving its run back, and returns the run.
     pub(super) fn into_run(mut self) -> (Block, u32) {
         (self.start, std::mem::take(&mut self.len))
     }
@@ -95,12 +95,12 @@ impl<'a> InodeClaim<'a> {
         self.group
     }
 
-    /// Uses the claim up without giving the number back, because another inode has it.
+    /// Uses the claim up without giving the number back, because another inode has this number.
     pub(crate) fn leave_taken(self) {
         self.into_place();
     }
 
-    /// Uses the claim up and returns its group and bit, which are then not given back.
+    /// Uses the claim up without giving the number back, and returns the inode's group and bit.
     pub(super) fn into_place(mut self) -> (Group, u32) {
         self.groups = None;
         (self.group, self.index)

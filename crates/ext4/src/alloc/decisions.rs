@@ -1,4 +1,4 @@
-//! Decisions of the allocators for which a policy can choose the way of older kernels.
+//! The allocators' decisions that a policy can switch to the behaviour of older kernels.
 
 use super::choose::{Attempt, Wait};
 use super::summary::Summaries;
@@ -8,7 +8,7 @@ use lanefs_ondisk::Ino;
 use std::fmt::Debug;
 
 /// The decisions of the allocators that a policy can change. The default methods implement the
-/// present policies, and [`older`](super::older) implements the others.
+/// present policies, and [`older`](super::older) implements the older ones.
 pub(super) trait AllocPolicy: Debug + Send + Sync {
     /// Returns how a search treats a group whose guard is held, in all passes except the last.
     fn busy_group(&self) -> Wait {
@@ -26,7 +26,7 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
     }
 
     /// Returns the group to try if the goal of the large file `ino` has no room; `None` means the
-    /// next group.
+    /// group after the goal's.
     fn stream_goal(&self, _ino: Ino) -> Option<u32> {
         None
     }
@@ -34,13 +34,13 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
     /// Notes that blocks for the large file `ino` were found in `group`.
     fn note_stream(&self, _ino: Ino, _group: u32) {}
 
-    /// Returns whether new directories spread over groups, and whether callers that use one group
-    /// at the same time are moved apart.
+    /// Returns whether the policy spreads new directories over the groups. If it does, it also
+    /// moves callers apart that use one group at the same time.
     fn spreads(&self) -> bool {
         true
     }
 
-    /// Claims an inode of a group; returns its index.
+    /// Claims an inode in a group; returns the inode's index.
     fn claim_inode(&self, group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
         group.enter(|ready| {
             let index = ready.find_inode(0)?;

@@ -1,4 +1,4 @@
-//! The state of one group, which its guard protects. Takes no locks.
+//! The state of one group, protected by the group's guard. This module takes no locks.
 
 use super::choose::Ask;
 use super::meetings::Meetings;
@@ -24,15 +24,15 @@ pub(crate) struct GroupState {
 pub(crate) enum Maps {
     /// The bitmaps were not read yet.
     Unread,
-    /// The bitmaps or the descriptor are damaged, for this reason. Nothing is allocated in this
-    /// group.
+    /// The bitmaps or the descriptor are damaged; the value describes the damage. Nothing is
+    /// allocated in this group.
     Damaged(Box<Corruption>),
     /// The bitmaps are in memory. They stay there while they are held or needed (see `resident`).
     Ready(Box<Ready>),
 }
 
-/// A bitmap as on disk, and the bits that cannot be claimed: allocated ones, claims, and bits that
-/// are freed, but not durably yet.
+/// A bitmap as a commit would write it (`allocated`), and the bits that cannot be claimed
+/// (`taken`): allocated bits, claimed bits, and bits whose freeing is not durable yet.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub allocated: Bitmap,
@@ -56,7 +56,7 @@ pub(crate) struct Ready {
     tracked: Tracked<RawImage>,
     /// The bitmaps that the running transaction changed.
     changed: Changed,
-    /// Free blocks and inodes as of the last capture.
+    /// Numbers of free blocks and inodes as of the last capture.
     captured: (u32, u32),
     /// The transaction of the last capture.
     imaged: Option<Tid>,
@@ -83,7 +83,7 @@ pub(crate) struct RawImage {
 /// blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupImage {
-    /// The descriptor, to be encoded into its block of descriptors.
+    /// The descriptor, not yet encoded into its block of descriptors.
     pub desc: GroupDesc,
     /// The contents of the block bitmap's block; `desc` has the block's number.
     pub block_bitmap: Option<Arc<[u8]>>,
@@ -91,10 +91,10 @@ pub(crate) struct GroupImage {
     pub inode_bitmap: Option<Arc<[u8]>>,
 }
 
-/// What a change of a group adds to the transaction of its handle.
+/// What a change to a group adds to the transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dirtied {
-    /// True if the group is not yet on a list of this transaction.
+    /// True if this transaction has not yet listed the group as changed.
     pub newly: bool,
     /// Number of bitmaps that this change added to the transaction.
     pub bitmaps: u32,
@@ -107,7 +107,8 @@ pub(crate) struct Freed {
     pub at_once: Vec<Range<u32>>,
     /// Blocks that can be claimed again once the transaction is durable.
     pub later: Vec<Range<u32>>,
-    /// The first bit that was free already, because the image is damaged.
+    /// The first bit that was free already, if there was one. Such a bit means that the image is
+    /// damaged.
     pub wrong: Option<u32>,
 }
 
@@ -171,7 +172,7 @@ impl GroupState {
 
     /// Returns whether the bitmaps can be dropped and read again unchanged: no transaction waits
     /// for an image of them, the last image is durable, and no bit is claimed or waits to be
-    /// released. Returns false once if the group was used since the last call.
+    /// released. The first call after the group was used always returns false.
     pub(crate) fn may_go(&mut self, durable: Tid) -> bool {
         let Maps::Ready(ready) = &mut self.maps else { return false };
         let used = std::mem::take(&mut ready.used);
@@ -180,10 +181,11 @@ impl GroupState {
         !used && found_again && open == (self.desc.free_blocks, self.desc.free_inodes)
     }
 
-    /// Returns the bitmaps, which Prepare has loaded.
+    /// Returns the bitmaps, which were loaded during Prepare.
     ///
     /// # Panics
-    /// If the bitmaps are not in memory: an operation applied a change that it had not prepared.
+    /// If the bitmaps are not in memory, because an operation applied a change that it had not
+    /// prepared.
     pub(crate) fn ready(&mut self) -> &mut Ready {
         self.parts().1
     }
@@ -278,7 +280,8 @@ impl GroupState {
         let first = desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let dirtied = ready.touch(desc, tid, Changed { blocks: first, inodes: true });
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            // Until now no inode of the table was in use, even if the descriptor has another count.
+            // Until now no inode of the table was in use, even if the descriptor's count of unused
+            // inodes says otherwise.
             desc.itable_unused = ready.inodes.allocated.bits();
         }
         desc.flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
@@ -290,7 +293,8 @@ impl GroupState {
         dirtied
     }
 
-    /// Frees an inode, which can be claimed again at once. `None` if it was free.
+    /// Frees an inode, which can then be claimed again at once. Returns `None` if it was free
+    /// already.
     pub(crate) fn free_inode(&mut self, tid: Tid, index: u32, directories: u32) -> Option<Dirtied> {
         let (desc, ready) = self.parts();
         if !ready.inodes.allocated.get(index) {
@@ -339,9 +343,9 @@ impl Ready {
     }
 
     /// Claims a run that fits `ask`, or returns the length of the longest run. The caller knows
-    /// that no run is longer than `bound`, so a search that failed is not repeated. If the run is
-    /// at least as long as a RAID row, it starts at a row, unless it continues from `ask.from` or
-    /// no such run is free.
+    /// from earlier searches that no run is longer than `bound`, so a search that must fail again
+    /// is skipped. A run that is at least as long as a RAID row starts at the start of a row if
+    /// such a run is free. A run that continues from `ask.from` may start anywhere.
     pub(crate) fn claim_run(
         &mut self,
         ask: &Ask,
@@ -402,7 +406,7 @@ impl Ready {
     }
 }
 
-/// Returns a bitmap with clear bits added at its end.
+/// Returns a copy of the bitmap, extended with clear bits to `bits` bits.
 fn longer(bitmap: &Bitmap, bits: u32) -> Bitmap {
     let mut longer = Bitmap::new(bits.max(bitmap.bits()));
     let mut at = 0;

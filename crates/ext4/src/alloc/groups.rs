@@ -1,4 +1,4 @@
-//! All groups of a mounted file system: claims, allocation and freeing of blocks.
+//! All groups of a mounted file system. Claims, allocates and frees blocks.
 
 use super::caller::Caller;
 use super::claim::Claim;
@@ -39,15 +39,17 @@ pub(crate) struct Request {
     /// into some of the `ahead` blocks. With `bigalloc` all numbers are rounded up to whole
     /// clusters.
     pub want: u32,
-    /// The number of further blocks in the same run, if the run has room for all of `want` too.
+    /// The number of further blocks wanted after the first `want` blocks of the same run.
     pub ahead: u32,
-    /// A run shorter than this is returned only after a search in other places; usually 1.
+    /// A run shorter than this is returned only if no group has a run of this length. Usually 1.
     pub at_least: u32,
     /// Whether the reserved blocks may be used.
     pub privilege: Privilege,
-    /// The inode of the file, if the file is large: for [`StreamGoal`](crate::StreamGoal).
+    /// The inode of the file, if the file is large; [`StreamGoal`](crate::StreamGoal) depends on
+    /// it.
     pub stream: Option<Ino>,
-    /// The file, if its first blocks can be placed elsewhere the next time ([`Found::elsewhere`]).
+    /// The file that gets the blocks; `None` if its further blocks cannot be placed in another
+    /// group ([`Found::elsewhere`]).
     pub owner: Option<Ino>,
 }
 
@@ -76,7 +78,7 @@ impl Found<'_> {
     }
 }
 
-/// The functions of a journal handle that a change of a group calls.
+/// The functions of a journal handle that are called when a group changes.
 pub(crate) trait Changes {
     /// Returns the transaction's id.
     fn tid(&self) -> Tid;
@@ -95,9 +97,9 @@ pub(crate) struct Setup {
     /// clusters.
     pub reserved: u64,
     pub policies: Policies,
-    /// Data clusters of a whole row of the underlying RAID; 0 without a RAID.
+    /// Data clusters in a whole row of the underlying RAID; 0 without a RAID.
     pub row: u32,
-    /// The most bytes of bitmaps kept in memory.
+    /// The number of bytes that the bitmaps in memory may take.
     pub bitmap_bytes: u64,
     /// When blocks that one transaction allocates and frees can be claimed again.
     pub reuse: Reuse,
@@ -116,7 +118,7 @@ pub(crate) enum Reuse {
 /// for guards only.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Also referenced by the claims, which every lane creates.
+    /// A [`LaneArc`], because every lane creates claims, and each claim refers to this value.
     pub(super) shared: LaneArc<Shared>,
     pub(crate) bitmaps: Bitmaps,
     pub(super) policy: Box<dyn AllocPolicy>,
@@ -128,9 +130,9 @@ pub(crate) struct Groups {
     pending: LaneCounter,
     /// The last transaction that changed each block of descriptors.
     pub(super) descriptors_charged: Growing<AtomicU64>,
-    /// Number of directories that each lane has placed.
+    /// How often each lane has called [`Groups::next_in_region`].
     pub(super) placed: PerLane<AtomicU32>,
-    /// Free clusters and inodes as captured. [rank Guard]
+    /// Numbers of free clusters and inodes as of the last captures. [rank Guard]
     pub(super) captured: Mutex<(i64, i64)>,
 }
 
@@ -154,7 +156,8 @@ impl Groups {
             summaries.set_open_inodes(group, desc.free_inodes);
             // The longest run possible; the first search finds the actual length.
             summaries.set_longest(group, desc.free_blocks);
-            // The root and lost+found, in the first group, do not count.
+            // The first group always contains the root and lost+found, so these two directories do
+            // not count.
             if desc.used_dirs > if group == 0 { 2 } else { 0 } {
                 summaries.set_directory(group);
             }
@@ -197,7 +200,7 @@ impl Groups {
     }
 
     /// Returns a group of the caller's region, without directories if possible. Each call by the
-    /// same lane returns the next group.
+    /// same lane begins one group later.
     pub(super) fn next_in_region(&self, caller: Option<Caller>) -> Group {
         let region = self.region_of(caller);
         let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
@@ -213,15 +216,15 @@ impl Groups {
         (first..range.end).chain(range.start..first).take(TRIES).find(is_empty).unwrap_or(first)
     }
 
-    /// Returns the worker to be noted in `group` for `owner`; `None` if the caller is unknown or
-    /// the policy does not place callers apart.
+    /// Returns the worker to be noted in `group`: the caller, working for the inode `owner`.
+    /// Returns `None` if the caller is unknown or the policy does not place callers apart.
     pub(super) fn worker(&self, caller: Option<Caller>, owner: Ino, group: u32) -> Option<Worker> {
         let caller = caller.filter(|_| self.policy.spreads())?;
         Some(Worker { caller, owner, group, met: Cell::new(false) })
     }
 
-    /// Returns the group of the caller's region to which the owner moves, if other callers work in
-    /// the owner's group too.
+    /// Returns the group to which the worker's `owner` moves, if other callers work in the goal's
+    /// group too. It is a group of the caller's region.
     pub(super) fn escape(&self, by: &Worker) -> Option<Group> {
         let region = self.region_of(Some(by.caller));
         if !by.met.get() || region.contains(&by.group) && region.len() == 1 {
@@ -248,13 +251,13 @@ impl Groups {
         self.shared.tally.read()
     }
 
-    /// Waits until no claim is under way; new claims wait until the guard is dropped. The caller
-    /// must have no claim under way and hold no handle.
+    /// Waits until no claim is under way; new claims wait until the returned guard is dropped. The
+    /// caller must have no claim under way and hold no handle.
     pub(crate) fn alone(&self) -> Alone<'_> {
         self.shared.space.alone()
     }
 
-    /// Apply: allocates the blocks of a claim, which is used up.
+    /// Apply: allocates the blocks of a claim, and uses the claim up.
     pub(crate) fn allocate(&self, handle: &mut impl Changes, claim: Claim) {
         let (start, len) = claim.into_run();
         for (group, range) in self.shared.parts(start, len) {
@@ -276,7 +279,7 @@ impl Groups {
     ///
     /// # Errors
     /// [`Error::Corruption`] if some blocks are free already, or are metadata of the file system,
-    /// which an inode must not map. The remaining blocks have been freed.
+    /// which an inode must not map. The remaining blocks have been freed nevertheless.
     ///
     /// # Panics
     /// If [`Bitmaps::load`] was not called before.
@@ -334,7 +337,7 @@ impl Groups {
         }
     }
 
-    /// Notes in the handle what a change of `group` added to the transaction. The caller holds no
+    /// Notes in the handle what a change to `group` added to the transaction. The caller holds no
     /// guard.
     pub(super) fn note(&self, handle: &mut impl Changes, group: Group, dirtied: Dirtied) {
         let mut blocks = dirtied.bitmaps;
@@ -343,8 +346,8 @@ impl Groups {
             let per_block = self.shared.format.geometry().descs_per_block();
             let charged = &self.descriptors_charged[(group.0 / per_block) as usize];
             let tid = handle.tid().0;
-            // The thread that stores `tid` charges the block; other threads only read the stored
-            // number.
+            // The thread that stores `tid` charges the block. Other threads find `tid` stored, and
+            // charge nothing.
             if charged.load(Ordering::Relaxed) != tid && charged.swap(tid, Ordering::Relaxed) != tid
             {
                 blocks += 1;
@@ -361,7 +364,7 @@ impl Groups {
         self.pending.add(-i64::from(len >> self.cluster_bits()));
     }
 
-    /// Returns the free blocks and inodes, claimed ones included, for statfs.
+    /// Returns the numbers of free blocks and inodes, including claimed ones, for statfs.
     pub(crate) fn free_counts(&self) -> (u64, u64) {
         let count = |counter: &LaneCounter| counter.sum().max(0) as u64;
         (count(&self.free_clusters) << self.cluster_bits(), count(&self.free_inodes))
@@ -384,7 +387,7 @@ impl Groups {
     }
 }
 
-/// Returns a group whose bitmaps are not read yet.
+/// Creates the state of a group whose bitmaps are not read yet.
 pub(super) fn cell(desc: GroupDesc) -> Padded<shared::Cell> {
     let state = Mutex::new(Rank::Guard, GroupState::new(desc));
     Padded(shared::Cell { presence: Presence::default(), state })

@@ -9,7 +9,7 @@ use lanefs_ondisk::superblock::Geometry;
 
 impl Groups {
     /// Prepare: makes room in memory for new groups. No claim can find them before
-    /// [`Groups::open_new`]. The caller must not call it on two threads at once.
+    /// [`Groups::open_new`]. Two threads must not call this function at once.
     pub(crate) fn add_new(&self, geometry: &Geometry, descriptors: &[GroupDesc]) {
         let shared = &self.shared;
         let groups = geometry.group_count();
@@ -37,8 +37,8 @@ impl Groups {
         let shared = &self.shared;
         let old = *shared.format.geometry();
         let first = old.group_count();
-        // The geometry is replaced before the blocks can be claimed, since a claim computes places
-        // from it.
+        // The geometry is replaced before the blocks can be claimed, because a claim computes block
+        // positions from the geometry.
         shared.format.geometry.set(geometry);
         let last = Group(first - 1);
         if let Some(bits) = geometry.blocks_in_group(last)

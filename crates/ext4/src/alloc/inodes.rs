@@ -1,4 +1,4 @@
-//! Claims, allocation and freeing of inodes.
+//! Claims, allocates and frees inodes.
 
 use super::caller::Caller;
 use super::choose::{Asks, Attempt, Candidates, Goal, Wait, choose};
@@ -28,7 +28,8 @@ pub(crate) struct Parent<'a> {
 impl Groups {
     /// Claims an inode number. A file's number is in the group where its directory places files.
     /// Directories are placed near their parent, each in the next group. If several callers work in
-    /// the group or in the parent at the same time, each gets a group of its own region. May sleep.
+    /// the group or in the parent at the same time, each caller gets a group in its own region. May
+    /// sleep.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage or an I/O error in a bitmap.
@@ -90,7 +91,8 @@ impl Groups {
                 self.empty_from(region::top(parent.before, groups), 0..groups)
             }
             Some(group) => region::below(group.0, parent.before, groups),
-            // If there are few groups, another caller's directory may lie in the region.
+            // If there are few groups, regions overlap, so another caller's directory may lie in
+            // this region.
             None => self.empty_from(self.next_in_region(caller).0, 0..groups),
         }
     }
@@ -99,7 +101,7 @@ impl Groups {
         self.shared.format.geometry().inode_place(ino).map(|place| place.group)
     }
 
-    /// Apply: allocates the inode of a claim, which is used up.
+    /// Apply: allocates the inode of a claim, and uses the claim up.
     pub(crate) fn allocate_inode(
         &self,
         handle: &mut impl Changes,
@@ -154,7 +156,7 @@ enum Room {
     ForFiles,
 }
 
-/// The groups, searched for inode numbers.
+/// The [`Candidates`] of a search for inode numbers.
 struct InodeSearch<'a> {
     groups: &'a Groups,
     read: &'a dyn BlockReader,

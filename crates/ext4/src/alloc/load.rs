@@ -25,16 +25,16 @@ pub(crate) struct Bitmaps {
 }
 
 impl Bitmaps {
-    /// Creates the set, with no bitmap in memory. Later, bitmaps that can be evicted are evicted
-    /// while all bitmaps together take more than `bytes`.
+    /// Creates the set, with no bitmap in memory. Later, evictable bitmaps are dropped while all
+    /// bitmaps in memory together take more than `bytes`.
     pub(super) fn new(shared: LaneArc<Shared>, bytes: u64) -> Bitmaps {
         let residents = Residents::new(shared.summaries.groups(), bytes, shared.bitmap_bytes());
         let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect();
         Bitmaps { shared, loaders, residents }
     }
 
-    /// Prepares a change of the bits of `group`: its bitmaps stay in memory while the hold lives.
-    /// May sleep.
+    /// Loads the bitmaps of `group` to prepare a change, and keeps them in memory while the
+    /// returned hold lives. May sleep.
     ///
     /// # Errors
     /// Damage, or an I/O error.
@@ -51,7 +51,7 @@ impl Bitmaps {
         Ok(hold)
     }
 
-    /// Prepare: loads and holds the bitmaps of the groups of a run of blocks.
+    /// Prepare: loads and holds the bitmaps of each group that contains a part of a run of blocks.
     pub(crate) fn load_run<'g>(
         &'g self,
         read: &dyn BlockReader,
@@ -148,12 +148,12 @@ impl Bitmaps {
         self.shared.space.lose(lost);
     }
 
-    /// Committer: notes that `tid` is durable and the blocks freed in it are released.
+    /// Committer: notes that `tid` is durable and that the blocks freed in it are released.
     pub(crate) fn committed(&self, tid: Tid) {
         self.residents.committed(&self.shared, tid);
     }
 
-    /// Returns the bytes of bitmaps in memory.
+    /// Returns how many bytes the bitmaps in memory take.
     pub(crate) fn bytes(&self) -> u64 {
         self.residents.count() as u64 * self.shared.bitmap_bytes()
     }

@@ -7,10 +7,10 @@ use lanefs_ondisk::Ino;
 /// The number of returns (see [`Meetings`]) after which callers count as working at the same time.
 const MANY: u32 = if cfg!(shuttle) { 1 } else { 8 };
 
-/// Counts the times that a caller *returns* to a place after another caller worked there for
-/// another owner. Callers that come one after another, like the commands of a script, never return.
+/// Counts how often a caller *returns* to a place after another caller worked there for another
+/// owner. Callers that come one after another, like the commands of a script, never return.
 ///
-/// Updates by several threads may be lost, which only delays the result.
+/// If several threads update the counts at once, updates may be lost, which only delays the result.
 #[derive(Debug, Default)]
 pub(crate) struct Meetings {
     /// The last owner, and the last caller plus one.

@@ -29,41 +29,45 @@
 //! Blocks and inode numbers are claimed in memory first. They become allocated in a handle, after
 //! the data was written. So a group has two bitmaps for blocks, and two for inodes. Its `allocated`
 //! bits are those that a commit writes. Its `taken` bits are the allocated ones, the claims, and
-//! the blocks freed in transactions that are not durable yet, since a crash would bring their old
-//! owner back. A bit can be claimed if it is not taken. Blocks that the running transaction itself
+//! the blocks freed in transactions that are not durable yet, because a crash would undo the
+//! freeing. A bit can be claimed if it is not taken. Blocks that the running transaction itself
 //! allocated (`born`) can be claimed as soon as they are freed. A wrong bitmap makes its group
 //! unusable.
 //!
 //! # Where are new files placed?
 //!
 //! - A directory in the root, or in a directory with the flag `T` of chattr(1), is placed far from
-//!   its siblings, in a group that had no directory since the mount if such a group is near. New
-//!   directories are numbered by their parent's link count; in a contended parent, whose link count
-//!   is out of date, each lane has numbers of its own.
+//!   its siblings. Its group is computed from its number among the subdirectories, which is the
+//!   parent's link count. (In a contended parent, whose link count is out of date, each lane counts
+//!   its directories separately.) If that group has had a directory since the mount, the groups
+//!   soon after it are tried, and the directory is placed in the first of them that has room and
+//!   has had no directory. If none is found, the directory stays in the computed group.
 //! - Other directories are placed in the groups after their parent's group, each in the next group.
-//!   So siblings are near each other and in different groups. The kernel's ext4 puts an unpacked
-//!   tree into one group.
+//!   So siblings are near each other but in different groups, whereas the kernel's ext4 puts an
+//!   unpacked tree into one group.
 //! - A file's inode is placed in its directory's group, and the file's first block in the inode's
 //!   group. Preallocation windows are as large as the file, up to 8 MiB.
 //! - The *caller* is the thread, or on a mount the client whose request is served. Each caller has
 //!   a region of groups, which keeps callers with different directories apart (`docs/scaling.md`).
 //!   If the group of a search's goal is busy, the search continues in the caller's region, because
 //!   in the next group it would meet all other threads that skip the same group.
-//! - On a RAID, a run of at least a stripe starts where a stripe starts, if such a run is free and
-//!   the run does not continue a file. So the array writes whole rows.
+//! - On a RAID, a run that is at least as long as a stripe starts at the start of a stripe, if such
+//!   a run is free and the run does not continue a file. So the array writes whole rows.
 //!
 //! # When is there no space?
 //!
-//! A claim first draws the number of blocks from `space::Space`. These blocks exist for certain, so
-//! the search continues until it finds them. If a claim can draw none, it waits until no other
-//! claim runs, and takes back all preallocation windows. If blocks were freed in a transaction that
-//! is not durable yet, the claim waits for that commit and tries again, up to three times.
+//! A claim first draws its number of blocks from `space::Space`. The drawn blocks exist for
+//! certain, so the search continues until it finds them. If a claim can draw none, it waits until
+//! no other claim runs, and takes back all preallocation windows. If blocks were freed in a
+//! transaction that is not durable yet, the claim waits for that commit and tries again, up to
+//! three times.
 //!
 //! # Locking
 //!
 //! Each group has one guard, `Rank::Guard`. It is held for a search or a change, never for I/O.
-//! Bitmaps are read under a loader's lock, `Rank::Load`. Summaries and index are written under the
-//! guard of their group, and read without a lock. A chooser skips a group whose guard is held.
+//! Bitmaps are read under a loader's lock, `Rank::Load`. A group's entries in the summaries and the
+//! index are written under the group's guard, and read without a lock. A search skips a group whose
+//! guard is held.
 
 mod blocks;
 mod caller;

@@ -11,7 +11,7 @@ use crate::policy::{BusyGroup, GroupSearch, InodeClaiming, Placement, Policies, 
 use lanefs_lanes::{Mutex, Padded, Rank};
 use lanefs_ondisk::Ino;
 
-/// Returns the implementation of `policies` for a file system of `groups` groups.
+/// Returns the implementation of `policies` for a file system with `groups` groups.
 pub(super) fn implementation(policies: &Policies, groups: u32) -> Box<dyn AllocPolicy> {
     let Policies { inode_claim, placement, busy_group, stream_goal, group_search, .. } = *policies;
     let present = Policies {
@@ -104,8 +104,8 @@ impl AllocPolicy for Older {
     }
 }
 
-/// Finds a free inode under one hold of the group's guard, and takes it under a second hold if it
-/// is still free; otherwise continues the search after that inode.
+/// Finds a free inode under the group's guard, and releases the guard. Then takes the guard again,
+/// and takes the inode if it is still free; otherwise continues the search after that inode.
 fn claim_inode_in_two_steps(group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
     let mut from = 0;
     loop {

@@ -41,14 +41,14 @@ impl Presence {
         self.0.fetch_or(READY, Ordering::Release);
     }
 
-    /// Clears [`READY`], unless an operation needs the bitmaps. Returns whether it was cleared. The
-    /// caller holds the guard.
+    /// Clears [`READY`], unless an operation needs the bitmaps. Returns whether the bit was
+    /// cleared. The caller holds the guard.
     pub(super) fn leave(&self) -> bool {
         self.0.compare_exchange(READY, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
-/// Keeps the bitmaps of a group in memory until it is dropped.
+/// Until this value is dropped, the bitmaps of the group stay in memory.
 #[derive(Debug)]
 #[must_use = "the bitmaps may be evicted when it is dropped"]
 pub(crate) struct GroupHold<'g> {

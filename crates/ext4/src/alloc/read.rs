@@ -21,14 +21,14 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Returns sizes and positions.
+    /// Returns the present geometry of the file system.
     #[inline]
     pub(crate) fn geometry(&self) -> &Geometry {
         self.geometry.get()
     }
 
     /// Reads the block bitmap of `group` and checks that all metadata in the group is marked as in
-    /// use, including metadata of other groups.
+    /// use, including metadata there that belongs to other groups.
     pub(crate) fn read_blocks(
         &self,
         read: &dyn BlockReader,

@@ -8,7 +8,7 @@ use std::ops::Range;
 /// callers work near the usual place. Regions of different callers do not overlap if there are at
 /// least as many groups as [`MAX_LANES`], rounded up to a power of two. The bits of the caller's
 /// number, in reverse order, are the number of its region. So the first lanes get regions far
-/// apart: at halves, quarters, eighths.
+/// apart: at halves, quarters and eighths of the file system.
 pub(crate) fn of(caller: Caller, groups: u32) -> Range<u32> {
     let lanes = MAX_LANES.next_power_of_two();
     let bits = lanes.trailing_zeros();
@@ -31,8 +31,8 @@ pub(crate) fn top(before: u32, groups: u32) -> u32 {
 }
 
 /// Returns the group for a new directory whose parent is in group `parent` and has `before`
-/// subdirectories already. Takes the groups after `parent` one after another, so that siblings are
-/// near each other and in different groups.
+/// subdirectories already. Takes the groups after `parent` in turn, so that siblings are near each
+/// other but in different groups.
 pub(crate) fn below(parent: u32, before: u32, groups: u32) -> u32 {
     ((u64::from(parent) + 1 + u64::from(before)) % u64::from(groups)) as u32
 }

@@ -6,8 +6,8 @@
 //!
 //! *Groups that stay.* A group keeps its bitmaps while it is held, and while a transaction waits
 //! for the group's image or has not made that image durable. It also keeps them while a block or an
-//! inode of the group is claimed, or is freed but not durably free, since only the bits of `taken`
-//! in memory say so. A group that was used since the last pass gets a second chance.
+//! inode of the group is claimed, or is freed but not durably free. Only `taken` records this, and
+//! `taken` exists only in memory. A group that was used since the last pass gets a second chance.
 //!
 //! *Locking*: eviction skips a group whose guard is held, and takes no lock that the committer
 //! holds. The number of the last durable transaction shows whether a captured image can be read
@@ -20,16 +20,17 @@ use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use lanefs_lanes::{NumberSet, Padded};
 
-/// Number of groups that one reader of a bitmap examines to make room.
+/// Number of groups that a thread examines to make room after it has read bitmaps.
 const LOOKS: usize = 16;
-/// The smallest cap, in groups. An operation holds some groups, and claims in others.
+/// The smallest cap, in groups. One operation needs several groups, because it holds some and
+/// claims in others.
 const FEWEST: usize = 16;
 
 /// The groups with bitmaps in memory.
 #[derive(Debug)]
 pub(super) struct Residents {
     set: NumberSet,
-    /// On its own cache lines, since it is written only when bitmaps are read or evicted.
+    /// On cache lines of their own; written only when bitmaps are read or evicted.
     counts: Padded<Counts>,
     most: usize,
     durable: AtomicU64,
@@ -56,7 +57,7 @@ impl Residents {
         }
     }
 
-    /// Makes room for `groups` groups. The caller must not call it on two threads at once.
+    /// Makes room for `groups` groups. Two threads must not call this function at once.
     pub(super) fn grow(&self, groups: u32) {
         self.set.grow(groups);
     }
@@ -92,13 +93,14 @@ impl Residents {
         }
     }
 
-    /// Committer: notes that `tid` is durable and the blocks freed in it are released.
+    /// Committer: notes that `tid` is durable and that the blocks freed in it are released.
     pub(super) fn committed(&self, shared: &Shared, tid: Tid) {
         self.durable.fetch_max(tid.0, Ordering::Relaxed);
         self.evict(shared, 2 * self.count());
     }
 
-    /// Examines at most `looks` groups, until the number in memory is within the cap.
+    /// Examines groups, and evicts those that may go, until the cap is met or `looks` groups were
+    /// examined.
     fn evict(&self, shared: &Shared, looks: usize) {
         for _ in 0..looks {
             if self.count() <= self.most {

@@ -44,27 +44,27 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Returns the rows of `width` blocks, counted from the first block of the device, in a group
-    /// that begins at `block`.
+    /// Returns the rows in a group that begins at `block`. Rows of `width` blocks follow one
+    /// another from the first block of the device on.
     pub(crate) fn in_group(width: u32, block: u64) -> Rows {
         let behind = block.checked_rem(width.into()).unwrap_or(0) as u32;
         Rows { width, first: if behind == 0 { 0 } else { width - behind } }
     }
 
-    /// Returns whether a run of `len` blocks should start at a row.
+    /// Returns whether a run of `len` blocks should start where a row starts.
     pub(crate) fn suit(self, len: u32) -> bool {
         self.width > 1 && len >= self.width
     }
 
-    /// Returns the first start of a row at `bit` or later.
+    /// Returns the first bit at `bit` or later where a row starts.
     fn at_or_behind(self, bit: u32) -> u32 {
         let behind = bit.saturating_sub(self.first);
         self.first.saturating_add(behind.div_ceil(self.width).saturating_mul(self.width))
     }
 }
 
-/// Searches like [`find`], but for a run of `want` clear bits that starts at a row. Returns the
-/// run's first bit; `None` if there is no such run.
+/// Searches like [`find`], but for a run of `want` clear bits that starts where a row starts.
+/// Returns the run's first bit; `None` if there is no such run.
 pub(crate) fn find_on_rows(bitmap: &Bitmap, from: u32, want: u32, rows: Rows) -> Option<u32> {
     for part in [from..bitmap.bits(), 0..from] {
         let begins = bitmap.clear_runs(part.start..bitmap.bits());
@@ -78,7 +78,7 @@ pub(crate) fn find_on_rows(bitmap: &Bitmap, from: u32, want: u32, rows: Rows) ->
     None
 }
 
-/// Counts the clear bits from `at` on, at most `most`.
+/// Counts the consecutive clear bits from `at` on, up to `most`.
 pub(crate) fn clear_at(bitmap: &Bitmap, at: u32, most: u32) -> u32 {
     let end = at.saturating_add(most).min(bitmap.bits());
     bitmap.next_set(at..end).unwrap_or(end).saturating_sub(at)

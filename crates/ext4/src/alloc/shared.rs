@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(super) summaries: Summaries,
     pub(super) space: Space,
     pub(super) tally: Tally,
-    /// Data clusters of a whole row of the underlying RAID, from the superblock; 0 without a RAID.
+    /// Data clusters in a whole row of the underlying RAID, from the superblock; 0 without a RAID.
     pub(super) row: u32,
 }
 
@@ -41,7 +41,8 @@ impl Shared {
         self.format.geometry().block_at(group, bit).unwrap_or_default()
     }
 
-    /// Splits a run of blocks by group, into the bits of its clusters.
+    /// Splits a run of blocks by group. Yields each group with the bits of the run's clusters in
+    /// it.
     pub(super) fn parts(
         &self,
         start: Block,
@@ -74,7 +75,7 @@ impl Shared {
         self.space.put_back(len >> self.format.geometry().cluster_bits());
     }
 
-    /// Updates the hints after `range` was opened. The caller holds the guard.
+    /// Updates the hints after the bits `range` became claimable. The caller holds the guard.
     pub(super) fn opened(&self, group: Group, state: &mut GroupState, range: &Range<u32>) {
         let blocks = &state.ready().blocks;
         let run = runs::around(&blocks.taken, range.start);
@@ -100,8 +101,8 @@ impl Shared {
         self.summaries.set_open_inodes(group.0, open);
     }
 
-    /// Returns the bytes that the bitmaps of one group take: two of blocks, two of inodes, one of
-    /// the blocks that the running transaction allocated, and the overhead in memory.
+    /// Returns how many bytes the bitmaps of one group take in memory: two block bitmaps, two inode
+    /// bitmaps, a bitmap of the blocks that the running transaction allocated, and the overhead.
     pub(super) fn bitmap_bytes(&self) -> u64 {
         let geometry = self.format.geometry();
         let bits = 3 * u64::from(geometry.clusters_per_group())

@@ -8,7 +8,7 @@
 //!
 //! A claim may draw more blocks than it uses, because the search returns a single run. So a claim
 //! that can draw no blocks is refused only after it has waited to be [`Alone`]: earlier claims have
-//! finished, new claims wait, and unused blocks have been returned. Only then the count is exact.
+//! finished, new claims wait, and unused blocks have been returned. Only then is the count exact.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
@@ -27,8 +27,8 @@ pub enum Privilege {
 
 /// The blocks that may still be claimed.
 ///
-/// *Invariant*: while no call is running, pool, stashes and drawn blocks add up to the blocks that
-/// are not taken in any group.
+/// *Invariant*: while no call is running, the pool, the stashes and the drawn blocks add up to the
+/// number of blocks that are not taken, summed over all groups.
 #[derive(Debug)]
 pub(crate) struct Space {
     /// [rank LaneList]
@@ -67,9 +67,9 @@ struct Pool {
 /// The number of blocks that a claim draws.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Draw {
-    /// Wanted blocks; fewer are drawn only if there are no more.
+    /// Wanted blocks; fewer are drawn only if no more are left.
     pub want: u32,
-    /// Further blocks, drawn if they are not needed elsewhere.
+    /// Further blocks, drawn only if they are not needed elsewhere.
     pub ahead: u32,
     pub privilege: Privilege,
 }
@@ -105,8 +105,8 @@ impl Space {
     }
 
     /// Draws blocks for a claim. Returns `None` if no blocks are left, or if other claims under way
-    /// have drawn them all. Waits while another claim runs alone. `alone` is given if the caller's
-    /// own claim runs alone.
+    /// have drawn them all. Waits while another claim runs alone. A caller whose own claim runs
+    /// alone passes `alone`.
     pub(crate) fn draw(&self, draw: &Draw, alone: Option<&Alone<'_>>) -> Option<Drawn<'_>> {
         let lane = Lane::current();
         let (want, all) = (u64::from(draw.want), u64::from(draw.want) + u64::from(draw.ahead));
@@ -191,7 +191,7 @@ impl Space {
         self.signal_end(pool);
     }
 
-    /// Subtracts `blocks` that were counted as free and cannot be allocated, because their group is
+    /// Subtracts `blocks` that were counted as free but cannot be allocated, because their group is
     /// damaged.
     pub(crate) fn lose(&self, blocks: u32) {
         let mut pool = self.pool.lock();

@@ -4,9 +4,9 @@ use lanefs_ondisk::superblock::Superblock;
 
 /// Returns the length of the stripe in clusters. Like the kernel's ext4, uses `option` if set, else
 /// the superblock's stripe width, else the superblock's stride. If none of them is set, uses
-/// `row_bytes`, the length of a whole row of the underlying device. A length greater than a group's
-/// counts as not set. Returns 0 if there is no stripe or, as in the kernel, if the stripe does not
-/// consist of whole clusters.
+/// `row_bytes`, the length in bytes of a whole row of the underlying device. A stripe longer than a
+/// group counts as not set. Returns 0 if there is no stripe or, as in the kernel, if the stripe
+/// does not consist of whole clusters.
 pub(crate) fn stripe_of(superblock: &Superblock, option: u32, row_bytes: u64) -> u32 {
     let geometry = superblock.geometry();
     let row = row_bytes / geometry.block_size().bytes() as u64;

@@ -1,4 +1,4 @@
-//! Summaries of the groups, which a chooser reads without their guards.
+//! Summaries of the groups, which a search reads without taking the groups' guards.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use lanefs_lanes::{Growing, Latest, NumberSet, Padded};
@@ -10,17 +10,17 @@ pub(crate) const GROUPS_A_LINE: usize = 8;
 const ORDERS: usize = 20;
 
 /// The summary of a group, at most 16 bytes. Written under the group's guard and read without a
-/// lock, so it may be outdated. It has no counts, so most claims do not change it, and callers in
-/// neighbouring groups only read the line that they share.
+/// lock, so it may be outdated. It has no counts, so most claims do not change it. Neighbouring
+/// groups share a cache line, and callers that work in these groups mostly only read that line.
 #[derive(Debug, Default)]
 struct Summary {
     /// Whether the group has blocks that are not taken.
     has_blocks: AtomicBool,
     has_inodes: AtomicBool,
-    /// The order of the longest run plus one, or a larger value; 0 if the group has no run.
+    /// At least one more than the order of the longest run; 0 if the group has no run.
     level: AtomicU8,
     /// Whether the group has a directory, or had one since the mount. Never cleared, so that
-    /// directories that come and go do not write the line.
+    /// creating and removing directories does not write the cache line again.
     has_directory: AtomicBool,
 }
 #[cfg(not(any(loom, shuttle)))] // the checkers' atomics are larger

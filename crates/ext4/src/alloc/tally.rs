@@ -47,9 +47,9 @@ pub struct AllocStatistics {
     pub moves: u64,
     /// Preallocation windows.
     pub windows: u64,
-    /// Blocks that these windows had when they were claimed.
+    /// Blocks in these windows, counted when each window was claimed.
     pub window_blocks: u64,
-    /// Claims of blocks that a window served.
+    /// Block claims that a window served.
     pub window_hits: u64,
 }
 
@@ -78,7 +78,7 @@ impl Tally {
 }
 
 impl AllocStatistics {
-    /// Returns all figures by name.
+    /// Returns all figures with their names.
     pub(crate) fn entries(&self) -> [(&'static str, u64); 9] {
         [
             ("alloc.block_searches", self.block_searches),

@@ -1,4 +1,4 @@
-//! The visit of a search to one group.
+//! A search's visit to one group.
 
 use super::caller::Caller;
 use super::choose::{Attempt, Wait};

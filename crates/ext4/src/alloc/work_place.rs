@@ -1,4 +1,4 @@
-//! The place of new inodes of a directory, and of the first blocks of a file.
+//! Where a directory's new inodes and a file's first blocks are placed.
 
 use super::caller::Caller;
 use super::meetings::Meetings;
@@ -6,8 +6,8 @@ use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
 use lanefs_ondisk::{Group, Ino};
 
 /// The group for new inodes of a directory or the first blocks of a file. It is the inode's own
-/// group until the caller meets other callers there. It is kept in memory only, so an inode that is
-/// loaded again starts with its own group.
+/// group until the caller meets other callers there. The choice is kept only in memory, so an inode
+/// that is loaded again starts with its own group.
 #[derive(Debug, Default)]
 pub(crate) struct WorkPlace {
     /// The number of the group plus one; 0 for the inode's own group.
@@ -28,13 +28,13 @@ impl WorkPlace {
     }
 
     /// Notes that `caller` creates a file in this directory. Returns whether several callers create
-    /// files in the directory, so that each needs its own group.
+    /// files in the directory, in which case each needs its own group.
     pub(super) fn is_shared(&self, caller: Option<Caller>) -> bool {
         // Once the directory is shared, nothing is written any more.
         self.callers.are_many()
             || caller.is_some_and(|caller| {
-                // Each caller counts as an owner of its own, since all callers work in this
-                // directory.
+                // `Meetings` counts a return only if the owner changed too. All callers work in the
+                // same directory, so each caller's number serves as the owner.
                 self.callers.note(caller, Ino(caller.index() + 1))
             })
     }

@@ -1,8 +1,9 @@
 //! Implements the cache of one kind of object. Objects are found by number, loaded once, held, and
 //! evicted.
 //!
-//! A look-up writes no shared memory except a use mark. A miss is loaded by one thread under a
-//! loader lock chosen by the number, so no stale copy is inserted after a newer object was evicted.
+//! A look-up writes no shared memory except a use mark. After a miss, one thread loads the object
+//! under a loader lock that the object's number selects. So no stale copy is inserted after a newer
+//! object was evicted.
 //!
 //! # Eviction
 //!
@@ -35,8 +36,8 @@ pub(crate) trait Cached: Send + Sync + 'static {
     /// Returns the object's use mark.
     fn used(&self) -> &Used;
 
-    /// Makes the object dead if nothing needs it in memory: no hold, no change that waits for a
-    /// commit, and no unfinished work of a transaction after `settled`.
+    /// Makes the object dead if nothing needs it in memory. It is needed if it has a hold, a change
+    /// that waits for a commit, or unfinished work of a transaction after `settled`.
     ///
     /// # Locking
     /// Waits for no lock: if another thread has the object's guard, the object is needed.
@@ -54,7 +55,8 @@ pub(crate) enum Evicted {
     Object,
 }
 
-/// Marks that an object was used since a hand last passed it: its second chance.
+/// Marks that an object was used since a hand last passed it, which gives the object a second
+/// chance.
 #[derive(Debug)]
 pub(crate) struct Used(AtomicBool);
 
@@ -66,8 +68,8 @@ impl Used {
     /// Marks the object as used.
     #[inline]
     pub(crate) fn note(&self) {
-        // The mark is read first, so that threads that look up one object do not write its cache
-        // line each time.
+        // The mark is read first, so that threads that look up the same object do not write its
+        // cache line each time.
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Relaxed);
         }
@@ -119,7 +121,7 @@ impl<T: Cached> Cache<T> {
         Some(held)
     }
 
-    /// Returns a hold found by `look`. If the object is missing, one thread runs `load`, which
+    /// Returns the hold that `look` finds. If the object is missing, one thread runs `load`, which
     /// loads and inserts it. May sleep.
     #[inline]
     pub(crate) fn hold_or_load<H>(
@@ -150,9 +152,9 @@ impl<T: Cached> Cache<T> {
         }
     }
 
-    /// Returns the lock under which the object with this number is loaded. Multiplication spreads
-    /// the numbers, because threads that load from different groups have numbers that differ by a
-    /// multiple of a power of two.
+    /// Returns the lock under which the object with this number is loaded. Objects in different
+    /// groups often have numbers that differ by a multiple of a power of two. Multiplication
+    /// spreads such numbers over the locks.
     fn loader(&self, number: u64) -> &Mutex<()> {
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &self.loaders[spread as usize % LOADERS]
@@ -186,8 +188,8 @@ impl<T: Cached> Cache<T> {
 
     /// Moves this lane's hand until `wanted` objects are evicted or have dropped their contents.
     /// The hand passes at most `buckets` buckets and makes at most two rounds, because the first
-    /// round may only clear marks. Returns the number of these objects. `settled` is the last
-    /// transaction whose work after the commit is done.
+    /// round may only clear marks. Returns how many objects were evicted or have dropped their
+    /// contents. `settled` is the last transaction whose work after the commit is done.
     pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         let hand = self.hands.mine();
         let mut at = hand.load(Ordering::Relaxed);

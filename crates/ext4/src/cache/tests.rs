@@ -6,7 +6,7 @@ use std::time::Duration;
 /// More than the number of buckets in these tests.
 const ALL: usize = 1 << 20;
 
-/// An object for which the test sets whether it is needed.
+/// An object whose flag `needed` the test sets.
 struct Thing {
     number: u64,
     used: Used,

@@ -3,7 +3,7 @@
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 
-/// Bytes of a block of AES.
+/// AES block size in bytes.
 const UNIT: usize = 16;
 /// The number of AES blocks that are passed to the cipher at once.
 const BATCH: usize = 64;

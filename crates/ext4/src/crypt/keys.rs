@@ -7,10 +7,10 @@ use std::io::{self, Read};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// The bytes before the purpose in the context of each derivation.
+/// The bytes that precede the purpose in the context of each key derivation.
 const PREFIX: &[u8; 8] = b"fscrypt\0";
 
-/// The most bytes of a master key.
+/// The largest length of a master key in bytes.
 const MOST: usize = 64;
 
 /// A derived key. It is overwritten when it is dropped.
@@ -58,9 +58,9 @@ impl MasterKey {
     /// Reads a key up to the end of `source`.
     ///
     /// # Errors
-    /// Errors of `source`; [`BadKey`] as invalid data.
+    /// The errors of `source`. A [`BadKey`] is returned as an error of the kind `InvalidData`.
     pub fn read_from(source: impl Read) -> io::Result<MasterKey> {
-        // Room for one byte more than the longest key, so that the vector does not grow, which
+        // The vector has room for one byte more than the longest key, so it never grows. Growth
         // would leave copies of the key in memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(MOST + 1));
         source.take(MOST as u64 + 1).read_to_end(&mut bytes)?;
@@ -72,7 +72,7 @@ impl MasterKey {
         &self.identifier
     }
 
-    /// Derives a key of `N` bytes, at most 64.
+    /// Derives a key of `N` bytes; `N` is at most 64.
     pub(super) fn derive<const N: usize>(&self, purpose: Purpose, info: &[u8]) -> Derived<N> {
         let info = [PREFIX, &[purpose as u8][..], info].concat();
         let mut key = Zeroizing::new([0; N]);

@@ -1,19 +1,19 @@
 //! AES-256-CBC with ciphertext stealing, on names and on targets of symbolic links.
 //!
 //! Ciphertext stealing works as in RFC 2040 and in the kernel's `cts(cbc(aes))`: the last two
-//! blocks change places even if the last one is full. The initialisation vector is zero, since each
-//! inode has a key of its own.
+//! blocks change places even if the last one is full. The initialisation vector can be zero,
+//! because each inode has a key of its own.
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 
-/// Bytes of a block of AES, and of the shortest encrypted name.
+/// AES block size in bytes, which is also the length of the shortest encrypted name.
 pub(crate) const UNIT: usize = 16;
 
 type Unit = Array<u8, aes::cipher::consts::U16>;
 
-/// The cipher of the names in one directory, or of one target. The key is overwritten when it is
-/// dropped.
+/// The cipher of the names in one directory, or of one symbolic link's target. The key is
+/// overwritten when it is dropped.
 pub(crate) struct Names {
     cipher: Aes256,
     padding: usize,
@@ -24,8 +24,8 @@ impl Names {
         Names { cipher: Aes256::new(&Array::from(*key)), padding }
     }
 
-    /// Returns the encrypted form of `name`, padded with NULs up to `most` bytes; `None` if `name`
-    /// is longer than that.
+    /// Returns the encrypted form of `name`, padded with NULs as the policy requires, but to at
+    /// most `most` bytes. Returns `None` if `name` is longer than `most`.
     pub(crate) fn encrypt(&self, name: &[u8], most: usize) -> Option<Vec<u8>> {
         let len = name.len().max(UNIT).next_multiple_of(self.padding).min(most);
         let mut padded = name.to_vec();
@@ -51,7 +51,7 @@ impl Names {
     }
 
     fn encrypt_padded(&self, text: &mut [u8]) {
-        // The bytes of all units but the last, which may be short.
+        // The total length of all units but the last. The last unit may be short.
         let before_last = (text.len() - 1) / UNIT * UNIT;
         let (head, last) = text.split_at_mut(before_last);
         let mut chain = Unit::default();
@@ -86,7 +86,8 @@ impl Names {
         let (head, last) = text.split_at_mut(before_last);
         let (units, _) = Unit::slice_as_chunks_mut(head);
         if let Some(place) = units.last_mut() {
-            // Undoes the ciphertext stealing: the unit before the last one was encrypted last.
+            // Undoes the ciphertext stealing: the unit that was encrypted last is stored before the
+            // last unit.
             let mut opened = *place;
             self.cipher.decrypt_block(&mut opened);
             let mut stolen = opened;

@@ -3,8 +3,8 @@
 //! The text is base64url of the name's directory hash and the encrypted name. If that would be more
 //! than 255 characters, the first 149 bytes of the encrypted name and the SHA-256 of the remaining
 //! bytes replace the encrypted name. The directory hash leads to the leaf with the name. This is
-//! the form of the kernel (`struct fscrypt_nokey_name`, since 5.10), seen in listings of Linux
-//! 6.18.
+//! the kernel's format (`struct fscrypt_nokey_name`, since 5.10), as seen in directory listings of
+//! Linux 6.18.
 
 use lanefs_ondisk::hash::NameHash;
 use sha2::{Digest, Sha256};
@@ -13,10 +13,10 @@ use sha2::{Digest, Sha256};
 const HASH: usize = 8;
 /// The most bytes of an encrypted name that its text contains; the rest is in the digest.
 const MOST: usize = 149;
-/// Bytes of the digest of the remaining bytes.
+/// Bytes of the digest that stands for the rest of the encrypted name.
 const DIGEST: usize = 32;
 
-/// The most characters of a text.
+/// The largest length of a text in characters.
 const MOST_TEXT: usize = (HASH + MOST + DIGEST) / 3 * 4;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -26,7 +26,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 pub(crate) enum NoKeyName {
     /// The whole encrypted name.
     Whole(Vec<u8>),
-    /// A long name.
+    /// The start of a long encrypted name, and the digest of its remaining bytes.
     Long {
         /// The high part of the directory hash.
         major: u32,
@@ -104,8 +104,8 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
             bits = bits << 6 | digit as u32;
         }
         let bits = bits << (24 - 6 * group.len());
-        // The first of the four bytes is always zero; the `n - 1` bytes after it are those that `n`
-        // characters give.
+        // The first of the four bytes is always zero. It is followed by the `n - 1` whole bytes
+        // that `n` characters encode.
         let decoded = bits.to_be_bytes();
         let (used, unused) = decoded.split_at_checked(group.len())?;
         if unused.iter().any(|byte| *byte != 0) {

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 const DIRECTORY: &str = "7be83c95ac1a7d0ada45cd54a9fa6f13";
 /// The nonce of the file.
 const FILE: &str = "96a99e8221989b6f157b9388a68644df";
-/// The encrypted form of a name of 255 times "f".
+/// The encrypted form of a name of 255 letters "f".
 const LONGEST: &str = "\
     8a112c014c58352520a681bc1fb9e4fc2cde51098a208bb4a0d6a589c4dd33ada22a77ce\
     6a7516d822392f6c4bf5c8bec67c90a4b3c70d35e59694a29891e434ac1ddbccf22257f5\
@@ -98,7 +98,7 @@ fn contents_are_encrypted_as_the_kernel_encrypts_them() {
     contents.encrypt(0, 4096, &mut both);
     let digest = "bd72326bc369c4d7eb36f90005afae21b01efd2fbb00f8216578a807d5cf21d0";
     assert_eq!(Sha256::digest(&both).to_vec(), bytes(digest));
-    // A block that is encrypted alone is the same as one that is encrypted together with others.
+    // A block is encrypted to the same bytes whether alone or together with others.
     let mut second = plain[4096..].to_vec();
     contents.encrypt(1, 4096, &mut second);
     assert_eq!(second, both[4096..]);
@@ -143,7 +143,7 @@ fn only_whole_texts_stand_for_names() {
     // One surplus character at the end is ignored, but not after a text of the largest length.
     assert!(NoKeyName::decode(b"AAAAAAAAAAAAA").is_some());
     assert!(NoKeyName::decode(&[&text[..], b"A"].concat()).is_none());
-    // The last character has bits that no byte uses.
+    // The bits of the last character that belong to no whole byte must be zero.
     assert!(NoKeyName::decode(b"AAAAAAAAAAAA").is_some());
     assert!(NoKeyName::decode(b"AAAAAAAAAAAAAB").is_none());
 }

@@ -7,7 +7,7 @@ use crate::plan::extent::{Extent, Mapping, State};
 use lanefs_device::Device;
 use lanefs_ondisk::FileBlock;
 
-/// A piece of a byte range with its place on the device.
+/// A piece of a byte range, with its position on the device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
     /// The byte offset in the file.
@@ -17,8 +17,8 @@ pub(crate) struct Piece {
     pub(crate) device: Option<u64>,
 }
 
-/// Reads into `buf` from `offset` by calls of `read` for whole units of `unit` bytes. If the range
-/// covers only a part of a unit, only this part is copied.
+/// Fills `buf` with the bytes from `offset` on, but calls `read` only for whole units of `unit`
+/// bytes. If the range covers only a part of a unit, only this part is copied to `buf`.
 pub(super) fn in_whole_units(
     unit: usize,
     offset: u64,
@@ -56,7 +56,8 @@ impl FileData<'_> {
         self.objects.volume.block_size() as u64
     }
 
-    /// Returns the pieces of `offset..offset + len`. The caller holds the operation lock.
+    /// Splits the file bytes `offset..offset + len` into pieces. The caller holds the operation
+    /// lock.
     pub(crate) fn pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>, Error> {
         let block_size = self.block_size();
         self.with_map(|map| {
@@ -95,8 +96,8 @@ impl FileData<'_> {
         }
     }
 
-    /// Does the same as [`FileData::read`] with the bytes as they are on the device: the bytes of
-    /// an encrypted file are not decrypted. The data must not be in the inode.
+    /// Does the same as [`FileData::read`], but returns the bytes as they are on the device, so the
+    /// bytes of an encrypted file are not decrypted. The data must not be in the inode.
     pub(crate) fn read_stored(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         for piece in self.pieces(offset, buf.len())? {
             let from = (piece.offset - offset) as usize;
@@ -132,7 +133,8 @@ impl FileData<'_> {
             }
             let part = &data[(start - offset) as usize..(stop - offset) as usize];
             let device = extent.block.0 * block_size + (start - from);
-            // The bytes before and after `part` in its first and last block.
+            // The number of bytes before `part` in its first block, and after `part` in its last
+            // block.
             let head = (start % block_size) as usize;
             let tail = (stop.next_multiple_of(block_size) - stop) as usize;
             if extent.state == State::Written || (head == 0 && tail == 0) {
@@ -154,18 +156,19 @@ impl FileData<'_> {
         Ok(offset <= size || self.written_extents(size, offset)?.is_empty())
     }
 
-    /// Prepares the file to grow from `size` by a write at `offset`: zeroes written bytes beyond
-    /// the old end that become part of the file. Waits for an uncommitted truncation first.
+    /// Prepares the file to grow from `size` by a write at `offset`: zeroes the bytes between
+    /// `size` and `offset` that are in written blocks, because they become part of the file. Waits
+    /// for an uncommitted truncation first.
     ///
     /// # Locking
-    /// The caller holds the operation lock exclusively, or shared and the growth lock exclusively,
-    /// until the file has grown.
+    /// Until the file has grown, the caller holds the operation lock exclusively, or holds it
+    /// shared and the growth lock exclusively.
     pub(crate) fn prepare_growth(&self, size: u64, offset: u64) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let pending = inode.state.lock().tail_pending.take();
         if let Some(tid) = pending {
             // Until the truncation is committed, the tail belongs to the longer file that a crash
-            // would restore; the committer zeroes the tail after that.
+            // would restore. After the commit, the committer zeroes the tail.
             objects.journal.settle(tid)?;
         }
         if offset <= size {
@@ -177,7 +180,7 @@ impl FileData<'_> {
     /// Zeroes the written parts of file bytes `from..to`.
     ///
     /// # Locking
-    /// The same as for [`FileData::prepare_growth`].
+    /// The caller holds the same locks as for [`FileData::prepare_growth`].
     pub(crate) fn zero_written(&self, from: u64, to: u64) -> Result<(), Error> {
         let cipher = self.contents()?;
         for (start, device, len) in self.written_extents(from, to)? {
@@ -196,7 +199,7 @@ impl FileData<'_> {
         let block_size = self.block_size();
         let (first, last) = ((from / block_size) as u32, to.div_ceil(block_size) as u32);
         self.with_map(|map| {
-            // Mostly the range is beyond all extents, since a file grows at its end.
+            // Usually the range is beyond all extents, because a file grows at its end.
             if map.last().is_none_or(|extent| extent.end() <= first) {
                 return Vec::new();
             }

@@ -1,13 +1,13 @@
 //! Reads and writes the contents of encrypted files, and loads the contexts of encrypted inodes.
 //!
-//! Each block is encrypted as a whole, so a change of a part of a block reads, decrypts, changes,
-//! encrypts and writes the block, with the operation lock held exclusively. Holes and unwritten
-//! blocks are not encrypted and read as zeros.
+//! Each block is encrypted as a whole. So to change a part of a block, a thread reads, decrypts,
+//! changes, encrypts and writes the block, while it holds the operation lock exclusively. Holes and
+//! unwritten blocks are not encrypted and read as zeros.
 //!
-//! A truncation inside a block writes a copy of the block, with zeros after the new end, to another
-//! place (`ops/truncate.rs`). If no block is free, or with `bigalloc`, it writes the zeros in place
-//! before the file is truncated, as the kernel does. A crash in between leaves the old size, with
-//! these zeros.
+//! A truncation inside a block writes a copy of the block, with zeros after the new end, to a newly
+//! claimed block (`ops/truncate.rs`). If no block is free, or with `bigalloc`, it instead writes
+//! the zeros in place before the file is truncated, as the kernel does. A crash between these two
+//! steps leaves the file with its old size and with these zeros.
 
 use crate::crypt::{Contents, InodeCrypt};
 use crate::data::bytes::in_whole_units;
@@ -32,7 +32,7 @@ pub(crate) fn has_cipher(file_type: FileType) -> bool {
 pub(crate) fn random_nonce() -> Result<[u8; 16], Error> {
     let mut nonce = [0; 16];
     let len = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
-    // The kernel gives up to 256 bytes at once (getrandom(2)).
+    // The kernel always fills a buffer of up to 256 bytes completely (getrandom(2)).
     match len {
         Ok(16) => Ok(nonce),
         _ => Err(Error::NoRandomness),
@@ -60,8 +60,8 @@ impl<'m> FileData<'m> {
         let name = AttributeName::encryption_context();
         let context = match xattr::get(&self.xattr_state(&in_inode, &block), name) {
             Ok(Stored::Here(value)) => Context::decode(value).map_err(damaged)?,
-            // A value in another inode is refused, because that inode could be encrypted too, and
-            // so on.
+            // A context that is stored in another inode is refused, because that inode could be
+            // encrypted too, and have its own context in a third inode.
             Ok(Stored::Inode(_)) | Err(Error::NoAttribute) => {
                 return Err(damaged(Cause::NoEncryptionContext));
             }
@@ -95,8 +95,8 @@ impl<'m> FileData<'m> {
         }
     }
 
-    /// Fails if this directory cannot have a name of `inode`, since the directory is encrypted and
-    /// the inode has another policy or none. The caller holds both operation locks.
+    /// Fails if this directory must not contain a name of `inode`, because the directory is
+    /// encrypted and the inode has another policy or none. The caller holds both operation locks.
     ///
     /// # Errors
     /// [`Error::OtherPolicy`], [`Error::NoKey`].
@@ -154,7 +154,8 @@ impl<'m> FileData<'m> {
         Ok(())
     }
 
-    /// Zeroes `len` bytes at `offset` of the file, which are at `device`.
+    /// Zeroes `len` bytes at the file offset `offset`. These bytes are stored at the device offset
+    /// `device`.
     pub(super) fn zero_encrypted(
         &self,
         cipher: &Contents,
@@ -166,8 +167,8 @@ impl<'m> FileData<'m> {
         let (mut at, end) = (offset, offset + len);
         while at < end {
             let (first, stop) = (at / size * size, end.min(at / size * size + size));
-            // The place on the device at which the file block with byte `at` starts. The offset
-            // `device` need not be the start of a block.
+            // The device offset at which the block with the file byte `at` starts. (`device` need
+            // not be the start of a block.)
             let place = (device + (at - offset)) - (at - first);
             let mut block = vec![0; size as usize];
             if stop - at < size {
@@ -182,8 +183,8 @@ impl<'m> FileData<'m> {
         Ok(())
     }
 
-    /// Writes the part of `data` that `extent` covers to the blocks of `extent`. `data` begins at
-    /// `offset` of the file.
+    /// Writes to the blocks of `extent` the part of `data` that the extent covers. `data` begins at
+    /// the file offset `offset`.
     ///
     /// # Locking
     /// The caller holds the operation lock exclusively if the data covers only a part of a block

@@ -4,7 +4,7 @@ use crate::object::inode::Inode;
 use crate::object::objects::Objects;
 use lanefs_lanes::sync::Arc;
 
-/// An inode, with the mount's objects, which include the inode's blocks.
+/// An inode, and the [`Objects`] of its mount, which include the inode's blocks.
 ///
 /// `mapping.rs` reads and changes the mappings, `holes.rs` claims blocks for holes, `bytes.rs`
 /// reads and writes through the mappings, `unmap.rs` removes mappings and frees their blocks,

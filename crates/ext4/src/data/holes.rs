@@ -11,22 +11,22 @@ use lanefs_ondisk::superblock::Clusters;
 use lanefs_ondisk::{Block, FileBlock, FileType};
 use std::ops::Range;
 
-/// Three parts: the claims by file block, which are whole clusters; the extents of claims and
-/// existing mappings together; the reservations for the claims in the owners' limits.
+/// The claims, each with its first file block and in whole clusters; the extents of the claims and
+/// of the existing mappings together; and the reservations for the claims in the owners' limits.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 
 /// The number of blocks above which a file counts as large for the choice of goals, as in
 /// mballoc (`mb_stream_req`).
 const STREAM: u32 = 16;
-/// The length in blocks of the longest extent of written blocks.
+/// The largest number of blocks that an extent of written blocks can have.
 const LONGEST: u32 = 32768;
-/// The largest size of a window in bytes; a window starts as large as the file.
+/// The largest size of a window in bytes; up to this size, a new window is as large as the file.
 const WINDOW: u64 = 8 << 20;
 
 impl FileData<'_> {
-    /// Claims blocks for the holes of `range`. Returns the claims by file block, and the future
-    /// extents of the range in order. The result covers only the start of the range if space runs
-    /// out or the limit of one step is reached.
+    /// Claims blocks for the holes of `range`. Returns the claims by file block, the extents that
+    /// the range will have, in order, and the reservations. The result covers only the start of the
+    /// range if space runs out or the limit of one step is reached.
     pub(crate) fn claim_holes(&self, range: Range<u32>, by: Privilege) -> Result<Covered, Error> {
         let map = self.map()?;
         let clusters = self.objects.volume.clusters();
@@ -79,17 +79,17 @@ impl FileData<'_> {
         Ok((claims, extents, held))
     }
 
-    /// Waits until all transactions are durable that unmapped blocks of a cluster which is still in
-    /// use. Until then a crash could map these blocks again, so their contents must not be
-    /// overwritten.
+    /// Waits for each transaction that unmapped some blocks of a cluster but left the cluster in
+    /// use, until the transaction is durable. Until then a crash could map these blocks again, so
+    /// their contents must not be overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;
         pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))
     }
 
     /// Claims whole clusters for file blocks from `at` on. Takes them from the inode's window if
-    /// the window continues at `at`, else from the groups. If the file grows, the groups also give
-    /// a new window after the claimed blocks.
+    /// the window continues at `at`, else from the groups. If the file grows, also claims a new
+    /// window after these blocks from the groups.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {
@@ -99,13 +99,13 @@ impl FileData<'_> {
         let growing = map.last().is_none_or(|last| last.end() <= at);
         let block_size = objects.volume.block_size() as u64;
         let ahead = match growing && inode.file_type == FileType::Regular && at > 0 {
-            // The window has as many blocks as the file, so that small files claim few.
+            // The window has only as many blocks as the file, so that small files claim few blocks.
             true => ((map.blocks() * block_size).min(WINDOW) / block_size) as u32,
             false => 0,
         };
         let goal = self.goal_at(map, at);
-        // `drawn` is kept until the window is listed: a search for space waits for claims under
-        // way, and then takes back listed windows only.
+        // `drawn` is kept until the window is listed, because a search for space waits for claims
+        // under way, and then takes back only the listed windows.
         let Found { mut claim, drawn, elsewhere } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),
@@ -131,9 +131,9 @@ impl FileData<'_> {
     }
 }
 
-/// Removes from `claims` the claims for the clusters of file blocks below `end`, and returns them;
-/// splits a claim that reaches beyond the last of these clusters. `claims` is in the order of the
-/// file blocks.
+/// Removes from `claims` all claims for clusters that contain file blocks below `end`, and returns
+/// them. Splits a claim that reaches beyond the last of these clusters. `claims` is in the order of
+/// the file blocks.
 pub(crate) fn take_front(
     claims: &mut Vec<(u32, Claim)>,
     end: u32,

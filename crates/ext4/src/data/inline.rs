@@ -1,4 +1,5 @@
-//! Data of small files and symbolic links in the inode (feature `inline_data`).
+//! Reads the data of small files and symbolic links that is stored in the inode (feature
+//! `inline_data`), and moves it to a block.
 //!
 //! The first 60 bytes of the data are stored in place of the extent tree, the other bytes in the
 //! attribute `system.data` after the inode's fields. Such a file is read in place. The first change
@@ -25,8 +26,8 @@ impl FileData<'_> {
         self.objects.volume.inline_data && is_marked(flags())
     }
 
-    /// Returns all bytes of data in the inode, also bytes beyond the size of the file. The caller
-    /// holds the operation lock.
+    /// Returns all bytes of data in the inode, including bytes beyond the size of the file. The
+    /// caller holds the operation lock.
     pub(crate) fn inline_bytes(&self) -> Result<Vec<u8>, Error> {
         let ino = self.inode.ino;
         let state = self.inode.state.lock();
@@ -72,7 +73,8 @@ impl FileData<'_> {
     }
 
     /// Moves the first `keep` bytes of a file's data from its inode to a block; does nothing if the
-    /// data is not in the inode. The size stays. The caller holds the operation lock exclusively.
+    /// data is not in the inode. The file size stays the same. The caller holds the operation lock
+    /// exclusively.
     pub(crate) fn leave_inode(&self, keep: u64) -> Result<(), Error> {
         if !self.is_inline() {
             return Ok(());
@@ -106,13 +108,13 @@ impl FileData<'_> {
     }
 }
 
-/// Returns whether the flags mark data in the inode, and not an extent tree.
+/// Returns whether the flags say that the inode holds data instead of an extent tree.
 pub(crate) fn is_marked(flags: InodeFlags) -> bool {
     flags.contains(InodeFlags::INLINE_DATA) && !flags.contains(InodeFlags::EXTENTS)
 }
 
-/// Apply: removes the mark of data in the inode, and the attribute that holds a part of the data.
-/// The caller replaces the part that is stored in place of the extent tree.
+/// Apply: clears the flag for data in the inode, and removes the attribute that holds a part of the
+/// data. The caller replaces the part that is stored in place of the extent tree.
 pub(crate) fn stop_inline(volume: &Volume, inode: &Inode, state: &mut InodeState) {
     state.disk.flags -= InodeFlags::INLINE_DATA;
     state.disk.flags.set(InodeFlags::EXTENTS, volume.new_form == Form::Extents);

@@ -26,8 +26,7 @@ use std::ops::Range;
 /// because each extent may be in a different group.
 pub(crate) const EXTENTS_A_STEP: usize = 16;
 
-/// The smallest number of revokes that one credit pays for, for any block size and format of the
-/// log.
+/// One credit pays for at least this number of revokes, whatever the block size and the log format.
 pub(super) const REVOKES_A_CREDIT: u32 = 64;
 
 /// The largest number of nodes that are claimed at once.
@@ -105,8 +104,7 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Returns the smallest part of `range` that contains all its blocks that are not mapped as
-    /// written.
+    /// Returns `range` without those blocks at its start and at its end that are mapped as written.
     pub(crate) fn not_written(&self, range: Range<u32>) -> Result<Range<u32>, Error> {
         self.with_map(|map| {
             let Range { mut start, mut end } = range.clone();
@@ -163,8 +161,9 @@ impl<'m> FileData<'m> {
         NodeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
     }
 
-    /// Returns the form of the mappings of a file or directory. If the data is in the inode,
-    /// returns the form of new files, which the mappings get when the data leaves the inode.
+    /// Returns the form of a file's or directory's mappings: extents or a block map. If the data is
+    /// in the inode, returns the form of new files, which the mappings get when the data leaves the
+    /// inode.
     pub(crate) fn form(&self) -> Form {
         let flags = InodeFlags::from_bits_retain(self.inode.rights().flags);
         match flags {
@@ -261,8 +260,8 @@ impl<'m> FileData<'m> {
     }
 
     /// Claims a cluster for each of `count` nodes, in few runs after the file's last extent. The
-    /// claim has root's privilege, since writes into allocated space must not fail for lack of a
-    /// node.
+    /// claim has root's privilege, because writes into allocated space must succeed even if only
+    /// reserved blocks are left for the nodes.
     pub(super) fn claim_nodes(
         &self,
         form: Form,
@@ -283,8 +282,8 @@ impl<'m> FileData<'m> {
         Ok(claims)
     }
 
-    /// Apply: changes the tree, the inode and the published map, and frees unused clusters.
-    /// The caller allocates the data claims that it maps, in the same handle.
+    /// Apply: changes the tree, the inode and the published map, and frees unused clusters. In the
+    /// same handle, the caller allocates the claims of the data blocks that the change maps.
     pub(crate) fn apply_mapping(
         &self,
         handle: &mut Handle<'_>,
@@ -339,13 +338,14 @@ impl<'m> FileData<'m> {
                 state.unmapped_in = Some(tid);
             }
             also(state);
-            // A reader that finds the new size must find the mappings of the new part. An fsync
+            // The map is published here, under the inode's state guard, for two reasons. A reader
+            // that finds the new size must also find the mappings of the new part. And an fsync
             // after an overwrite of the new part must find the transaction that maps the part.
             inode.map.store(map, &objects.mount.totals);
         });
     }
 
-    /// Returns the best place for a file's first block: near the inode, or in the group to which
+    /// Returns the best position for a file's first block: near the inode, or in the group to which
     /// the caller moved away from other callers.
     pub(crate) fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
@@ -355,7 +355,7 @@ impl<'m> FileData<'m> {
         group.and_then(|group| geometry.group_first_block(group)).unwrap_or_default()
     }
 
-    /// Returns the best place for block `at` of the file: after the block before it.
+    /// Returns the best position for block `at` of the file: after the block before it.
     pub(crate) fn goal_at(&self, map: &Map, at: u32) -> Block {
         if let Some(before) = at.checked_sub(1)
             && let Mapping::Mapped { block, .. } = map.find(FileBlock(before))

@@ -30,8 +30,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Reserves as much of `wanted` as the limits of the inode's owners permit to a caller of this
-    /// privilege, and returns the reservation with its number of units. The caller drops the
+    /// Reserves as much of `wanted` as the limits of the inode's owners allow a caller with this
+    /// privilege. Returns the reservation and the number of reserved units. The caller drops the
     /// reservation after the change.
     pub(crate) fn hold(
         &self,
@@ -49,8 +49,8 @@ impl Objects {
     #[cold]
     fn add_owner(&self, ledger: &Ledger, id: u32) -> Result<(), Error> {
         let inode = self.get_any(ledger.ino, None)?;
-        // No other thread takes the operation lock of a quota file, which has no name. The lock of
-        // its mappings orders the threads that add ids.
+        // A quota file has no name, so no other thread takes its operation lock. The lock of its
+        // mappings serialises the threads that add ids.
         let _adding = inode.mapping.lock();
         if ledger.knows(id) {
             return Ok(());
@@ -68,7 +68,8 @@ impl Objects {
 
 impl FileData<'_> {
     /// Adds spare bytes to a quota file: the rest of its last block, or a new block. The committer
-    /// writes a new block as a whole before the block counts as used, so it is not written here.
+    /// writes a new block as a whole before the block counts as used, so this function does not
+    /// write the block.
     fn grow_quota_file(&self, ledger: &Ledger) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let (len, rest) = ledger.len();
@@ -102,8 +103,8 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// Reserves up to `clusters` clusters for this inode in the limits of its owners, and returns
-    /// the number of reserved clusters.
+    /// Reserves up to `clusters` clusters for this inode within the limits of its owners, and
+    /// returns the number of reserved clusters.
     pub(crate) fn hold_clusters(
         &self,
         clusters: u32,
@@ -128,8 +129,8 @@ impl FileData<'_> {
         }
     }
 
-    /// Fails if the existing inode `inode` cannot get a name in this directory because the inode
-    /// belongs to another project.
+    /// Fails if this directory passes its project on and `inode` belongs to another project, so
+    /// that the inode cannot get a name in this directory.
     pub(crate) fn check_project(&self, inode: &Inode) -> Result<(), Error> {
         match self.passes_project_on() && self.inode.project() != inode.project() {
             true => Err(Error::OtherProject),
@@ -137,8 +138,8 @@ impl FileData<'_> {
         }
     }
 
-    /// Returns whether new files of this directory belong to its project. As in the kernel, only
-    /// the flag of the directory decides.
+    /// Returns whether new files in this directory get its project. As in the kernel, only the flag
+    /// of the directory decides.
     fn passes_project_on(&self) -> bool {
         let flags = InodeFlags::from_bits_retain(self.inode.rights().flags);
         flags.contains(InodeFlags::PROJINHERIT)

@@ -1,13 +1,13 @@
-//! Moves all mappings of a file at once: the data stays in place on the device, at other offsets in
-//! the file.
+//! Moves all mappings of a file at once: the data stays in place on the device, but gets other
+//! offsets in the file.
 //!
 //! A file may have more nodes than one transaction can hold, so no node of the old tree is changed.
 //! The new tree is written to free blocks, like data, before the handle that points the inode to
 //! it. In the same handle the inode is recorded as an orphan, and the blocks that the file loses
 //! (removed data, and the nodes of the old tree) are mapped behind the end of the file. Later
 //! handles free these blocks in steps. After a crash, a mount or e2fsck truncates the orphan to its
-//! size, which also frees these blocks. So a crash leaves the file as it was before the change, or
-//! as it is after it.
+//! size, which also frees these blocks. So a crash leaves the file either unchanged or changed
+//! completely.
 
 use crate::alloc::Claim;
 use crate::data::file_data::FileData;
@@ -23,16 +23,18 @@ use lanefs_ondisk::{Block, FileBlock};
 
 /// Credits for the inode and its orphan record.
 const CREDITS: u32 = 8;
-/// Credits for the blocks of one claim: bitmap, descriptor, and the block of the descriptor.
+/// Credits for allocating one claim, which changes a bitmap, a descriptor, and the block that
+/// contains the descriptor.
 const CREDITS_A_CLAIM: u32 = 3;
 
 impl FileData<'_> {
-    /// Replaces all mappings by `layout`, whose blocks are mapped already, and changes the inode by
-    /// `also`, all in one handle. Then frees the blocks of `removed`, which the layout does not
-    /// have. `size` is the size after the change, in bytes.
+    /// Replaces all mappings by `layout`, whose blocks are mapped already, and changes the inode
+    /// with `also`, all in one handle. Then frees the blocks of `removed`, which are not part of
+    /// the layout. `size` is the size after the change, in bytes.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`] if the removed blocks find no room behind the end of the file.
+    /// [`Error::FileTooLarge`] if there are too few file blocks behind the end of the file to map
+    /// the removed blocks.
     ///
     /// # Locking
     /// The caller holds the operation lock exclusively.
@@ -104,7 +106,8 @@ impl FileData<'_> {
         for extent in removed.iter().copied().chain(nodes) {
             let at = cluster::place_behind(last.as_ref(), end, &extent, clusters)
                 .ok_or(Error::FileTooLarge)?;
-            // Unwritten blocks read as zeros if the file grows over them later.
+            // The blocks are mapped as unwritten, so they read as zeros if the file grows over them
+            // later.
             layout.add(at, Extent { state: State::Unwritten, ..extent })?;
             end = layout.end();
             last = Some(extent);
@@ -112,8 +115,8 @@ impl FileData<'_> {
         Ok((end > parked).then_some(parked))
     }
 
-    /// Writes new nodes to claimed blocks. Nothing refers to them yet, and the commit of the handle
-    /// that will refer to them flushes them first.
+    /// Writes new nodes to claimed blocks. Nothing refers to the nodes yet. The commit of the
+    /// handle that makes the inode refer to them flushes them first.
     fn write_nodes(&self, form: Form, nodes: Vec<(Block, Arc<[u8]>)>) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let kind = MetaKind::node(form, inode.ino, inode.generation);
@@ -129,7 +132,8 @@ impl FileData<'_> {
     /// orphan.
     ///
     /// # Locking
-    /// The caller holds the operation lock exclusively, so that the file gets and loses no name.
+    /// The caller holds the operation lock exclusively, so that the file neither gets nor loses a
+    /// name meanwhile.
     pub(crate) fn leave_orphans(&self) -> Result<(), Error> {
         if self.inode.links() == 0 {
             return Ok(());

@@ -28,7 +28,7 @@ impl FileData<'_> {
             let end = match (self.step_end(at..range.end)?, self.form()) {
                 (Some(end), _) => end,
                 (None, Form::Extents) => return Ok(()),
-                // A block map may have nodes without mappings.
+                // A block map may have nodes without mappings, which this step frees.
                 (None, Form::BlockMap) => range.end,
             };
             let change = self.plan_mapping(at..end, &[])?;

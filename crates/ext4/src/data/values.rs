@@ -20,11 +20,11 @@ use lanefs_ondisk::xattr::{AttributeName, Cause, Value, hash_with_value, is_hash
 use lanefs_ondisk::{Corruption, Unsupported};
 
 /// A shared attribute block is copied only if it refers to at most this number of value inodes,
-/// since their reference counts change in one handle.
+/// because the copy increments all their reference counts in one handle.
 const MOST_COPIED: usize = 32;
 /// The credits to release one value, for its inode and its orphan record.
 const RELEASE_CREDITS: u32 = 4;
-/// The credits to make an orphan the value of an attribute.
+/// The credits for turning an orphan inode into the value of an attribute.
 const ADOPT_CREDITS: u32 = 4;
 
 /// An inode without a name. It holds the value of an attribute that is going to be set.
@@ -57,7 +57,7 @@ impl<'v> Put<'v> {
     }
 }
 
-/// The changes of value inodes that belong to a change of attributes.
+/// The changes to value inodes that are part of an attribute change.
 #[derive(Default)]
 pub(crate) struct ValueChange {
     /// The inode that becomes the attribute's value, and the hash of the value.
@@ -73,8 +73,8 @@ pub(crate) struct ValueChange {
 }
 
 /// The value inodes of a change that was applied. Dropping the last hold on a released value
-/// deletes its inode. So the values are dropped after the handle, and after the operation lock of
-/// their owner.
+/// deletes its inode. So the values are dropped after the handle, and after their owner's operation
+/// lock is released.
 #[must_use = "dropped after the handle and the operation lock"]
 pub(crate) struct ReleasedValues(#[expect(dead_code, reason = "held for its drop")] Vec<InodeRef>);
 
@@ -89,9 +89,9 @@ impl ValueChange {
         self.sectors
     }
 
-    /// Apply: adopts the new value, and counts the references of a copied block. Must be called
-    /// before the old block is released: until then the old block keeps a reference to each copied
-    /// value.
+    /// Apply: adopts the new value, and adds a reference to each value that a copied block refers
+    /// to. Must be called before the old block is released, because until then the old block keeps
+    /// a reference to each copied value.
     pub(crate) fn apply_first(&self, objects: &Objects, handle: &mut Handle<'_>) {
         if let Some((inode, hash)) = &self.adopted {
             objects.orphans.remove(handle, inode);
@@ -121,8 +121,8 @@ impl ValueChange {
         for value in self.released.iter().chain(old) {
             release(objects, handle, value);
         }
-        // Another thread may release the values that this change keeps, and then this hold is the
-        // last. So these values too stay held until the handle is dropped.
+        // Another thread may release values that this change keeps, in which case the hold in this
+        // change is the last. So these values also stay held until the handle is dropped.
         let mut held = self.released;
         held.extend(self.copied);
         held.extend(self.in_old_block);
@@ -158,7 +158,7 @@ impl FileData<'_> {
         Corruption::Xattr { ino: self.inode.ino, block: None, cause }.into()
     }
 
-    /// Returns a hold on the inode of a value of this inode.
+    /// Returns a hold on the inode that stores `value`. An attribute of this inode has this value.
     fn value_inode(&self, value: ValueInode) -> Result<InodeRef, Error> {
         let objects = self.objects;
         if objects.volume.value_seed.is_none() {
@@ -205,7 +205,7 @@ impl FileData<'_> {
         Ok(bytes)
     }
 
-    /// Plans the changes of value inodes that belong to `plan`, which sets or removes the attribute
+    /// Plans the changes to value inodes that `plan` requires. `plan` sets or removes the attribute
     /// `name`.
     pub(crate) fn plan_values(
         &self,

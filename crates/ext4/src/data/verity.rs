@@ -13,8 +13,8 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::verity::{self as disk, Cause, Descriptor};
 use lanefs_ondisk::{Corruption, FileType};
 
-/// Bytes of a page. From the end of a file to the end of the page, all bytes must be zeros, since a
-/// program that maps the file sees them.
+/// Page size in bytes. The bytes from the end of a file to the end of its last page must be zeros,
+/// because a program that maps the file sees them.
 const PAGE: u64 = 4096;
 
 impl<'m> FileData<'m> {
@@ -23,8 +23,8 @@ impl<'m> FileData<'m> {
         self.inode.file_type == FileType::Regular && flags::is_verity(&self.inode.rights())
     }
 
-    /// Returns the checked descriptor of a verity file, which is loaded when it is first needed.
-    /// The caller holds the operation lock.
+    /// Returns the checked descriptor of a verity file. The descriptor is loaded when it is first
+    /// needed. The caller holds the operation lock.
     ///
     /// # Errors
     /// [`Corruption::Verity`].
@@ -57,10 +57,12 @@ impl<'m> FileData<'m> {
     }
 
     /// Does the same as [`FileData::read`] for a verity file, and verifies what it reads. The range
-    /// must end inside the file. If the descriptor is valid and a later step fails, `buf` is zeros.
+    /// must end inside the file. If the descriptor is valid and a later step fails, `buf` is filled
+    /// with zeros.
     ///
     /// # Errors
-    /// [`Error::NotVerified`] if the data or the hash tree was changed, [`Corruption::Verity`].
+    /// [`Error::NotVerified`] if the data or the hash tree was changed; [`Corruption::Verity`] if
+    /// there is no valid descriptor.
     pub(crate) fn read_verified(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let verity = self.verity()?;
         let unit = verity.descriptor.tree().block_bytes();
@@ -88,7 +90,7 @@ impl<'m> FileData<'m> {
         { numbered }.try_for_each(|(index, block)| self.verify(verity, 0, index, block))
     }
 
-    /// Fails unless block `index` of a level of the tree has the right hash. Level 0 is the data.
+    /// Fails unless block `index` of the given level has the right hash. Level 0 is the data.
     fn verify(&self, verity: &Verity, level: usize, index: u64, block: &[u8]) -> Result<(), Error> {
         match verity.hasher.hash(block) == self.hash_of(verity, level, index)? {
             true => Ok(()),
@@ -96,8 +98,8 @@ impl<'m> FileData<'m> {
         }
     }
 
-    /// Returns the verified hash of block `index` of a level. Calls itself once for each level
-    /// above, of which there are at most 8.
+    /// Returns the verified hash of block `index` of the given level. Calls itself once for each
+    /// level above, of which there are at most 8.
     fn hash_of(&self, verity: &Verity, level: usize, index: u64) -> Result<Hash, Error> {
         let Verity { descriptor, digest, .. } = verity;
         let tree = descriptor.tree();
@@ -117,8 +119,8 @@ impl<'m> FileData<'m> {
         Ok(Hash::new(block.get(child.offset..child.offset + len).unwrap_or_default()))
     }
 
-    /// Fails unless all bytes from the last block of data to the end of its page are zeros. (In the
-    /// last block of data, the hash covers the bytes after the end of the file.)
+    /// Fails unless all bytes after the last block of data, up to the end of its page, are zeros.
+    /// (Within the last block of data, the hash covers the bytes after the end of the file.)
     fn check_rest_of_page(&self, verity: &Verity) -> Result<(), Error> {
         let size = self.inode.size();
         let tree = verity.descriptor.tree();

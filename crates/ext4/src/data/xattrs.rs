@@ -5,10 +5,10 @@
 //! decrements the count to zero frees the block.
 //!
 //! With `ea_inode` a value that fits neither into the inode nor into the attribute block is written
-//! to an inode of its own (`values.rs`). A default ACL of that size is not inherited: a new name in
-//! such a directory fails with "no space left". Entry hashes are computed from unsigned bytes, as
-//! Linux does since 6.2. Hashes that were computed from signed bytes are accepted too. An ACL that
-//! only repeats the mode is not stored.
+//! to an inode of its own (`values.rs`). A default ACL of that size is not inherited; instead,
+//! creating a name in such a directory fails with "no space left". Entry hashes are computed from
+//! unsigned bytes, as Linux does since 6.2. Hashes that were computed from signed bytes are
+//! accepted too. An ACL that only repeats the mode is not stored.
 
 use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;
@@ -74,7 +74,7 @@ impl XattrChange<'_> {
         self
     }
 
-    /// Creates a change of nothing but the permissions.
+    /// Creates a change that sets only the permissions.
     pub(crate) fn of_permissions(permissions: Option<u16>) -> Self {
         let (block, values) = (BlockEdit::Keep, ValueChange::default());
         XattrChange { in_inode: None, hold: None, block, values, permissions, credits: 2 }
@@ -163,8 +163,8 @@ impl<'m> FileData<'m> {
         self.stored_xattr(name).is_ok_and(|stored| stored == value)
     }
 
-    /// Plans to set or remove one attribute, and claims the block that this needs. The caller holds
-    /// the operation lock exclusively.
+    /// Plans to set or remove one attribute, and claims the block that the change needs. The caller
+    /// holds the operation lock exclusively.
     ///
     /// # Errors
     /// [`Error::NoSpace`] also if the value fits only into an inode of its own.
@@ -224,8 +224,8 @@ impl<'m> FileData<'m> {
         Ok(Some(AclChange { stored: kept, permissions }))
     }
 
-    /// Returns the access list after a chmod, if there is a list. The caller holds the operation
-    /// lock exclusively.
+    /// Returns the access list as it is after a chmod to `permissions`, if there is a list. The
+    /// caller holds the operation lock exclusively.
     pub(crate) fn acl_after_chmod(&self, permissions: u16) -> Result<Option<Vec<u8>>, Error> {
         if !self.may_have_xattrs() {
             return Ok(None);
@@ -332,9 +332,10 @@ impl<'m> FileData<'m> {
         values.apply_last(objects, handle, ended)
     }
 
-    /// Removes all attributes whose values are in inodes of their own, one in each handle. The
-    /// inode is being deleted. A value that cannot be found is left out. The caller holds the
-    /// operation lock exclusively, and drops the result after releasing the lock.
+    /// Removes all attributes whose values are in inodes of their own, with one handle for each
+    /// attribute. Is called while the inode is being deleted. A value that cannot be found is
+    /// skipped. The caller holds the operation lock exclusively, and drops the result after
+    /// releasing the lock.
     pub(crate) fn remove_values(&self) -> Result<Vec<ReleasedValues>, Error> {
         let objects = self.objects;
         let mut released = Vec::new();
@@ -364,9 +365,9 @@ impl<'m> FileData<'m> {
         Ok(released)
     }
 
-    /// Takes the attribute block from this inode if other inodes use the block too. The block keeps
-    /// its references to values. Returns false, and leaves the block to this inode, if no other
-    /// inode uses it.
+    /// Detaches the attribute block from this inode if other inodes use the block too. The block
+    /// keeps its references to values. Returns false, and leaves the block to this inode, if no
+    /// other inode uses it.
     fn leave_shared_block(&self) -> Result<bool, Error> {
         let FileData { objects, inode } = *self;
         let Some(block) = self.xattr_snapshot()?.block else { return Ok(true) };

@@ -1,4 +1,4 @@
-//! The reasons of errors that the caller caused.
+//! The reasons for errors that the caller caused.
 
 use lanefs_device::DeviceError;
 use thiserror::Error;
@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidArgument {
-    /// The name is `.` or `..`, perhaps only after the directory's folding of case.
+    /// The name is `.` or `..`, or becomes so when a directory that ignores case folds it.
     #[error("the name is . or ..")]
     DotName,
     /// The path ends in `.`.
@@ -22,13 +22,13 @@ pub enum InvalidArgument {
     /// The path, or the target of a symbolic link, has a NUL byte.
     #[error("the path has a NUL byte")]
     PathBytes,
-    /// The operation is for regular files.
+    /// The operation requires a regular file.
     #[error("it is not a regular file")]
     NotRegularFile,
-    /// The operation is for symbolic links.
+    /// The operation requires a symbolic link.
     #[error("it is not a symbolic link")]
     NotSymlink,
-    /// The operation is for regular files and directories.
+    /// The operation requires a regular file or a directory.
     #[error("it is neither a regular file nor a directory")]
     NotFileOrDirectory,
     /// A directory would move into itself or into a directory below it.
@@ -37,7 +37,8 @@ pub enum InvalidArgument {
     /// Opening a file cannot create this type of inode.
     #[error("open creates only regular files")]
     CreatesOnlyFiles,
-    /// The file is opened for neither reading nor writing, or is to be changed without writing.
+    /// The file is opened for neither reading nor writing, or an unnamed file is not opened for
+    /// writing.
     #[error("a file is opened for reading, for writing, or for both")]
     OpenMode,
     /// A mounted file system cannot get smaller.
@@ -46,7 +47,7 @@ pub enum InvalidArgument {
     /// The length is zero.
     #[error("the length is zero")]
     ZeroLength,
-    /// The range does not consist of whole clusters, which are blocks without `bigalloc`.
+    /// The range does not consist of whole clusters. (Without `bigalloc` a cluster is one block.)
     #[error("the range does not consist of whole blocks (with bigalloc: of whole clusters)")]
     PartialCluster,
     /// The range to collapse reaches the end of the file.
@@ -67,7 +68,7 @@ pub enum InvalidArgument {
     /// The name cache contains inodes of another mount.
     #[error("the name cache belongs to another mount")]
     NameCacheInUse,
-    /// A journal device was given, and the journal of the file system is not on a device.
+    /// A journal device was given, but the file system has no journal or an internal one.
     #[error("a journal device was given, and the journal is inside or absent")]
     NoJournalDevice,
     /// A journal can be attached only to a clean file system without a journal.
@@ -79,19 +80,19 @@ pub enum InvalidArgument {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BadSize {
-    /// The layout with two backups of the superblock is not resized.
+    /// Lanefs does not resize the layout with two superblock backups (`sparse_super2`).
     #[error("a file system with sparse_super2 cannot be resized here")]
     SparseSuper2,
-    /// Clusters of several blocks are not resized.
+    /// Lanefs does not resize file systems with clusters of several blocks (`bigalloc`).
     #[error("a file system with bigalloc cannot be resized here")]
     Bigalloc,
-    /// Inode numbers have 32 bits.
+    /// The groups would have more inodes than there are 32-bit inode numbers.
     #[error("{groups} groups would have more than 2^32 inodes")]
     TooManyInodes {
         /// The number of groups.
         groups: u64,
     },
-    /// The resize inode reserves too few blocks.
+    /// The resize inode reserves too few blocks for descriptors.
     #[error(
         "{more} more blocks of descriptors are needed, and the resize inode reserves {reserved}: \
          resize2fs can move blocks to make room"
@@ -99,7 +100,7 @@ pub enum BadSize {
     FewDescriptors {
         /// The number of descriptor blocks to add.
         more: u64,
-        /// The number of blocks that are reserved for that.
+        /// The number of blocks that are reserved for descriptors.
         reserved: u64,
     },
     /// A new group is shorter than its own metadata.
@@ -127,7 +128,7 @@ pub enum CannotGrow {
         needs: u64,
         /// The length of the device in bytes.
         has: u64,
-        /// The error of making the device longer.
+        /// The reason why the device could not be made longer.
         cause: DeviceError,
     },
     /// The smallest change does not fit into one transaction.
@@ -138,7 +139,7 @@ pub enum CannotGrow {
     ShortLog {
         /// The number of journal blocks that the change needs.
         needs: u32,
-        /// The largest number of journal blocks of a transaction.
+        /// The largest number of journal blocks that a transaction can have.
         most: u32,
     },
 }

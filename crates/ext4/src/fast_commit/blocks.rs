@@ -20,9 +20,9 @@ pub(crate) type Images = Vec<(Block, Arc<[u8]>)>;
 /// Returns the contents of a block as the last transaction of the log left it.
 pub(crate) type Read<'r> = &'r dyn Fn(Block) -> Result<Vec<u8>, Error>;
 
-/// The most bytes of changed blocks, bitmaps and inodes; no log has room for more.
+/// The most bytes that the changed blocks, bitmaps or inodes may take; no log has room for more.
 const MOST_BYTES: usize = 1 << 30;
-/// The most blocks of directories that are searched.
+/// The most directory blocks that are searched.
 const MOST_SEARCHED: u64 = 1 << 22;
 /// The most extents of all changed files together.
 const MOST_EXTENTS: u64 = 1 << 23;
@@ -35,7 +35,7 @@ pub(super) struct Draft<'a> {
     pub(super) checksums: Checksums,
     system: SystemBlocks,
     pub(super) descriptors: Vec<GroupDesc>,
-    /// The descriptors without the changes.
+    /// The group descriptors as the last transaction left them.
     pub(super) described: Vec<GroupDesc>,
     /// Changed bitmaps of blocks.
     pub(super) bitmaps: BTreeMap<Group, Bitmap>,
@@ -129,7 +129,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the place of an inode's record: its block in the table, and the bytes in it.
+    /// Returns the position of an inode's record: its block in the inode table, and its bytes in
+    /// that block.
     fn place_of(&self, ino: Ino) -> Result<(Block, Range<usize>), Error> {
         let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
         let table = self.descriptor(place.group)?.inode_table;
@@ -137,13 +138,13 @@ impl<'a> Draft<'a> {
         Ok((Block(table.0 + u64::from(place.table_block)), range))
     }
 
-    /// Returns the bytes of an inode in its table.
+    /// Returns an inode's record from the inode table.
     pub(super) fn record(&self, ino: Ino) -> Result<Vec<u8>, Error> {
         let (block, range) = self.place_of(ino)?;
         Ok(self.block(block)?.get(range).ok_or(Error::Stale)?.to_vec())
     }
 
-    /// Changes the bytes of an inode in its table.
+    /// Replaces an inode's record in the inode table.
     pub(super) fn put_record(&mut self, ino: Ino, record: &[u8]) -> Result<(), Error> {
         let (block, range) = self.place_of(ino)?;
         let mut bytes = self.block(block)?.to_vec();

@@ -18,8 +18,8 @@ impl Draft<'_> {
         self.descriptors.get_mut(group.0 as usize).ok_or(Error::Stale)
     }
 
-    /// Marks blocks as free. Blocks that are free already stay so: an interrupted replay by another
-    /// program may have freed them.
+    /// Marks blocks as free. It is no error if some are free already, because an interrupted replay
+    /// by another program may have freed them.
     pub(super) fn free(&mut self, start: Block, len: u32) -> Result<(), Error> {
         for (group, bits) in self.pieces(start, len)? {
             let bitmap = self.bitmap_mut(group)?;
@@ -42,7 +42,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Takes a free block, if possible in the group of `near` or after it.
+    /// Takes a free block, if possible in the group of `near` or in a later group.
     pub(super) fn allocate(&mut self, near: Block) -> Result<Block, Error> {
         let groups = self.geometry.group_count();
         let first = self.geometry.group_of(near).map_or(0, |(group, _)| group.0);
@@ -66,7 +66,7 @@ impl Draft<'_> {
         group.and_then(|group| self.geometry.group_first_block(group)).unwrap_or_default()
     }
 
-    /// Returns a run of blocks as bits of groups.
+    /// Splits a run of blocks by group, and returns the run's bits in each group.
     fn pieces(&self, start: Block, len: u32) -> Result<Vec<(Group, Range<u32>)>, Error> {
         let mut pieces = Vec::new();
         let (mut at, end) = (start.0, start.0.saturating_add(len.into()));
@@ -134,8 +134,9 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Zeroes the part of a group's table that was never used, up to the block of an inode, if
-    /// mke2fs did not zero it (`lazy_itable_init`).
+    /// Zeroes the unused part of the group's inode table, up to the block of the inode at `place`.
+    /// Does nothing if the table is marked as zeroed. (With `lazy_itable_init`, mke2fs leaves
+    /// tables that are not zeroed.)
     fn initialise_table(&mut self, place: &InodePlace) -> Result<(), Error> {
         let desc = *self.descriptor(place.group)?;
         let is_zeroed = desc.flags.contains(GroupFlags::INODE_ZEROED);
@@ -161,7 +162,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Counts directories that were added to a group, or removed from it.
+    /// Adds `more`, which may be negative, to the directory count of the group that contains `ino`.
     pub(super) fn count_directories(&mut self, ino: Ino, more: i64) -> Result<(), Error> {
         let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
         let desc = self.descriptor_mut(place.group)?;

@@ -128,7 +128,7 @@ fn release(draft: &mut Draft<'_>, node: &Node) -> Result<(), Error> {
     }
 }
 
-/// Drops a reference to a block of attributes.
+/// Drops a reference to an attribute block.
 fn release_attributes(draft: &mut Draft<'_>, ino: Ino, place: Block) -> Result<(), Error> {
     let damaged = |cause| Corruption::Xattr { ino, block: Some(place), cause };
     if draft.superblock.features().incompat.contains(Incompat::EA_INODE) {

@@ -1,18 +1,19 @@
 //! Replays fast commits: computes which blocks they change, and the new contents. Nothing is
 //! written here.
 //!
-//! A fast commit contains no blocks, but fields of inodes, mappings and names. These changes are
+//! Instead of blocks, a fast commit contains inode fields, mappings and names. These changes are
 //! applied to the file system as the last transaction left it, in this order:
 //! 1. `inodes`: the fields and the mappings of all inodes, in the order of the changes. If an inode
 //!    number was reused, only its last inode counts, and the blocks of the first inode are freed.
-//! 2. `trees`: first the bitmaps get the blocks that the files now have, so that no new node or
-//!    directory block takes one of them. Then the extent trees are changed.
+//! 2. `trees`: first the blocks that the files now have are marked in the bitmaps, so that no new
+//!    node or directory block takes one of them. Then the extent trees are changed.
 //! 3. `names`: names are added and removed, in the order of the changes. Link counts follow from
 //!    the last record of an inode and the names after it.
 //! 4. `finish`: inodes without links become orphans, which the mount deletes. Records, bitmaps and
 //!    descriptors are encoded.
 //!
-//! The result is one transaction. So a crash leaves either all fast commits or their whole effect.
+//! The result is one transaction. So after a crash either all fast commits are still in the log, or
+//! their whole effect is on disk.
 
 mod blocks;
 mod finish;
@@ -34,7 +35,7 @@ use lanefs_ondisk::superblock::Superblock;
 use refusal::refused;
 
 /// Returns the blocks that `changes` change, in order, with their new contents. `superblock` is the
-/// superblock after the last transaction; `own` has the runs of blocks of the log, and the MMP
+/// superblock after the last transaction; `own` contains the block runs of the log, and the MMP
 /// block.
 ///
 /// # Errors

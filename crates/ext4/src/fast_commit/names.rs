@@ -14,7 +14,7 @@ use lanefs_ondisk::inode::{BlockField, InodeFlags};
 use lanefs_ondisk::jbd2::{FastCause, FastChange, FastName};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino};
 
-/// The names that a new directory adds to its link count: its own and ".".
+/// The link count of a new directory, which counts its name and ".".
 const NEW_LINKS: u16 = 2;
 
 /// Whether a name is the first one of its inode.
@@ -40,8 +40,8 @@ impl<'a> Inodes<'a> {
         let is_meant = node.is_meant(n);
         let is_directory = is_meant && node.is_directory();
         let needs_dots = is_directory && node.born.is_some() && !node.has_dots;
-        // If a later inode has the number, a later change removes this entry, so its type does not
-        // matter.
+        // If the inode number was reused later, a later change removes this entry, so the entry's
+        // type does not matter.
         let file_type = node.inode()?.file_type().filter(|_| is_meant);
         let is_started = needs_dots && added == Added::First;
         if is_started {
@@ -81,7 +81,7 @@ impl<'a> Inodes<'a> {
         Ok(())
     }
 
-    /// Fails if a directory that is removed has names.
+    /// Fails if a directory that is being removed still has names.
     fn check_empty(&mut self, n: usize, ino: Ino) -> Result<(), Error> {
         let Some((draft, node)) = self.directory(n, ino)? else { return Ok(()) };
         let context = node.context(draft)?;
@@ -136,8 +136,8 @@ impl<'a> Inodes<'a> {
     }
 
     /// Removes an entry. Returns whether the entry referred to a directory; `None` if there is no
-    /// such entry. If a file is created and removed between two fast commits, only the removal is
-    /// recorded.
+    /// such entry. The entry may be missing because, if a file is created and removed between two
+    /// fast commits, only the removal is recorded.
     fn take_out(&mut self, n: usize, old: &FastName) -> Result<Option<bool>, Error> {
         let name = Name::new(&old.name).map_err(|_| Error::NameTooLong)?;
         let was_directory = self.node(old.ino)?.is_directory();
@@ -161,8 +161,8 @@ impl<'a> Inodes<'a> {
         Ok(Some(stored.unwrap_or(was_directory)))
     }
 
-    /// Returns the directory to which change `n` refers; `None` if a later inode has the number,
-    /// since the names of the older directory are gone.
+    /// Returns the directory to which change `n` refers; `None` if the directory's number was
+    /// reused later, because the names of the older directory are then gone.
     fn directory(&mut self, n: usize, ino: Ino) -> Result<Option<Found<'_, 'a>>, Error> {
         let node = self.node(ino)?;
         if !node.is_meant(n) {

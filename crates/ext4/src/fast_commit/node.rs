@@ -47,7 +47,7 @@ pub(super) struct Mappings {
     /// The mappings on the device; empty for an inode that a fast commit created.
     pub(super) before: Map,
     pub(super) now: Map,
-    /// The parts of the file whose mappings differ.
+    /// The parts of the file whose mappings were changed.
     pub(super) changed: Vec<Range<u32>>,
 }
 
@@ -130,7 +130,8 @@ impl Node {
             old.generation == new.generation && old.file_type() == new.file_type()
         });
         if !is_same {
-            // The attributes of an older inode with this number are not those of the new inode.
+            // The old record may contain attributes of an older inode with this number. The new
+            // inode does not have these attributes.
             record.fill(0);
             overwrite(&mut record, raw, 0..BLOCK_FIELD.start);
             overwrite(&mut record, raw, GENERATION.start..len);
@@ -152,7 +153,7 @@ impl Node {
         }
         match &old {
             Some(old) if old.file_type() == Some(FileType::Directory) => {
-                // Later changes of names set the size and the flag `INDEX`.
+                // The size and the flag `INDEX` are set later, when the names are changed.
                 new.size = old.size;
                 new.flags.set(InodeFlags::INDEX, old.flags.contains(InodeFlags::INDEX));
             }
@@ -208,7 +209,7 @@ fn overwrite(record: &mut [u8], raw: &[u8], range: Range<usize>) {
     }
 }
 
-/// Refuses changes that fast commits of the kernel do not have.
+/// Refuses changes that the kernel's fast commits never contain.
 fn check_supported(draft: &Draft<'_>, old: Option<&Inode>, new: &Inode) -> Result<(), Error> {
     let inline = |inode: &Inode| inode.flags.contains(InodeFlags::INLINE_DATA);
     if new.file_type().is_none() {

@@ -1,4 +1,5 @@
-//! Inodes without links: the mount deletes them, as it deletes the orphans of a crash.
+//! Turns inodes without links into orphans, so that the mount deletes them like the orphans that a
+//! crash leaves.
 
 use super::blocks::Draft;
 use super::inodes::Inodes;
@@ -11,12 +12,12 @@ use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest list of orphans that is changed.
+/// The longest list of orphans that a replay changes.
 const LONGEST: usize = 1 << 20;
 
 impl Inodes<'_> {
-    /// Adds the inodes that lost their last name to the list of orphans, and takes the numbers that
-    /// another inode has now off the list. Returns the first inode of the list.
+    /// Adds the inodes that lost their last name to the list of orphans. Removes from the list all
+    /// numbers that now belong to another inode. Returns the first inode in the list.
     pub(super) fn update_orphans(&mut self) -> Result<Option<Ino>, Error> {
         let old = list(&self.draft)?;
         let in_list: BTreeSet<Ino> = old.iter().copied().collect();

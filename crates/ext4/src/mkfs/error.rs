@@ -30,7 +30,7 @@ pub enum MkfsError {
     /// Features that do not go together.
     #[error("{rule}")]
     FeatureRule { rule: &'static str },
-    /// The blocks for growing cannot be reserved.
+    /// The requested limit for growth is not larger than the file system itself.
     #[error("growing to {wanted} blocks cannot be prepared: the file system has {blocks}")]
     Growth { wanted: u64, blocks: u64 },
     /// The files need more blocks than the file system has.
@@ -44,7 +44,7 @@ pub enum MkfsError {
     File { index: usize, fault: FileFault },
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The chosen layout violates the format: a bug of this crate.
+    /// The chosen layout violates the format, which is a bug in this crate.
     #[error("the layout is wrong: {0}")]
     Layout(#[from] Corruption),
 }

@@ -1,5 +1,5 @@
-//! The layout of groups that are added to a file system, and of the reserved descriptor blocks
-//! afterwards.
+//! Lays out the groups that are added to a file system, and the descriptor blocks that are reserved
+//! after the change.
 
 use super::layout::{group_range, place_tables_from};
 use super::resize;
@@ -29,11 +29,11 @@ pub struct NewGroup {
 }
 
 impl NewGroup {
-    /// Writes the bitmaps and the empty inode table, to which nothing refers yet. Returns the
-    /// descriptor with the checksums of the bitmaps.
+    /// Writes the bitmaps that must be on disk, and the empty inode table. Nothing refers to these
+    /// blocks yet. Returns the descriptor with the checksums of the bitmaps.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// The device's errors.
     pub fn write(
         &self,
         device: &dyn Device,
@@ -116,12 +116,12 @@ pub fn resize_blocks(geometry: &Geometry, pointers: Block) -> Vec<(Block, Vec<u8
     blocks.map(|(place, bytes)| (Block(place), bytes)).collect()
 }
 
-/// Returns the number of blocks of the resize inode.
+/// Returns how many blocks the resize inode has.
 pub fn resize_block_count(geometry: &Geometry) -> u64 {
     resize::block_count(geometry)
 }
 
-/// Returns the places of descriptor block `index`: the primary one and its copies.
+/// Returns the positions of descriptor block `index`: first the primary one, then its copies.
 pub fn descriptor_copies(geometry: &Geometry, index: u32) -> Vec<Block> {
     let with_super: Vec<Group> = std::iter::once(Group(0)).chain(geometry.backups()).collect();
     super::write::descriptor_copies(geometry, &with_super, index)

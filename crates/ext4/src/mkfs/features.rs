@@ -3,7 +3,7 @@
 use super::MkfsError;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat, Support};
 
-/// The features that mke2fs gives to every kind of file system.
+/// The features that mke2fs sets for every kind of file system.
 const BASE: Features = Features {
     compat: Compat::EXT_ATTR.union(Compat::RESIZE_INODE).union(Compat::DIR_INDEX),
     incompat: Incompat::FILETYPE,
@@ -50,7 +50,7 @@ pub enum Kind {
     Ext2,
     /// With a journal, without extents.
     Ext3,
-    /// The features that mke2fs 1.47 gives by default.
+    /// The features that mke2fs 1.47 sets by default.
     #[default]
     Ext4,
 }
@@ -75,7 +75,8 @@ impl Kind {
     }
 }
 
-/// Returns the features without those that depend on a missing feature. mke2fs drops them silently.
+/// Returns the features without those that depend on a missing feature. mke2fs drops such features
+/// silently, too.
 pub(super) fn settled(mut features: Features) -> Features {
     if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
         features.ro_compat -= RoCompat::GDT_CSUM;

@@ -1,9 +1,9 @@
-//! Creates a file system together with its files. The writes need no journal: the superblock is
-//! written last, and before that the device has no file system.
+//! Creates a file system together with its files. The writes need no journal, because the
+//! superblock is written last, and until then the device has no file system.
 //!
-//! The caller claims blocks, writes file data into them on its own, from any number of threads, and
+//! The caller claims blocks, writes file data into them directly, from any number of threads, and
 //! then passes the tree. All other blocks are placed at the end, in the order of the tree. So the
-//! same claims and the same tree give the same bytes.
+//! same claims and the same tree always produce the same bytes.
 
 use super::fitting::Fitting;
 use super::layout::Layout;
@@ -28,7 +28,7 @@ pub struct Filling<'d> {
     end: u64,
 }
 
-/// The layout as far as it is known.
+/// What is known of the layout so far.
 enum Plan {
     Given(Box<(Numbers, Layout)>),
     Fitted(Fitting, Spare),
@@ -38,8 +38,8 @@ impl<'d> Filling<'d> {
     /// Checks that a file system with these options can be made together with its files.
     ///
     /// # Errors
-    /// [`MkfsError::FeatureRule`] with the feature `bigalloc`: files would have to be placed in
-    /// clusters.
+    /// [`MkfsError::FeatureRule`] with the feature `bigalloc`, because the files would have to be
+    /// placed in whole clusters.
     pub fn check(options: &MkfsOptions) -> Result<(), MkfsError> {
         match options.features.ro_compat.contains(RoCompat::BIGALLOC) {
             true => Err(MkfsError::FeatureRule { rule: "bigalloc: it cannot be made with files" }),
@@ -107,7 +107,7 @@ impl<'d> Filling<'d> {
         self.device
     }
 
-    /// Claims the next free blocks for file data. Each run of free blocks gives one range.
+    /// Claims the next free blocks for file data. Returns one range for each run of free blocks.
     ///
     /// # Errors
     /// [`MkfsError::Full`].
@@ -133,8 +133,8 @@ impl<'d> Filling<'d> {
         Ok(runs)
     }
 
-    /// Gives claimed blocks back; later claims take them again. Their data stays on the device, so
-    /// a block that is not taken again is free but not zero.
+    /// Gives claimed blocks back, so that later claims can take them again. Their data stays on the
+    /// device, so a block that is not taken again is free but not zero.
     pub fn release(&mut self, runs: impl IntoIterator<Item = Range<u64>>) {
         for run in runs {
             self.cursor = self.cursor.min(run.start);
@@ -181,7 +181,7 @@ impl<'d> Filling<'d> {
     }
 }
 
-/// Writes all blocks that are not part of a file of the tree.
+/// Writes all blocks that do not belong to a file in the tree.
 fn finish(
     out: &mut BlockWriter<'_>,
     options: &MkfsOptions,

@@ -13,10 +13,10 @@ use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::superblock::Superblock;
 use lanefs_ondisk::{BlockSize, Group};
 
-/// Bytes for descriptors behind each superblock: the file system can grow to 128 GiB (8 GiB with 1
-/// KiB blocks) before it needs more descriptor blocks.
+/// Bytes reserved for descriptors behind each superblock. They suffice until the file system grows
+/// beyond 128 GiB (8 GiB with 1 KiB blocks).
 const DESCRIPTOR_BYTES: u32 = 64 << 10;
-/// The number of bytes of wanted free space per additional inode.
+/// The number of bytes of wanted free space for which one additional inode is created.
 const FREE_BYTES_PER_INODE: u64 = 16 << 10;
 /// A last group with fewer free blocks than this is left out, since its metadata would take more.
 const MIN_LAST_GROUP: u64 = 8;
@@ -41,7 +41,7 @@ fn block_size(options: &MkfsOptions) -> Option<BlockSize> {
     options.block_size.or(BlockSize::new(4096))
 }
 
-/// Returns the largest size in bytes that a file system of fitted size can have.
+/// Returns the largest size in bytes of a file system whose size follows from its files.
 pub fn most_bytes_fitted(options: &MkfsOptions) -> u64 {
     let Some(block_size) = block_size(options) else { return 0 };
     let (desc_size, per_group) = (64, u64::from(block_size.most_blocks_per_group()));
@@ -54,7 +54,7 @@ impl Fitting {
         let block_size = block_size(options).ok_or(MkfsError::Option { option: "block size" })?;
         let bytes = most_bytes_fitted(options).min(device);
         let blocks = bytes >> block_size.bits();
-        // A last group that its own backups would fill is left out.
+        // A last group is left out if its own backups would fill it.
         let first = u64::from(block_size.bytes() == 1024);
         let last = blocks.saturating_sub(first) % u64::from(block_size.most_blocks_per_group());
         let blocks = if last < least_group(block_size) { blocks - last } else { blocks };
@@ -107,8 +107,8 @@ impl Fitting {
         Ok(())
     }
 
-    /// Chooses the smallest size for the blocks that are taken and `files` inodes, and places the
-    /// remaining metadata.
+    /// Chooses the smallest size that has room for the taken blocks and for `files` inodes, and
+    /// places the remaining metadata.
     pub(super) fn close(
         self,
         options: &MkfsOptions,
@@ -140,8 +140,8 @@ impl Fitting {
         Err(full())
     }
 
-    /// Rounds `end` up, so that the last group has at least [`MIN_LAST_GROUP`] blocks beside its
-    /// backups.
+    /// Rounds `end` up, so that the last group has at least [`MIN_LAST_GROUP`] blocks in addition
+    /// to its backups.
     fn round_up(&self, end: u64) -> u64 {
         let first = self.numbers.first_data_block();
         let per_group = u64::from(self.numbers.blocks_per_group);
@@ -150,7 +150,7 @@ impl Fitting {
         if last > 0 && last < least { end - last + least } else { end }
     }
 
-    /// Returns numbers and an empty layout for a size of `blocks`.
+    /// Returns the numbers and an empty layout for a file system of `blocks` blocks.
     fn attempt(
         &self,
         options: &MkfsOptions,
@@ -231,7 +231,7 @@ impl Layout {
 }
 
 impl Spare {
-    /// Returns the blocks that stay free beside `used` blocks.
+    /// Returns how many blocks stay free if `used` blocks are used.
     fn blocks(self, used: u64, block_size: BlockSize) -> u64 {
         let percent = u128::from(used) * u128::from(self.percent) / 100;
         (self.bytes >> block_size.bits()) + percent as u64
@@ -239,7 +239,7 @@ impl Spare {
 }
 
 impl File {
-    /// Returns the block after the last block of the file.
+    /// Returns the block after the file's last block.
     fn end(&self) -> u64 {
         let ends = self.extents.iter().map(|extent| extent.block.0 + u64::from(extent.len));
         ends.max().unwrap_or(0)

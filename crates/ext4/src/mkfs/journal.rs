@@ -1,4 +1,4 @@
-//! Chooses the size and the place of the journal.
+//! Chooses the size and the position of the journal.
 
 use super::runs::Runs;
 use super::{JournalSize, MkfsOptions};
@@ -19,8 +19,8 @@ pub struct JournalLength {
 }
 
 impl JournalLength {
-    /// Returns the length in a file system of `blocks` blocks with these features. `by_size` is the
-    /// log's length if the options give none.
+    /// Returns the journal's length in a file system of `blocks` blocks with these features.
+    /// `by_size` is the log's length if the options specify none.
     pub(super) fn choose(
         options: &MkfsOptions,
         features: Features,
@@ -62,17 +62,17 @@ pub(super) fn default_blocks(blocks: u64) -> u32 {
     SIZES.iter().find(|(below, _)| blocks < *below).map_or(256 << 10, |&(_, size)| size)
 }
 
-/// Returns the number of blocks for fast commits that a journal gets in addition by default, in a
-/// file system of `blocks` blocks. It is a 64th of the default length, whatever length the journal
-/// has (observed from mke2fs).
+/// Returns how many blocks a journal has for fast commits by default, in addition to its log. The
+/// file system has `blocks` blocks. The number is a 64th of the default journal length, even if the
+/// journal has another length (observed from mke2fs).
 pub(super) fn fast_commit_blocks(blocks: u64) -> u32 {
     default_blocks(blocks).max(LEAST_BLOCKS) / 64
 }
 
 /// Returns the block at which the search for free blocks starts: the first block of a group near
-/// the middle, so that seeks to the journal are short. Chooses the group with the most room: the
-/// middle group or one of its neighbours, or, with flexible groups, one of the first two groups of
-/// the middle flexible group.
+/// the middle, so that seeks to the journal are short. Chooses the group with the most room among
+/// the middle group and its neighbours. With flexible groups, chooses among the first two groups of
+/// the middle flexible group instead.
 pub(super) fn goal(geometry: &Geometry, used: &Runs) -> u64 {
     let middle = lanefs_ondisk::Block(geometry.block_count() / 2);
     let middle = geometry.group_of(middle).map_or(0, |(group, _)| group.0);

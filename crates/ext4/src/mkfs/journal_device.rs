@@ -1,4 +1,4 @@
-//! Makes a journal on a device of its own, and gives it to a file system.
+//! Makes a journal on a device of its own, and attaches it to a file system.
 
 use super::MkfsError;
 use crate::error::{Error, InvalidArgument, UnfitJournal};
@@ -28,7 +28,8 @@ pub fn make_journal_device(
     let mut log = JournalSuperblock::of_device(block_size, count, uuid, at);
     log = JournalSuperblock::decode(&log.encode(), block_size, count)
         .map_err(|_| MkfsError::TooSmall { bytes: device.len() })?;
-    // Otherwise a recovery could take blocks of an old log for blocks of the new log.
+    // The device is zeroed, because otherwise a recovery could take blocks of an old log for blocks
+    // of the new log.
     device.write_zeros(0, blocks << block_size.bits())?;
     device.write_at(at.0 << block_size.bits(), &log.encode())?;
     device.flush()?;
@@ -39,7 +40,7 @@ pub fn make_journal_device(
 
 /// Makes `journal` the journal of the file system on `device`, as `mke2fs -J device=` does. The
 /// file system must be clean and have no journal. `number` is the device number by which the kernel
-/// finds the journal, encoded as in the superblock, or 0 for a file.
+/// finds the journal, encoded as in the superblock, or 0 if the journal is in a file.
 ///
 /// First the file system is recorded in the journal, then the journal in the file system. So after
 /// a crash between the two the file system has no journal, and the same call completes the change.

@@ -24,7 +24,7 @@ use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock};
 use lanefs_ondisk::{Block, BlockSize, FileBlock, Group, Ino};
 
-/// The places of a group's bitmaps and inode table.
+/// The positions of a group's bitmaps and inode table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tables {
     pub(super) block_bitmap: u64,
@@ -32,7 +32,7 @@ pub(super) struct Tables {
     pub(super) inode_table: u64,
 }
 
-/// The places of a file's blocks.
+/// The positions of a file's blocks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct File {
     pub(super) extents: Vec<Extent>,
@@ -40,7 +40,7 @@ pub(super) struct File {
     pub(super) nodes: Vec<u64>,
 }
 
-/// The places of all blocks.
+/// The positions of all blocks.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) used: Runs,
@@ -56,7 +56,7 @@ pub(super) struct Layout {
     pub(super) mmp: Option<u64>,
     pub(super) orphans: Option<File>,
     pub(super) geometry: Geometry,
-    /// Number of inodes after the reserved inodes, `lost+found` and the orphan file.
+    /// Number of used inodes after the reserved inodes, `lost+found` and the orphan file.
     files: u32,
     /// Directories per group.
     directories: Vec<u32>,
@@ -70,7 +70,8 @@ const ROOT_EXTENTS: usize = 4;
 impl Layout {
     pub(super) fn place(geometry: &Geometry, numbers: &Numbers) -> Result<Layout, MkfsError> {
         let mut used = Runs::new(geometry.block_count());
-        // The boot block is taken here, because no group contains it, except with `bigalloc`.
+        // Without `bigalloc` no group contains the blocks before the superblock (the boot block),
+        // so they are taken here.
         used.take(0, geometry.super_block().0);
         for group in (0..geometry.group_count()).map(Group) {
             let first = geometry.group_head(group).unwrap_or_default();
@@ -91,7 +92,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns a layout in which nothing has a place.
+    /// Returns a layout in which nothing is placed yet.
     pub(super) fn unplaced(geometry: Geometry, used: Runs) -> Layout {
         Layout {
             used,
@@ -150,7 +151,7 @@ impl Layout {
             self.resize = Some(self.place_file(behind_table, 1)?.extents.first()?.block.0);
         }
         if numbers.journal.blocks > 0 {
-            // mke2fs gives a goal only to journals with extents.
+            // As in mke2fs, only a journal with extents is placed near a goal.
             let goal = match numbers.tables {
                 TablePlaces::ByGroup if self.has_extents() => journal::goal(&geometry, &self.used),
                 _ => 0,
@@ -227,7 +228,7 @@ impl Layout {
                 goal = free.start + 1;
                 Ok(free.start)
             };
-            // `fill` sets the places of the data later; here the map only shows where pointer
+            // Later, `fill` sets the positions of the data. Here the map only shows where pointer
             // blocks are needed.
             let mut nodes = Vec::new();
             map.set(start.into(), 0, 1, &mut || {
@@ -286,9 +287,9 @@ impl Layout {
 
     /// Returns the root node of a file's extents.
     ///
-    /// If the extents outgrew the inode, bytes of the first ones still follow the index entries
-    /// that replaced them. These bytes mean nothing, but mke2fs leaves them, and the images must be
-    /// equal.
+    /// If the extents outgrew the inode, bytes of the first extents still follow the index entries
+    /// that replaced the extents. These bytes mean nothing, but mke2fs leaves them, and the images
+    /// must be equal.
     pub(super) fn root_node(&self, file: &File) -> [u8; 60] {
         if !self.has_extents() {
             return self.map_of(file).block_field();
@@ -308,8 +309,8 @@ impl Layout {
         bytes
     }
 
-    /// Returns the leaves of the file's extent tree with their places, without checksums. For a
-    /// file without extents, returns its pointer blocks, which never have checksums.
+    /// Returns the leaves of the file's extent tree with their positions, but without checksums.
+    /// For a file without extents, returns its pointer blocks, which never have checksums.
     pub(super) fn leaf_nodes(&self, file: &File) -> Vec<(u64, Vec<u8>)> {
         if !self.has_extents() {
             return self.map_of(file).blocks().collect();
@@ -327,7 +328,7 @@ impl Layout {
             .collect()
     }
 
-    /// Sets the fields of the superblock that depend on the places.
+    /// Sets the fields of the superblock that depend on the layout.
     pub(super) fn complete_superblock(&self, raw: &mut RawSuperblock) {
         let geometry = &self.geometry;
         let groups = || (0..geometry.group_count()).map(Group);
@@ -344,7 +345,7 @@ impl Layout {
         raw.s_overhead_clusters.set(overhead as u32);
         raw.s_mmp_block.set(self.mmp.unwrap_or(0));
         if let Some(journal) = &self.journal {
-            // A copy of the mappings of the journal: e2fsck uses it if the journal's inode is
+            // A copy of the journal's mappings, which e2fsck uses if the journal's inode is
             // damaged.
             raw.s_jnl_backup_type = 1;
             let words = self.root_node(journal);
@@ -391,7 +392,8 @@ pub(super) const ORPHAN_FILE: Ino = Ino(12);
 pub(super) fn ino_of(index: u32, with_orphan_file: bool) -> Ino {
     match index {
         0 => Ino::ROOT,
-        // `lost+found` is the first inode that is not reserved, then comes the orphan file.
+        // `lost+found` is the first inode that is not reserved, and the orphan file is the next
+        // one.
         1 => Ino(ORPHAN_FILE.0 - 1),
         _ => Ino(ORPHAN_FILE.0 - 2 + index + u32::from(with_orphan_file)),
     }
@@ -406,7 +408,7 @@ pub(super) fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
 pub(super) fn orphan_file_blocks(blocks: u64) -> u32 {
     match blocks / 4096 {
         0..32 => 32,
-        // A file system of up to 2^21 blocks: one block per 4,096 blocks.
+        // A file system of up to 2^21 blocks has one block in the orphan file per 4,096 blocks.
         count @ 32..512 => count as u32,
         _ => 512,
     }
@@ -448,8 +450,8 @@ pub(super) fn place_tables_from(
 }
 
 /// Places all block bitmaps of a flexible group one after another, then all inode bitmaps, then all
-/// tables. They are as near to the start of the first group as there is room. A table that does not
-/// fit before a used run is placed after that run.
+/// tables. They are as near to the start of the first group as the free room permits. A table that
+/// does not fit before a used run is placed after that run.
 fn place_flexible(
     geometry: &Geometry,
     used: &mut Runs,

@@ -18,7 +18,7 @@ pub(super) struct BlockMap {
     root: [u32; SLOTS],
     /// The pointer blocks, in the order in which they were needed.
     nodes: Vec<Node>,
-    /// The index of each pointer block.
+    /// The index in `nodes` of each pointer block, by the position of the block.
     by_place: HashMap<u32, usize>,
 }
 
@@ -38,7 +38,7 @@ impl BlockMap {
         }
     }
 
-    /// Returns the number of blocks that a file can have.
+    /// Returns the largest number of blocks that a file can have.
     pub(super) fn most_blocks(block_bits: u32) -> u64 {
         let bits = block_bits - 2;
         DIRECT + (1 << bits) + (1 << (2 * bits)) + (1 << (3 * bits))
@@ -68,7 +68,7 @@ impl BlockMap {
     }
 
     /// Maps `len` file blocks, starting at `at`, to the blocks that start at `place`. `claim`
-    /// returns the places of new pointer blocks.
+    /// returns the positions of new pointer blocks.
     pub(super) fn set<E>(
         &mut self,
         at: u64,
@@ -106,7 +106,7 @@ impl BlockMap {
         }
     }
 
-    /// Returns the pointer block in a slot, a new one if the slot is empty.
+    /// Returns the pointer block in a slot, or adds a new one if the slot is empty.
     fn descend<E>(
         &mut self,
         from: Option<usize>,
@@ -147,7 +147,7 @@ impl BlockMap {
         field
     }
 
-    /// Returns the pointer blocks with their places.
+    /// Returns the pointer blocks with their positions.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
         let bytes = |node: &Node| node.pointers.iter().flat_map(|p| p.to_le_bytes()).collect();
         self.nodes.iter().map(move |node| (node.place, bytes(node)))
@@ -163,7 +163,7 @@ impl BlockMap {
 mod tests {
     use super::*;
 
-    /// Returns the place to which the map points.
+    /// Returns the block to which the map points for file block `at`.
     fn get(map: &BlockMap, at: u64) -> u32 {
         let (slot, levels, index) = map.way(at);
         let mut place = map.root[slot];

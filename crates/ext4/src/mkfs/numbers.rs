@@ -48,7 +48,7 @@ impl Numbers {
         let block_size = block_size.ok_or(MkfsError::Option { option: "block size" })?;
         let clusters = options.clusters_for(block_size)?;
         let blocks = count_blocks(options, bytes, block_size) >> clusters.bits() << clusters.bits();
-        // mke2fs makes no more inodes than clusters unless it is told to.
+        // Unless an option requests it, mke2fs does not make more inodes than clusters.
         let ratio = default_ratio.max((block_size.bytes() as u32) << clusters.bits());
         let inodes = count_inodes(options, ratio, blocks, block_size)?;
         let mut numbers = Numbers::undivided(options, block_size, blocks)?;
@@ -97,8 +97,8 @@ impl Numbers {
         })
     }
 
-    /// Returns the numbers for exactly these blocks and at least these inodes, with `reserve`
-    /// blocks for descriptors and their growth; the journal is chosen later.
+    /// Returns the numbers for exactly `blocks` blocks and at least `inodes` inodes, with `reserve`
+    /// blocks for the present descriptors and for further ones. The journal is chosen later.
     pub(super) fn fitted(
         options: &MkfsOptions,
         block_size: BlockSize,
@@ -266,7 +266,7 @@ impl Numbers {
         }
     }
 
-    /// Sets the journal's length: the length that the options give, or else `by_size` blocks.
+    /// Sets the journal's length: the length that the options specify, or else `by_size` blocks.
     /// Without a journal the features that need one are dropped.
     pub(super) fn set_journal(&mut self, options: &MkfsOptions, by_size: u32) {
         self.journal =
@@ -288,7 +288,8 @@ impl Numbers {
         self.block_size.bytes() as u32 / u32::from(self.desc_size())
     }
 
-    /// Returns the groups of the backups with `sparse_super2`: the second and the last.
+    /// Returns the groups that contain the backups with `sparse_super2`: the second group and the
+    /// last.
     pub(super) fn backup_groups(&self) -> [u32; 2] {
         match self.groups {
             _ if !self.features.compat.contains(Compat::SPARSE_SUPER2) => [0; 2],
@@ -298,8 +299,8 @@ impl Numbers {
         }
     }
 
-    /// Returns whether a group starts with a superblock, like `Geometry::group_has_super`, which
-    /// needs a geometry that does not exist yet.
+    /// Returns whether a group starts with a superblock. `Geometry::group_has_super` does the same,
+    /// but needs a geometry, and there is none yet.
     fn has_super(&self, group: u32) -> bool {
         let is_power = |base: u32| (0..21).any(|n| base.checked_pow(n) == Some(group));
         if self.features.compat.contains(Compat::SPARSE_SUPER2) {

@@ -7,8 +7,8 @@ use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{Clusters, OnError};
 use uuid::Uuid;
 
-/// The intended use of a file system, as in `mke2fs -T`: it gives the default block size and
-/// number of inodes.
+/// The intended use of a file system, as in `mke2fs -T`. It determines the default block size and
+/// the default number of inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Usage {
     /// `Floppy` under 3 MiB, `Small` under 512 MiB, `Big` from 4 TiB, `Huge` from 16 TiB, otherwise
@@ -54,7 +54,7 @@ impl Usage {
     }
 }
 
-/// The places of bitmaps and inode tables.
+/// Where bitmaps and inode tables are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TablePlaces {
     /// Bitmaps and inode tables are at the start of each flexible group.
@@ -70,7 +70,7 @@ pub enum InodeCount {
     /// The number of inodes follows from [`Usage`] and the size.
     #[default]
     BySize,
-    /// One inode per given number of bytes, from 1 KiB to 64 MiB.
+    /// One inode for each piece of this many bytes, from 1 KiB to 64 MiB.
     PerBytes(u32),
     /// This number of inodes, rounded up to fill the inode tables.
     Count(u32),
@@ -91,7 +91,7 @@ pub enum JournalSize {
 }
 
 impl JournalSize {
-    /// Returns the same size in blocks.
+    /// Returns the same journal size, but with bytes converted to blocks.
     pub(super) fn in_blocks(self, block_size: BlockSize) -> JournalSize {
         match self {
             JournalSize::Bytes(bytes) => {
@@ -134,7 +134,7 @@ pub enum Room {
     Fitted(Spare),
 }
 
-/// The space that stays free in a file system of fitted size.
+/// The space that stays free in a file system whose size follows from its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spare {
     /// Number of free bytes.
@@ -143,14 +143,14 @@ pub struct Spare {
     pub percent: u32,
 }
 
-/// The treatment of attributes and times that ext4 cannot store.
+/// How attributes and times that ext4 cannot store are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLoss {
     /// A property that cannot be stored is an error.
     #[default]
     Fail,
     /// The attribute is left out, or the time is changed to the nearest possible one. The report
-    /// names the file and the fault.
+    /// names the file and what was lost.
     Report,
 }
 
@@ -204,14 +204,14 @@ pub struct MkfsOptions {
     pub blocks_per_group: Option<u32>,
     /// Groups per flexible group, a power of two.
     pub groups_per_flex: u32,
-    /// The places of bitmaps and inode tables.
+    /// Where bitmaps and inode tables are placed.
     pub tables: TablePlaces,
     /// Number of blocks to which the file system can grow while it is mounted; `None` chooses 1,024
     /// times the size.
     pub most_blocks: Option<u64>,
     /// The directory where the file system was last mounted, at most 63 bytes.
     pub last_mounted: Vec<u8>,
-    /// The reaction of the kernel to an error that it detects.
+    /// How the kernel reacts when it detects an error.
     pub on_error: OnError,
     /// Whether the superblock says that the file system is for development kernels only.
     pub is_test: bool,
@@ -222,13 +222,13 @@ pub struct MkfsOptions {
     pub contents: Contents,
     /// Blocks per disk of the underlying RAID, or 0; a hint for allocation.
     pub stride: u16,
-    /// Data blocks of a whole stripe of the underlying RAID, or 0; a hint for allocation.
+    /// Data blocks in a whole stripe of the underlying RAID, or 0; a hint for allocation.
     pub stripe_width: u32,
     /// With the feature `casefold`: whether names that are not UTF-8 are refused.
     pub folding: Folding,
     /// With the feature `mmp`: seconds between two writes of the MMP block by a mount, at most 300.
     pub mmp_update_interval: u16,
-    /// The treatment of properties of files that ext4 cannot store.
+    /// How file properties that ext4 cannot store are treated.
     pub on_loss: OnLoss,
     /// User and group of the root directory.
     pub root_owner: (u32, u32),
@@ -284,7 +284,7 @@ impl MkfsOptions {
         self.block_size.or_else(|| BlockSize::new(self.usage.defaults(bytes).0))
     }
 
-    /// Returns the clusters of a file system with blocks of this size.
+    /// Returns the cluster size of a file system whose blocks have this size.
     pub(super) fn clusters_for(&self, block_size: BlockSize) -> Result<Clusters, MkfsError> {
         let wrong = MkfsError::Option { option: "cluster size" };
         if !self.features.ro_compat.contains(RoCompat::BIGALLOC) {
@@ -309,7 +309,7 @@ impl MkfsOptions {
     }
 
     /// Returns the identity of the new file system. A UUID or hash seed that the options do not
-    /// give is random. The default time is the present.
+    /// specify is chosen at random. The default time is the present.
     pub fn identity(&self) -> Identity {
         let random = || *Uuid::new_v4().as_bytes();
         let now = || {

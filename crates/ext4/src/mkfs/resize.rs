@@ -12,8 +12,8 @@ const DOUBLE_INDIRECT: usize = 13;
 /// The inode's number.
 pub(super) const INO: Ino = Ino::RESIZE;
 
-/// Returns the blocks of the inode with their places; the block of pointers at `pointers` comes
-/// first.
+/// Returns the positions and contents of the inode's blocks. The block of pointers, at `pointers`,
+/// comes first.
 pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> {
     let block_size = geometry.block_size().bytes();
     let slots = block_size / 4;
@@ -45,13 +45,14 @@ pub(super) fn block_field(pointers: u64) -> [u8; 60] {
     field
 }
 
-/// Returns the inode's size in bytes, up to the reach of a double indirect block.
+/// Returns the inode's size in bytes: the largest size that a block map with a double indirect
+/// block can map.
 pub(super) fn size(geometry: &Geometry) -> u64 {
     let slots = geometry.block_size().bytes() as u64 / 4;
     (12 + slots + slots * slots) << geometry.block_size().bits()
 }
 
-/// Returns the number of blocks of the inode, including those after the backups.
+/// Returns how many blocks the inode has, including those after the backups.
 pub(super) fn block_count(geometry: &Geometry) -> u64 {
     let reserved = u64::from(geometry.reserved_gdt_blocks());
     1 + reserved * (1 + backups(geometry).count() as u64)

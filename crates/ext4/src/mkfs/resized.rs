@@ -101,7 +101,7 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     if more > 0 {
         make_room_for_descriptors(superblock, &mut raw, more)?;
     } else if fewer > 0 && old.features().compat.contains(Compat::RESIZE_INODE) {
-        // No more blocks can be reserved than one block of pointers can refer to.
+        // The reserved blocks must all fit into one block of pointers.
         let most = old.block_size().bytes() as u64 / 4;
         let reserved = (u64::from(old.reserved_gdt_blocks()) + fewer).min(most);
         raw.s_reserved_gdt_blocks.set(reserved as u16);

@@ -35,10 +35,10 @@ impl Runs {
         }
     }
 
-    /// Marks free blocks as used, with the rest of their last cluster.
+    /// Marks free blocks as used, together with the rest of their last cluster.
     ///
     /// # Panics
-    /// If one of the blocks is in use, which is a bug of the layout.
+    /// If one of the blocks is in use, which is a bug in the layout.
     pub(super) fn take(&mut self, start: u64, len: u64) {
         if len == 0 {
             return;
@@ -61,7 +61,7 @@ impl Runs {
     /// Marks used blocks as free.
     ///
     /// # Panics
-    /// If one of the blocks is free, which is a bug of the caller.
+    /// If one of the blocks is free, which is a bug in the caller.
     pub(super) fn give(&mut self, start: u64, len: u64) {
         if len == 0 {
             return;
@@ -100,8 +100,8 @@ impl Runs {
         self.runs.range(..end).next_back().is_none_or(|(_, &used)| used <= start)
     }
 
-    /// Returns the first run of free blocks at or after the cluster of `from`, without its part
-    /// before that cluster.
+    /// Returns the first run of free blocks at or after the start of the cluster that contains
+    /// `from`. A run that begins before this cluster is cut at the cluster's start.
     pub(super) fn next_free(&self, from: u64) -> Option<Range<u64>> {
         let from = from >> self.clusters.bits() << self.clusters.bits();
         let start = match self.runs.range(..=from).next_back() {
@@ -112,7 +112,7 @@ impl Runs {
         (start < end).then_some(start..end)
     }
 
-    /// Returns the first place in `within` for `len` contiguous free blocks.
+    /// Returns the first block in `within` at which `len` contiguous free blocks start.
     pub(super) fn first_fit(&self, within: Range<u64>, len: u64) -> Option<u64> {
         let mut from = within.start;
         loop {

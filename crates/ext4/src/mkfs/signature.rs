@@ -1,4 +1,4 @@
-//! Recognises the present contents of a device by the marks that formats have at fixed places.
+//! Recognises the present contents of a device by the marks that formats have at fixed offsets.
 
 use lanefs_device::{Device, DeviceError};
 
@@ -67,7 +67,8 @@ pub fn existing_signature(device: &dyn Device) -> Result<Option<&'static str>, D
         }
     }
     let len = device.len();
-    // zfs repeats its label in rings; only the first usable block of the first ring is checked.
+    // zfs writes its mark to the blocks of several rings. Only the first usable block of the first
+    // ring is checked.
     if has(device, 128 << 10, &0x00ba_b10c_u64.to_le_bytes())? {
         return Ok(Some("zfs"));
     }
@@ -94,7 +95,8 @@ fn md_at_end(len: u64) -> impl Iterator<Item = u64> {
     old.into_iter().chain(new)
 }
 
-/// Distinguishes ext2, ext3 and ext4 by the features: extents mean ext4, a journal ext3.
+/// Distinguishes ext2, ext3 and ext4 by their features: a feature that ext3 lacks, such as extents,
+/// means ext4; otherwise a journal means ext3.
 fn ext(device: &dyn Device) -> Result<Option<&'static str>, DeviceError> {
     if !has(device, 1024 + 0x38, &EXT_MAGIC)? {
         return Ok(None);

@@ -13,7 +13,7 @@ const HASH_HALF_MD4: u8 = 1;
 const CHECKSUM_CRC32C: u8 = 1;
 /// Unicode 12.1 in UTF-8, the only encoding of names.
 const ENCODING_UTF8_12_1: u16 = 1;
-/// The flag of `s_encoding_flags` for names that must be valid.
+/// The flag in `s_encoding_flags` that requires names to be valid.
 const STRICT_ENCODING: u16 = 1;
 
 impl Numbers {

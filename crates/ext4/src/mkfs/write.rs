@@ -75,7 +75,7 @@ fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> 
 }
 
 /// Returns whether a group contains only its own metadata, so that its bitmap need not be written.
-/// The last group's bitmap is always written: e2fsck checks the bits after its end.
+/// The last group's bitmap is always written, because e2fsck checks the bits after the group's end.
 fn is_computable(geometry: &Geometry, group: Group, desc: &GroupDesc) -> bool {
     let own = Bitmap::uninitialised_blocks(group, desc.metadata(geometry), geometry);
     group.0 + 1 < geometry.group_count()
@@ -111,8 +111,9 @@ fn write_bitmaps(
     Ok(())
 }
 
-/// Zeroes each table whose descriptor says that the table is zeroed. Without checksums of
-/// descriptors a later mount cannot recognise that a table was not zeroed, so all are zeroed.
+/// Zeroes each table whose descriptor says that the table is zeroed. Without descriptor checksums,
+/// a later mount cannot recognise that a table was not zeroed, so in this case all tables are
+/// zeroed.
 fn zero_tables(
     out: &mut BlockWriter<'_>,
     superblock: &Superblock,
@@ -143,7 +144,7 @@ fn write_descriptors(
         let groups = (index * geometry.descs_per_block()..).map(Group);
         for ((desc, bytes), group) in chunk.iter().zip(places).zip(groups) {
             desc.encode_into(bytes, group, &geometry, checksums);
-            // The new descriptors are checked as if they were read.
+            // The new descriptors are checked as if they had been read from a device.
             let _: GroupDesc = GroupDesc::decode(bytes, group, &geometry, checksums)?;
         }
         for place in descriptor_copies(&geometry, &with_super, index) {
@@ -153,8 +154,8 @@ fn write_descriptors(
     Ok(())
 }
 
-/// Returns the places of descriptor block `index` and of its backups. `with_super` are the groups
-/// that have a superblock.
+/// Returns the positions of descriptor block `index` and of its backups. `with_super` are the
+/// groups that have a superblock.
 pub(super) fn descriptor_copies(
     geometry: &Geometry,
     with_super: &[Group],
@@ -178,8 +179,8 @@ fn groups_with_super(geometry: &Geometry) -> Vec<Group> {
     groups.filter(|&group| geometry.group_has_super(group)).collect()
 }
 
-/// Writes the backups of the superblock. They are not marked clean: a file system restored from a
-/// backup must be checked first.
+/// Writes the backups of the superblock. They are not marked clean, because a file system that is
+/// restored from a backup must be checked first.
 fn write_backups(out: &mut BlockWriter<'_>, superblock: &Superblock) -> Result<(), MkfsError> {
     let geometry = superblock.geometry();
     let mut bytes = vec![0; geometry.block_size().bytes()];

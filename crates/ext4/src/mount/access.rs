@@ -9,7 +9,7 @@ use lanefs_ondisk::superblock::State;
 impl Mount {
     /// Makes the mount read-only, and the file system on the device clean, as after an unmount:
     /// everything is written in place and the log is empty. Operations under way finish, or fail
-    /// with [`Error::ReadOnly`]. A mount that is read-only stays as it is.
+    /// with [`Error::ReadOnly`]. A mount that is read-only already stays as it is.
     ///
     /// # Errors
     /// [`Error::Device`] or an abort of the journal. In both cases the file system needs recovery.
@@ -32,7 +32,7 @@ impl Mount {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] if the file system was opened read-only, or became read-only after an
-    /// error. [`Error::Device`]; the mount stays read-only then.
+    /// error. [`Error::Device`], in which case the mount stays read-only.
     pub fn make_writable(&self) -> Result<(), Error> {
         let objects = &self.fs.objects;
         let _growing = self.fs.growing.lock();

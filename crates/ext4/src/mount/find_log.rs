@@ -1,4 +1,5 @@
-//! Finds and reads the log before there is a journal: in a file, or on a device of its own.
+//! Finds and reads the log before the journal is started. The log is in a file or on a device of
+//! its own.
 
 use crate::error::{Error, InvalidArgument, UnfitJournal};
 use crate::fast_commit;
@@ -20,7 +21,7 @@ use lanefs_ondisk::{
     inode as disk,
 };
 
-/// Reads nodes straight from the device, before there is a journal.
+/// Reads nodes straight from the device, before the journal is started.
 struct BareNodes<'d> {
     device: &'d dyn Device,
     geometry: Geometry,
@@ -41,7 +42,7 @@ impl Nodes for BareNodes<'_> {
 }
 
 /// Finds the log of the file system on `device`: in the file that the superblock names, or on
-/// `journal`, which is given if the log has its own device.
+/// `journal`, which the caller passes if the log has its own device.
 ///
 /// # Errors
 /// [`Error::JournalDevice`] if the device of the log is missing or belongs to another file system;
@@ -131,7 +132,7 @@ fn wanted(superblock: &Superblock) -> JournalIncompat {
 }
 
 /// Reads the log in the file `ino`. Uses only the inode, the nodes that map its blocks and the
-/// place of its table, since the log may contain newer versions of all other metadata.
+/// position of its inode table, since the log may contain newer versions of all other metadata.
 ///
 /// # Errors
 /// [`Error::Corruption`], [`Error::Device`].
@@ -142,8 +143,8 @@ pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Lo
     let block = geometry.desc_block(index).ok_or(Error::Stale)?;
     let bytes = read_block(device, &geometry, block)?;
     let desc = bytes.get(range).ok_or(Error::Stale)?;
-    // The checksum is not checked, because a crash may have torn the descriptor. The table's place
-    // never changes.
+    // The checksum is not checked, because a crash may have torn the descriptor. The table's
+    // position is right even then, because it never changes.
     let desc = GroupDesc::decode(desc, place.group, &geometry, Checksums::None)?;
     let table = Block(desc.inode_table.0 + u64::from(place.table_block));
     let bytes = read_block(device, &geometry, table)?;
@@ -169,7 +170,7 @@ pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Lo
     Ok(Log { device: None, map, superblock: log, features: wanted(superblock) })
 }
 
-/// Reads a block before there is a journal.
+/// Reads a block straight from the device, before the journal is started.
 pub(super) fn read_block(
     device: &dyn Device,
     geometry: &Geometry,
@@ -311,8 +312,8 @@ impl LogReplay<'_> {
     }
 }
 
-/// Returns the superblock that a replay writes, if it writes one. `primary` provides the places of
-/// superblocks.
+/// Returns the superblock that a replay writes, if it writes one. `primary` provides the
+/// superblock's position.
 pub(super) fn superblock_in(
     replay: &LogReplay<'_>,
     primary: &Superblock,

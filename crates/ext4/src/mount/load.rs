@@ -43,7 +43,8 @@ pub(super) fn load(opened: Opened, options: &MountOptions) -> Result<Arc<Fs>, Er
         access == Access::ReadWrite && options.fast_commits == FastCommitting::IfPossible;
     let fast = writes_fast.then(|| FastCommits::new(&superblock)).flatten();
     let log = log.filter(|_| access == Access::ReadWrite).map(|mut log| {
-        // Without the feature, all programs ignore the fast commits of earlier mounts.
+        // If this feature is not set in the log, all programs ignore the fast commits of earlier
+        // mounts.
         log.features.set(JournalIncompat::FAST_COMMIT, fast.is_some());
         log
     });
@@ -115,8 +116,8 @@ fn read_places(opened: &Opened) -> Result<(Vec<GroupDesc>, Arc<SystemBlocks>), E
     Ok((descriptors, system))
 }
 
-/// Checks that the log and the MMP block do not overlap other metadata, which writes to them would
-/// destroy.
+/// Checks that the log and the MMP block do not overlap other metadata, because writes to the log
+/// or the MMP block would destroy that metadata.
 fn check_log_place(
     geometry: &Geometry,
     descriptors: &[GroupDesc],

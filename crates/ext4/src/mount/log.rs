@@ -43,8 +43,8 @@ pub(super) fn take_mmp(
 
 /// Finds the log and replays it: onto the device, or for a read-only mount onto an overlay.
 ///
-/// The superblock after the replay decides whether and how the file system can be mounted, before
-/// anything is written.
+/// Before anything is written, the superblock that the replay would produce decides whether and how
+/// the file system can be mounted.
 pub(super) fn open(
     device: Arc<dyn Device>,
     primary: Primary,
@@ -74,9 +74,9 @@ pub(super) fn open(
         return Ok(Opened { device, log: Some(log), superblock, access });
     }
     let replay = find_log::plan(&*device, &superblock, &log)?;
-    // Shrinking takes effect when the superblock is written: the new size and the flag that
+    // Shrinking takes effect when the superblock is written, because the new size and the flag that
     // requests the replay are in the same sector. A torn superblock with the older version of this
-    // sector has neither the new size nor the flag.
+    // sector has neither the new size nor the flag, so the shrinking did not take effect.
     let asks = superblock.features().incompat.contains(Incompat::RECOVER);
     if is_torn && !asks && shrinks(&replay, &superblock) {
         wipe(&*device, &superblock, &mut log)?;
@@ -202,13 +202,14 @@ fn mark_empty(
     Ok(recovery::mark_empty(device, map, size, superblock, sequence)?)
 }
 
-/// Returns the requested access, or the most that this file system and device permit.
+/// Returns the requested access, or read-only access if the file system or a device does not permit
+/// writing.
 fn possible_access(
     superblock: &Superblock,
     device: &dyn Device,
     options: &MountOptions,
 ) -> Result<Access, Error> {
-    // A missing device of the journal is reported when the log is searched.
+    // If the journal's device is missing, this is reported later, when the log is searched.
     let possible = match superblock.support_with_journal() {
         Support::Refused(names) => return Err(Unsupported { what: names.join(", ") }.into()),
         Support::ReadOnly(_) => Access::ReadOnly,

@@ -1,11 +1,11 @@
 //! Multiple mount protection (feature `mmp`): only one computer writes a file system.
 //!
-//! A block holds a number. On the computer that has mounted the file system, a thread increments
-//! the number at regular intervals. Before a mount writes anything, it waits for longer than such
-//! an interval, and fails if the number has changed. The mount then stores a random number of its
-//! own and waits again: of two computers that mount at the same time, only one finds its own number
-//! afterwards. The mount skips both waits if the block says that the file system is not mounted. If
-//! the thread finds a number that it did not store, it stops all writing.
+//! The MMP block holds a number. On the computer that has mounted the file system, a thread
+//! increments this number at regular intervals. Before a mount writes anything, it waits for longer
+//! than such an interval, and fails if the number has changed. The mount then stores a random
+//! number of its own and waits again: of two computers that mount at the same time, only one finds
+//! its own number afterwards. The mount skips both waits if the block says that the file system is
+//! not mounted. If the thread finds a number that it did not store, it stops all writing.
 //!
 //! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those
 //! observed in the kernel.
@@ -26,7 +26,7 @@ use lanefs_ondisk::{Block, Corruption};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// Seconds between two increments of the number, if the superblock gives no interval.
+/// Seconds between two increments of the number, if the superblock specifies no interval.
 const UPDATE_INTERVAL: u16 = 5;
 /// The bounds of `mmp_check_interval`, in seconds.
 const CHECK_INTERVALS: std::ops::RangeInclusive<u16> = 5..=300;
@@ -41,7 +41,8 @@ struct Place {
 
 /// The exclusive right of this computer to write a file system with the feature `mmp`.
 ///
-/// A thread renews the right until this value is dropped, which marks the file system as unused.
+/// A thread renews the right until this value is dropped. Dropping it marks the file system as
+/// unused.
 pub struct Exclusive {
     inner: Arc<Inner>,
     thread: Option<thread::JoinHandle<()>>,
@@ -114,7 +115,7 @@ impl Exclusive {
         })
     }
 
-    /// Returns the device to write to: it refuses all writes once the right is lost.
+    /// Returns the device to write to. That device refuses all writes once the right is lost.
     pub fn device(&self) -> Arc<dyn Device> {
         self.inner.guarded.clone()
     }
@@ -133,7 +134,7 @@ impl Drop for Exclusive {
         }
         let mine = state.lock().mine.clone();
         let clean = Mmp { state: Use::Clean, time: seconds(), ..mine.clone() };
-        // If this fails, the next mount waits.
+        // If the file system cannot be marked as unused, the next mount waits.
         let _ = place.check(&mine).and_then(|()| place.store(&clean));
     }
 }
@@ -188,8 +189,8 @@ fn claim(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
     Ok(mine)
 }
 
-/// Returns the seconds to wait: a computer that has mounted the file system stores a new number
-/// within this time. Returns 0 if the file system was unmounted.
+/// Returns how many seconds to wait. A computer that has mounted the file system stores a new
+/// number within this time. Returns 0 if the file system was unmounted.
 fn patience(found: &Mmp, interval: u16) -> u16 {
     let check_interval = check_interval(found.check_interval, interval);
     match found.state {
@@ -235,7 +236,7 @@ impl Place {
         Ok(self.device.write_durable_at(self.offset(), &bytes)?)
     }
 
-    /// Fails if the block has another number, or the name of another computer, than `expected`.
+    /// Fails unless the block still has the number and the computer name of `expected`.
     fn check(&self, expected: &Mmp) -> Result<(), Error> {
         let found = self.read()?;
         match found.state == expected.state && found.node == expected.node {
@@ -261,7 +262,7 @@ impl Place {
             Use::Mounted(number) if number < LAST_SEQUENCE => number + 1,
             _ => 1,
         };
-        // Other computers must wait for longer if this computer is slow.
+        // If this computer is slow to store its number, other computers must wait for longer.
         let slow = u16::try_from(elapsed.as_secs().saturating_mul(2)).unwrap_or(u16::MAX);
         let next = Mmp {
             state: Use::Mounted(number),

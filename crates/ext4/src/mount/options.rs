@@ -24,24 +24,24 @@ pub struct MountOptions {
     pub purpose: Purpose,
     /// When reads update the access time.
     pub atime: Atime,
-    /// Whether an fsync may write a fast commit, on a file system with that feature.
+    /// Whether an fsync may write a fast commit, if the file system has the feature `fast_commit`.
     pub fast_commits: FastCommitting,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,
     /// Which changes are durable when the call returns.
     pub synchronous: Synchronous,
-    /// The reaction to a damaged structure that an operation finds.
+    /// How the mount reacts when an operation finds a damaged structure.
     pub on_error: OnError,
     /// Whether freed blocks are discarded once they are free durably.
     pub discard: bool,
     /// The stripe, in blocks, to which large allocations are aligned. 0 uses the stripe that the
-    /// superblock or the device gives.
+    /// superblock or the device specifies.
     pub stripe: u32,
     /// The locking and allocation policies.
     pub policies: Policies,
     /// The most memory that the caches may take, in bytes.
     pub cache_bytes: u64,
-    /// The kinds of owners whose limits are obeyed. Usage is counted in any case.
+    /// The kinds of owners whose quota limits are enforced. Usage is counted in any case.
     pub limits: Vec<Kind>,
     /// The master keys of encrypted directories.
     pub keys: Vec<MasterKey>,

@@ -54,8 +54,8 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         held.push(inode);
     }
     drop(list);
-    // The places of all orphans are noted before the first orphan is deleted, because each deletion
-    // changes the legacy list.
+    // The positions of all orphans in the list or the file are noted before the first orphan is
+    // deleted, because each deletion changes the legacy list.
     for inode in held {
         if inode.attr().links == 0 {
             set_nameless(&inode, Nameless::Yes);
@@ -81,8 +81,8 @@ fn orphan(objects: &Objects, ino: Ino) -> Result<InodeRef, Error> {
     if !objects.volume.is_for_names(ino) {
         return Err(Corruption::Inode { ino, cause: Cause::NoSuchInode }.into());
     }
-    // `get_any` accepts inodes that hold the value of an attribute, which the kernel also leaves as
-    // orphans.
+    // `get_any` also accepts inodes that hold the value of an attribute. The kernel leaves such
+    // inodes as orphans too.
     objects.get_any(ino, None).map_err(|error| match error {
         Error::Stale => Corruption::Inode { ino, cause: Cause::NoOrphan }.into(),
         error => error,
@@ -96,7 +96,7 @@ fn open_orphan_file(objects: &Objects, ino: Ino) -> Result<Vec<(Ino, OrphanSlot)
     let end = u32::try_from(blocks).unwrap_or(u32::MAX);
     let mut found = Vec::new();
     let mut pinned = Vec::new();
-    // Uses the mapped blocks, since the size may be wrong.
+    // Uses only the mapped blocks, because the size may be wrong.
     let extents =
         FileData { objects, inode: &file }.with_map(|map| extent::overlapping(map, 0..end))?;
     let mapped = extents

@@ -6,8 +6,8 @@ use crate::quota::Quotas;
 use lanefs_ondisk::Unsupported;
 use lanefs_ondisk::quota::Kind;
 
-/// Reads the quota files, if the file system has any; from now on each commit updates them. Obeys
-/// the limits of the kinds of owners in `obeyed`.
+/// Reads the quota files, if the file system has any; from now on each commit updates them.
+/// Enforces the limits for the kinds of owners in `obeyed`.
 ///
 /// # Errors
 /// Also [`Error::Unsupported`] if a kind in `obeyed` has no file.

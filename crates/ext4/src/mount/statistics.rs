@@ -8,11 +8,12 @@ use lanefs_lanes::Contention;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistics {
     /// For each rank, how often the threads of the whole process waited for locks that were not
-    /// free, and for how long in all.
+    /// free, and how long they waited in total.
     pub locks: Vec<Contention>,
     /// The journal's statistics since the mount.
     pub journal: lanefs_journal::Statistics,
-    /// For each reason, the number of fsyncs that committed although the mount writes fast commits.
+    /// For each reason, the number of fsyncs that made a full commit although the mount writes fast
+    /// commits.
     pub fast_refused: Vec<(&'static str, u64)>,
     /// The work of the allocators since the mount.
     pub alloc: AllocStatistics,
@@ -22,7 +23,7 @@ pub struct Statistics {
     pub cached_metadata: u64,
     /// Blocks of inode tables in memory.
     pub cached_tables: u64,
-    /// Bytes of groups' bitmaps in memory.
+    /// Bytes of group bitmaps in memory.
     pub cached_bitmaps: u64,
     /// Bytes of all these caches, and of images that are not written in place yet; names are not
     /// counted.
@@ -38,13 +39,13 @@ pub struct Statistics {
     pub free_inodes: u64,
     /// Blocks of the file system, including those of its own metadata.
     pub size_blocks: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
 }
 
 impl Statistics {
-    /// Returns all figures by name, like `lock.guard.waits`; each call returns the same names.
-    /// Figures that only increase are counters, the others are present values.
+    /// Returns all figures with their names, for example `lock.guard.waits`. Each call returns the
+    /// same names. Figures that only increase are counters, the others are present values.
     pub fn entries(&self) -> Vec<(String, u64)> {
         let journal = &self.journal;
         let mut all: Vec<(String, u64)> = [
@@ -85,7 +86,7 @@ impl Statistics {
 }
 
 impl Fs {
-    /// Returns the statistics of this mount, and the waits for locks of the process. Scans all
+    /// Returns the statistics of this mount, and the lock waits of the whole process. Scans all
     /// caches to count their entries, so it is too slow to be called for each operation.
     pub fn statistics(&self) -> Statistics {
         let (inodes, metadata, tables) = self.cached();

@@ -1,20 +1,21 @@
-//! Follows a path from a directory up to the root, which damage may have turned into a ring.
+//! Follows the parents of a directory up to the root. Damage may have turned this path into a ring.
 
-/// Detects a path up that never reaches the root. It remembers one directory of the path, and
-/// replaces it by the current directory after 1, 2, 4, … steps (Brent's cycle detection). So a ring
-/// of n directories is detected within 3 n steps after the path enters it, in constant memory.
+/// Detects that a path through parent directories never reaches the root. It remembers one
+/// directory of the path, and replaces that directory by the current one after 1, 2, 4, … steps
+/// (Brent's cycle detection). So a ring of n directories is detected within 3 n steps after the
+/// path enters it, in constant memory.
 #[derive(Debug, Clone)]
 pub struct Ascent<D> {
     passed: D,
     steps: u64,
 }
 
-/// The error for a path that came back to a directory it had passed.
+/// The error for a path that reaches the same directory twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IsRing;
 
 impl<D: PartialEq + Clone> Ascent<D> {
-    /// Starts a path up at `dir`.
+    /// Starts the path at `dir`.
     pub fn new(dir: D) -> Ascent<D> {
         Ascent { passed: dir, steps: 0 }
     }

@@ -1,4 +1,5 @@
-//! Implements directories: their blocks, look-ups in them, and changes of their shape.
+//! Implements directories: their blocks, look-ups in them, and changes of their shape. The shape
+//! says which blocks a directory has, and which names belong in each block.
 
 use crate::alloc::{Claim, Request};
 use crate::attr::DirEntry;
@@ -26,10 +27,10 @@ use std::ops::ControlFlow;
 
 /// An upper bound for the number of blocks that one operation appends to a directory.
 const MOST_APPENDED: u32 = 16;
-/// The size of the first area of entries in an inode, in bytes.
+/// The size in bytes of the first of the two entry areas in an inode.
 const INLINE_AREA: usize = 56;
-/// Holds a change of a directory's shape that is ready for Apply: all blocks are read, claimed and
-/// pinned.
+/// Holds a change of a directory's shape that is ready for Apply: all blocks that the change needs
+/// are read, claimed and pinned.
 struct DirChange<'f> {
     updates: Vec<(MetaRef, Arc<[u8]>)>,
     appended: Vec<(FileBlock, Block, Arc<[u8]>)>,
@@ -46,7 +47,7 @@ pub(crate) struct Directory<'d> {
     pub(crate) objects: &'d Objects,
     pub(crate) dir: &'d Arc<Inode>,
     pub(crate) context: DirContext,
-    /// The encryption of an encrypted directory; otherwise `None`.
+    /// The encryption of the directory; `None` if the directory is not encrypted.
     pub(crate) crypt: Option<&'d InodeCrypt>,
     count: u32,
     /// The directory's only block, if its entries are in its inode (feature `inline_data`).
@@ -109,7 +110,7 @@ impl<'d> Directory<'d> {
     }
 
     /// Returns how the directory compares names. Names that are not compared by their bytes are not
-    /// published to the name cache, which finds a name by its bytes.
+    /// published to the name cache, because the cache finds names by their bytes.
     pub(crate) fn folding(&self) -> Folding {
         self.context.hasher.folding
     }
@@ -119,7 +120,7 @@ impl<'d> Directory<'d> {
         self.inline.is_some()
     }
 
-    /// Returns the block that the entries in the inode would have: "." and "..", then the entries.
+    /// Returns the entries in the inode as a directory block: "." and "..", then these entries.
     fn inline_block(&self) -> Result<Arc<[u8]>, Error> {
         let (ino, format) = (self.dir.ino, &self.context.format);
         let damaged = |cause| Corruption::Directory { ino, block: FileBlock(0), cause };
@@ -150,7 +151,7 @@ impl<'d> Directory<'d> {
         Ok(block.into())
     }
 
-    /// Moves the entries from the inode to a block. Uses a handle of its own. The operation lock is
+    /// Moves the entries from the inode to a block. Uses a separate handle. The operation lock is
     /// held exclusively.
     pub(crate) fn leave_inode(&self) -> Result<(), Error> {
         let Some(block) = &self.inline else { return Ok(()) };
@@ -181,11 +182,11 @@ impl<'d> Directory<'d> {
         dir::find(&self.context, self, name)
     }
 
-    /// Returns the only block that contains a stored name, or that would contain it. The result
-    /// stays valid while other threads change other names, as long as the directory's shape does
-    /// not change. `None` if several blocks are possible: a linear directory of several blocks, or
-    /// leaves that share the name's hash. Also `None` for "." and "..", and if the entries are in
-    /// the inode.
+    /// Returns the one block that contains a stored name if the name exists, or would contain it
+    /// otherwise. The result stays valid while other threads change other names, as long as the
+    /// directory's shape does not change. `None` if several blocks are possible: a linear directory
+    /// of several blocks, or leaves that share the name's hash. Also `None` for "." and "..", and
+    /// if the entries are in the inode.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the directory permits no such name.
@@ -208,7 +209,7 @@ impl<'d> Directory<'d> {
         Ok(descent.only_leaf())
     }
 
-    /// Looks for a stored name in block `n`, which has these contents.
+    /// Looks for a stored name in block `n`, whose contents are given.
     pub(crate) fn find_in(
         &self,
         n: FileBlock,
@@ -229,8 +230,8 @@ impl<'d> Directory<'d> {
         self.objects.meta.look(self.objects, block, kind, look, |_, _| ())
     }
 
-    /// Makes room for a stored name in one of the directory's blocks. The name is not in the
-    /// directory. Uses a handle of its own.
+    /// Makes room for a stored name in one of the directory's blocks. The directory must not have
+    /// the name yet. Uses a separate handle.
     ///
     /// # Locking
     /// The operation lock is held exclusively.
@@ -239,7 +240,7 @@ impl<'d> Directory<'d> {
     }
 
     /// Clears the index flag, since without `dir_index` the index is not kept up to date. Uses a
-    /// handle of its own. The locking is that of [`Directory::make_room`].
+    /// separate handle. The operation lock is held exclusively.
     pub(crate) fn drop_index(&self) -> Result<(), Error> {
         self.change_shape(Plan::default())
     }
@@ -302,7 +303,7 @@ impl<'d> Directory<'d> {
         self.objects.meta.held(&pin, block, self.kind(n))
     }
 
-    /// Returns the place of block `n` on the device, and its kind.
+    /// Returns the position of block `n` on the device, and the kind of the block.
     pub(crate) fn place(&self, n: FileBlock) -> Result<(Block, MetaKind), Error> {
         let ino = self.dir.ino;
         let block = self.data().with_map(|map| written(map.find(n)))?;
@@ -352,8 +353,8 @@ impl<'d> Directory<'d> {
         }
         let mapping = data.plan_mapping(count..end, &extents)?;
         if mapping.covered.end < end {
-            // The last leaf of the extent tree covers all block numbers up to the largest, so this
-            // cannot happen.
+            // This cannot happen, because the last leaf of the extent tree covers all block numbers
+            // up to the largest.
             return Err(Error::FileTooLarge);
         }
         change.credits += mapping.credits + 4 * change.claims.len() as u32;
@@ -389,7 +390,7 @@ impl<'d> Directory<'d> {
     }
 }
 
-/// Returns the block on the device, if it is written.
+/// Returns the block on the device; `None` for a hole or unwritten space.
 fn written(mapping: Mapping) -> Option<Block> {
     match mapping {
         Mapping::Mapped { block, state: State::Written, .. } => Some(block),
@@ -407,7 +408,7 @@ pub(crate) fn checked(name: &[u8]) -> Result<Name<'_>, Error> {
     })
 }
 
-/// Checks that `name` can be created or removed; fails with `dots` for "." and "..".
+/// Checks that `name` can be created or removed; fails with the error `dots` for "." and "..".
 pub(crate) fn checked_entry(name: &[u8], dots: impl FnOnce() -> Error) -> Result<Name<'_>, Error> {
     match name {
         b"." | b".." => Err(dots()),

@@ -1,4 +1,4 @@
-//! The names of encrypted directories: as callers know them, and as they are stored.
+//! Converts names in encrypted directories between the form that callers know and the stored form.
 
 use super::directory::Directory;
 use crate::attr::DirEntry;
@@ -36,8 +36,8 @@ impl StoredName<'_> {
 /// Turns stored names into the names that callers see.
 struct Shown<'d> {
     crypt: &'d InodeCrypt,
-    /// Without the key, a text is shown for each name; this computes the hash in that text. If
-    /// `None`, the text has zeros instead.
+    /// Without the key, a text is shown for each name, and this hasher computes the hash in that
+    /// text. Without a hasher, the text has zeros in place of the hash.
     hasher: Option<NameHasher>,
 }
 
@@ -60,8 +60,8 @@ impl Directory<'_> {
         Ok(bytes.and_then(StoredName::encrypted))
     }
 
-    /// Returns the stored name in place of which `text` is shown. Reads only the entries with the
-    /// hash in the text, or all entries if the text has no hash.
+    /// Returns the stored name for which `text` is shown. Reads only the entries whose hash is the
+    /// one in the text, or all entries if the text has no hash.
     fn find_long(&self, text: &NoKeyName, major: u32) -> Result<Option<Vec<u8>>, Error> {
         let mut found = None;
         let mut look = |entry: &DirEntry<'_>| {
@@ -102,8 +102,9 @@ impl Directory<'_> {
         Ok(damage?)
     }
 
-    /// Returns the hasher for the texts that are shown for names while the key is missing. As in
-    /// listings of the kernel (6.18), `None` in a linear directory of several blocks.
+    /// Returns the hasher for the texts that are shown for names while the key is missing. Returns
+    /// `None` for a linear directory of several blocks, where the kernel (6.18) also lists texts
+    /// without a hash.
     fn shown_hasher(&self) -> Result<Option<NameHasher>, Error> {
         Ok(match self.context.indexing {
             Indexing::Indexed => Some(dir::hasher_of(&self.context, self)?),

@@ -2,12 +2,13 @@
 //!
 //! The directory's operation lock is held shared, so that other threads can change other names
 //! concurrently. The directory's shape does not change meanwhile, so the block that contains a
-//! name, or would contain it, is known before a handle is joined. Under the handle the names of
-//! that block are locked, and its contents are checked again.
+//! name, or would contain it, is known before a handle is joined. Once the handle is joined, the
+//! names of that block are locked, and the block's contents are checked again.
 //!
 //! If several blocks may contain the name, or its block has no room, the operation starts again
-//! with the lock held exclusively; nothing was changed yet. Then it first makes room
-//! ([`Directory::make_room`]), in a handle of its own, and changes the name in the same way.
+//! with the lock held exclusively. Until then it has changed nothing. Under the exclusive lock it
+//! first makes room ([`Directory::make_room`]), in a separate handle, and then changes the name as
+//! above.
 //!
 //! The operation lock is held exclusively for:
 //!
@@ -27,10 +28,10 @@
 //! rename(2) allows. After a crash exactly one of the names exists, since one handle has both
 //! changes.
 //!
-//! *Locking*: [`lanefs_lanes::Rank::Names`] is taken in a handle, and guards are taken under it.
-//! The names of two blocks are locked in the ascending order of the block numbers. A name is
-//! published under the guard of the block that changes, so a reader that sees the changed block
-//! finds the name published.
+//! *Locking*: a lock of [`lanefs_lanes::Rank::Names`] is taken in a handle, and guards are taken
+//! under this lock. The names of two blocks are locked in ascending order of the block numbers. A
+//! name is published under the guard of the block that changes, so a reader that sees the changed
+//! block finds the name published.
 
 use crate::data::file_data::FileData;
 use crate::error::{Error, InvalidArgument};
@@ -50,10 +51,11 @@ use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::dirent::{self, Name, NameForm, Packed, Room};
 use lanefs_ondisk::inode::InodeFlags;
 
-/// The number of credits for the block and the inode of a directory in which one name changes.
+/// The number of credits that changing one name costs. They pay for a block of the directory and
+/// for the directory's inode.
 pub(crate) const ENTRY_CREDITS: u32 = 3;
 
-/// A name with the only block that contains it or would contain it.
+/// A name, and the one block that contains the name or would contain it.
 pub(crate) struct EntrySlot<'f> {
     objects: &'f Objects,
     dir: &'f Arc<Inode>,
@@ -71,7 +73,8 @@ impl<'f> EntrySlot<'f> {
     /// index is outdated or its entries are in the inode. May sleep.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the directory cannot have the name, since its key is missing.
+    /// [`Error::NotFound`] if the directory cannot have the name, because the directory's key is
+    /// missing.
     pub(crate) fn of(
         objects: &'f Objects,
         dir: &'f Arc<Inode>,
@@ -81,8 +84,8 @@ impl<'f> EntrySlot<'f> {
         EntrySlot::beside(None, objects, dir, name, locking)
     }
 
-    /// Does the same as [`EntrySlot::of`]. If `other` has the same block, the block is not looked
-    /// up again.
+    /// Does the same as [`EntrySlot::of`]. If the name belongs in the block of `other`, this block
+    /// is not looked up again.
     pub(crate) fn beside(
         other: Option<&EntrySlot<'f>>,
         objects: &'f Objects,
@@ -122,7 +125,7 @@ impl<'f> EntrySlot<'f> {
             _ => view.meta_block(n)?,
         };
         let look = |bytes: &[u8]| match dots {
-            // Looks in the first block, which may be the root of an index.
+            // "." and ".." are in the first block, which may be the root of an index.
             true => dir::find_dot(&view.context, bytes, name).map(Look::There),
             false => dir::look_for(&view.context, n, bytes, name),
         };
@@ -132,7 +135,7 @@ impl<'f> EntrySlot<'f> {
     }
 
     /// Does the same as [`EntrySlot::of`] for a name to be added: the slot has room, unless the
-    /// name exists. With [`DirLocking::Shared`], `None` also if there is no room.
+    /// name exists. With [`DirLocking::Shared`], also returns `None` if there is no room.
     pub(crate) fn with_room(
         objects: &'f Objects,
         dir: &'f Arc<Inode>,
@@ -168,8 +171,8 @@ impl<'f> EntrySlot<'f> {
         }
     }
 
-    /// Returns the slot of `name` in a block that has room for it, although the name exists in
-    /// another spelling; `None` if no block has room. The operation lock is held exclusively.
+    /// Returns the slot of `name` in a block that has room for it; `None` if no block has room. The
+    /// name may exist in another spelling. The operation lock is held exclusively.
     pub(crate) fn with_room_beside(
         objects: &'f Objects,
         dir: &'f Arc<Inode>,
@@ -241,10 +244,11 @@ impl EntrySlot<'_> {
         });
     }
 
-    /// Publishes to the name cache the inodes to which the names now refer.
+    /// Publishes the new targets of the edited names to the name cache.
     fn publish(&self, edits: &[(&EntrySlot<'_>, Edit)]) {
         for (place, edit) in edits {
-            // Only names that are compared by their bytes are in the name cache, and ".." is not.
+            // The name cache has only names that are compared by their bytes, and it never has
+            // "..".
             let name = place.name.name().bytes();
             if place.context.compares_bytes() && name != b".." {
                 let dir = place.dir.dir_id();
@@ -303,14 +307,14 @@ impl EntrySlot<'_> {
     }
 }
 
-/// A planned change of an entry, or of the room for a new entry. The entry or the room was found
-/// with the block's names locked.
+/// A planned edit of a block: a change of an entry, or a new entry in free room. The entry or the
+/// room was found with the block's names locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Edit {
     Add(Room, Named),
     Replace(Found, Named),
     Remove(Found),
-    /// Gives the entry another name that is equal in a directory that ignores case.
+    /// Gives the entry another spelling of its name, in a directory that ignores case.
     Rename(Found, Named),
 }
 

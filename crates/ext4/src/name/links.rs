@@ -26,7 +26,7 @@ pub(crate) const DROP_LINK_CREDITS: u32 = 8;
 pub(crate) enum NameChange {
     OneDirectoryMore,
     OneDirectoryLess,
-    /// A name of an inode that is not a directory changes.
+    /// The name refers to an inode that is not a directory, so the link count stays the same.
     Uncounted,
 }
 
@@ -58,8 +58,8 @@ impl NameChange {
 }
 
 /// Returns whether the link count is so far below its limit that concurrent changes, which do not
-/// see each other, cannot exceed the limit together. Always true with [`DirLocking::Exclusive`],
-/// and if the change counts no link.
+/// see each other, cannot exceed the limit together. Always returns true with
+/// [`DirLocking::Exclusive`], and for a change that does not affect the link count.
 pub(crate) fn may_count(dir: &Inode, change: NameChange, locking: DirLocking) -> bool {
     let far = || dir.links() < u32::from(MAX_LINKS) / 2;
     locking == DirLocking::Exclusive || change == NameChange::Uncounted || far()
@@ -108,8 +108,8 @@ pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: N
 }
 
 /// Fails if the name of `victim` cannot be removed, because `victim` is a directory that is not
-/// empty. Returns the change of the parent's link count. The caller holds the operation lock
-/// exclusively.
+/// empty. Otherwise returns how the parent's link count changes. The caller holds the operation
+/// lock of `victim` exclusively.
 pub(crate) fn check_ended(objects: &Objects, victim: &InodeRef) -> Result<NameChange, Error> {
     let is_directory = victim.file_type == FileType::Directory;
     if is_directory && !Directory::of(objects, victim)?.is_empty()? {
@@ -129,9 +129,9 @@ pub(crate) fn prepare_drop_link<'o>(
     objects.groups.bitmaps.load(objects, objects.volume.inode_place(victim.ino)?.group)
 }
 
-/// Apply: removes one link of `victim`, or all links of a directory. If no link is left, and the
-/// caller has the only hold on an inode that owns nothing except its number, the inode is deleted
-/// now. Otherwise it becomes an orphan, and the thread that drops the last hold deletes it.
+/// Apply: removes one link of `victim`, or all links of a directory. An inode without remaining
+/// links is deleted now if it owns nothing except its number and the caller has the only hold.
+/// Otherwise such an inode becomes an orphan, and the thread that drops the last hold deletes it.
 pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc<Inode>) {
     let now = now();
     let left = match victim.file_type {
@@ -160,8 +160,8 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     }
 }
 
-/// Apply: frees the number of an inode that owns no blocks any more and that no thread can hold.
-/// The caller has loaded its group. Uses at most 4 credits.
+/// Apply: frees the number of an inode that owns no blocks any more and on which no thread can take
+/// a hold. The caller has loaded the inode's group. Uses at most 4 credits.
 pub(crate) fn end_inode(objects: &Objects, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
     let now = now();
     inode.change(handle, Concerns::Attributes, |state| state.end(now));

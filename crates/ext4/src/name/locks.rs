@@ -6,7 +6,7 @@ use lanefs_lanes::{ExclusiveHold, SharedHold};
 /// Selects how the operation locks of the directories are held while a name changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DirLocking {
-    /// Shared: other threads may change other names meanwhile.
+    /// Shared, so that other threads can change other names meanwhile.
     Shared,
     /// Exclusively, so that the directory's shape can change.
     Exclusive,
@@ -28,8 +28,9 @@ impl DirLocking {
     }
 }
 
-/// Locks the inodes in ascending number, each as its [`DirLocking`] selects. An inode that occurs
-/// twice is locked once. `None` if an inode would be locked both shared and exclusively.
+/// Locks the inodes in ascending order of their numbers, each as its [`DirLocking`] selects. An
+/// inode that occurs twice is locked once. Returns `None` if an inode would have to be locked both
+/// shared and exclusively.
 pub(crate) fn lock_for_names<'i, const N: usize>(
     mut inodes: [Option<(&'i InodeRef, DirLocking)>; N],
 ) -> Option<[Option<OperationHold<'i>>; N]> {

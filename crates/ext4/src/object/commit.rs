@@ -27,8 +27,8 @@ impl Client<Dirty, Deferred> for Objects {
     }
 
     fn committed(&self, tid: Tid, deferred: Vec<Deferred>) -> Result<(), lanefs_journal::Error> {
-        // Tails are zeroed before blocks are freed: another file may claim a freed block as soon as
-        // it is released.
+        // Tails are zeroed before blocks are released, because another file may claim a block as
+        // soon as it is released.
         for done in &deferred {
             if let Deferred::ZeroTail { offset, len } = *done {
                 self.volume.device.write_zeros(offset, u64::from(len))?;
@@ -39,8 +39,8 @@ impl Client<Dirty, Deferred> for Objects {
             if let Deferred::Free { start, len } = done {
                 if self.discard {
                     // The blocks are discarded before another file can claim them. An error is
-                    // ignored: some devices cannot discard, and the file system does not depend on
-                    // it.
+                    // ignored, because some devices cannot discard, and the file system does not
+                    // depend on it.
                     let bits = self.volume.geometry().block_size().bits();
                     let _ = self.volume.device.discard(start.0 << bits, u64::from(len) << bits);
                 }
@@ -57,12 +57,14 @@ impl Client<Dirty, Deferred> for Objects {
 
     fn aborted(&self, cause: &lanefs_journal::Error) {
         self.become_read_only();
-        // The error is ignored: a device that refuses writes cannot record the abort either.
+        // The error is ignored, because a device that refuses writes cannot record the abort
+        // either.
         let _ = record_abort(&self.volume, cause);
     }
 }
 
-/// Converts an error of a capture, and keeps its cause. The error aborts the journal.
+/// Converts an error of a capture to the journal's error type, and keeps its cause. The error
+/// aborts the journal.
 fn journal_error(error: Error) -> lanefs_journal::Error {
     match error {
         Error::Journal(error) => error,
@@ -71,7 +73,8 @@ fn journal_error(error: Error) -> lanefs_journal::Error {
     }
 }
 
-/// Holds copies of blocks that many objects share. The capture of a transaction patches them.
+/// Holds copies of blocks that many objects share. A capture patches each object's part into these
+/// copies.
 #[derive(Default)]
 struct Shared {
     blocks: BTreeMap<Block, Vec<u8>>,
@@ -106,8 +109,8 @@ impl Objects {
         let mut extended = Vec::new();
         let mut orphans_changed = false;
         let mut fold = Fold::default();
-        // A growth is captured first, so that captures of new groups find the blocks of their
-        // descriptors.
+        // A growth is captured first, so that the captures of new groups find their descriptor
+        // blocks.
         let growth = objects.iter().find_map(|object| match object {
             Dirty::Growth(growth) => Some(growth.clone()),
             _ => None,
@@ -161,8 +164,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Adds the first descriptors of new groups. If a group has changed since, the group's own
-    /// capture replaces its first descriptor.
+    /// Adds the initial descriptors of new groups. If a new group has already changed, its capture
+    /// then replaces the initial descriptor.
     fn capture_growth(
         &self,
         growth: &Growth,
@@ -200,16 +203,16 @@ impl Objects {
         }
         let volume = &self.volume;
         let (block, bytes) = volume.descriptor_place(group)?;
-        // This reads the image of the last capture, which stays in the journal's store until it is
-        // written in place.
+        // This reads the block's newest captured image, which stays in the journal's store until it
+        // is written in place.
         let base = || self.read_block(block);
         let record = descriptors.patch(block, base)?.get_mut(bytes).ok_or(Error::Stale)?;
         image.desc.encode_into(record, group, volume.geometry(), volume.checksums);
         Ok(())
     }
 
-    /// Patches the captured records into their table blocks, and the orphan chain too if it
-    /// changed. Adds to `fold` by how much each record changes the usage of its owners.
+    /// Patches the captured records into their table blocks, and also the orphan chain if it
+    /// changed. For each record, adds the change of its owners' usage to `fold`.
     fn capture_tables(
         &self,
         extended: Vec<(Group, u32)>,

@@ -6,9 +6,10 @@
 //! inode, before its attributes are read and before its capture.
 //!
 //! *Invariant*: all deltas belong to the transaction in which the inode is dirty. A lane adds to
-//! its delta only after the inode was listed in the lane's transaction. Listing the inode folds the
-//! deltas of the previous transaction into that transaction's image. So a delta needs no
-//! transaction number, and the image of one transaction contains no change of the next.
+//! its delta only after the inode was put on the dirty list of the lane's transaction. Putting the
+//! inode there folds the deltas of the previous transaction into that transaction's image. So a
+//! delta needs no transaction number, and a transaction's image contains no change of the next
+//! transaction.
 //!
 //! *Locking*: the lock of a lane's delta has [`Rank::LaneList`]. Folding takes this lock under the
 //! inode's guard.
@@ -20,20 +21,19 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
-/// The directory counts as contended once this many changes of its names were each made by another
-/// lane than the change before. A directory that several threads fill only once stays below this
-/// number.
+/// A directory counts as contended once the lane that changes its names has switched this many
+/// times. A directory stays below this number if a few threads use it one after another.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
-/// The largest change of the subdirectory count in one delta. So a check of the link limit may miss
-/// up to this number of subdirectories per lane.
+/// The largest change of the subdirectory count that one delta can hold. So a check of the link
+/// limit may overlook up to this number of subdirectories per lane.
 const MOST_LINKS: i32 = 64;
 
 /// Tracks whether several lanes change names in a directory, and holds their deltas.
 #[derive(Default)]
 pub(crate) struct LaneDeltas {
-    /// Low half: the number of the lane that last changed a name, plus one. High half: the number
-    /// of times that a different lane than before changed a name. Updates may be lost, which only
+    /// Low half: the number of the lane that last changed a name, plus one. High half: how often a
+    /// change came from another lane than the change before it. Updates may be lost, which only
     /// costs speed.
     seen: AtomicU32,
     deltas: OnceLock<Deltas>,
@@ -50,12 +50,12 @@ struct Deltas {
 }
 
 struct Slot {
-    /// Whether `delta` holds a change. A thread may read the flag without the lock if it is ordered
-    /// after the changes that it must see.
+    /// Whether `delta` holds a change. A thread may read this flag without the lock if the read is
+    /// ordered after all changes that the thread must see.
     any: AtomicBool,
     delta: Mutex<Delta>,
-    /// The number of subdirectories that the lane added since the directory became contended,
-    /// as an `i32`: negative if it removed more.
+    /// The number of subdirectories that the lane added since the directory became contended, as an
+    /// `i32`. It is negative if the lane removed more than it added.
     subdirectories: AtomicU32,
 }
 
@@ -109,8 +109,8 @@ impl LaneDeltas {
     /// transaction are folded.
     pub(crate) fn listed(&self, tid: Tid) {
         if self.is_contended() {
-            // Release: a lane that reads this value also sees the fold, before it adds to its
-            // delta.
+            // Release, because a lane that reads this value must also see the fold before it adds
+            // to its delta.
             self.listed_in.store(tid.0, Ordering::Release);
         }
     }
@@ -147,10 +147,10 @@ impl LaneDeltas {
         }
     }
 
-    /// Returns the number from which the place of a new subdirectory is computed. `subdirectories`
-    /// is the number of subdirectories that the inode counts. In a contended directory the inode's
-    /// count is out of date, so each lane takes numbers that no other lane takes, and reads no
-    /// other lane's count.
+    /// Returns a number from which the block group of a new subdirectory is computed. If the
+    /// directory is not contended, this number is `subdirectories`, the subdirectory count in the
+    /// inode. In a contended directory the inode's count is out of date. There each lane takes
+    /// numbers that no other lane takes, so that it need not read the counts of other lanes.
     pub(crate) fn next_number(&self, subdirectories: u32) -> u32 {
         let Some(deltas) = self.deltas.get() else { return subdirectories };
         let added = deltas.lanes.mine().subdirectories.load(Ordering::Relaxed) as i32;
@@ -242,7 +242,8 @@ mod tests {
     fn each_lane_of_a_contended_directory_takes_numbers_of_its_own() {
         assert_eq!(LaneDeltas::default().next_number(7), 7);
         let (deltas, _totals) = contended();
-        // This many threads at a time use all lanes, so the number of lanes does not change later.
+        // With this many threads at a time all lanes are in use, so the number of lanes no longer
+        // changes.
         let barrier = lanefs_lanes::sync::unscheduled::Barrier::new(MAX_LANES);
         let take = || {
             Lane::current();

@@ -18,13 +18,15 @@ pub(crate) type Handle<'j> = lanefs_journal::Handle<'j, Dirty, Deferred>;
 
 /// An object that a transaction changed.
 pub(crate) enum Dirty {
-    /// An object with an image of its own: an inode or a metadata block.
+    /// An object that has its own image: an inode or a metadata block.
     Object(Arc<dyn Journaled>),
     /// A group's bitmaps and descriptor.
     Group(Group),
-    /// A lane's part of the orphan list, which the capture chains through the inodes.
+    /// A lane's part of the orphan list. The capture chains the whole list through the inodes'
+    /// deletion times.
     OrphanList(Lane),
-    /// An id that the capture adds to its quota file, if the file does not have it.
+    /// An id that the capture adds to the quota file of its kind, unless the file already has the
+    /// id.
     NewOwner(Kind, u32),
     /// Groups that were added at the end of the file system.
     Growth(Arc<Growth>),
@@ -32,14 +34,15 @@ pub(crate) enum Dirty {
 
 /// Describes work that runs once a transaction is durable.
 pub(crate) enum Deferred {
-    /// Makes these blocks free to be claimed again.
+    /// Releases these blocks, so that they can be claimed again.
     Free {
         /// The first block.
         start: Block,
         /// The number of blocks.
         len: u32,
     },
-    /// Zeroes the rest of a block beyond a new end of file, because readers rely on zeros there.
+    /// Zeroes the part of a block that lies beyond a new end of file, because readers rely on zeros
+    /// there.
     ZeroTail {
         /// The byte offset on the device.
         offset: u64,
@@ -48,7 +51,7 @@ pub(crate) enum Deferred {
     },
 }
 
-/// Is implemented by objects that a commit captures.
+/// An object that a commit captures.
 pub(crate) trait Journaled: Send + Sync {
     /// Committer: adds the image as of `tid` to `into`, unless it was taken already.
     fn capture(&self, tid: Tid, into: &mut Captured<'_>);
@@ -61,7 +64,7 @@ pub(crate) struct Captured<'c> {
     records: BTreeMap<Ino, CapturedRecord>,
 }
 
-/// Holds an inode's record and its place in the inode table.
+/// Holds an inode's record and its position in the inode table.
 pub(crate) struct CapturedRecord {
     pub(crate) record: Box<Record>,
     pub(crate) table: TableRef,
@@ -73,7 +76,7 @@ impl<'c> Captured<'c> {
         Captured { volume, images, records: BTreeMap::new() }
     }
 
-    /// Adds a metadata block's contents, given without their checksum.
+    /// Adds the contents of a metadata block, in which the checksum is not set yet.
     pub(crate) fn block(&mut self, block: Block, kind: MetaKind, data: Arc<[u8]>) {
         self.image(block, kind.seal(self.volume, block, data));
     }

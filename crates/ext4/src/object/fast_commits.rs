@@ -13,23 +13,23 @@ use lanefs_ondisk::{FileType, Ino};
 
 /// The fast commits of a mount that writes them.
 pub(crate) struct FastCommits {
-    /// The place of the journal's inode.
+    /// The position of the journal's inode in its inode table.
     journal: InodePlace,
-    /// The inodes of threads that wait for a fast commit. [rank Bucket]
+    /// The inodes for which threads wait for a fast commit. [rank Bucket]
     pub(super) waiting: Mutex<Vec<Arc<Inode>>>,
     /// The last transaction in which a directory was renamed or groups were added.
     unfit_in: Padded<AtomicU64>,
     /// The last transaction whose fast commits filled the log's area for fast commits.
     pub(super) full_in: AtomicU64,
-    /// The number of fsyncs that committed a transaction instead, for each reason in
-    /// [`Reason::ALL`].
+    /// The number of fsyncs that committed a transaction instead of writing a fast commit, for each
+    /// reason in [`Reason::ALL`].
     refused: [LaneCounter; Reason::ALL.len()],
 }
 
 impl FastCommits {
-    /// Returns `None` if no fast commits can be written: the log is on another device, or the file
-    /// system lacks a feature that fast commits need, or has a feature with which a replay refuses
-    /// fast commits.
+    /// Returns `None` if no fast commits can be written. This is so if the log is on another
+    /// device, if the file system lacks a feature that fast commits need, or if it has a feature
+    /// with which a replay refuses fast commits.
     pub(crate) fn new(superblock: &Superblock) -> Option<FastCommits> {
         let Some(JournalPlace::Inode(ino)) = superblock.journal() else { return None };
         Some(FastCommits {
@@ -41,12 +41,13 @@ impl FastCommits {
         })
     }
 
-    /// Returns whether an inode at `place` shares a block of its table with the journal's inode.
+    /// Returns whether an inode at `place` is in the same inode-table block as the journal's inode.
     ///
-    /// e2fsck 1.47.0 reads the journal's table block before it replays the log, and keeps this
-    /// block until it meets a record of a fast commit for another block. If the first record is for
-    /// the journal's block, e2fsck puts the record into the block that it has kept, and writes this
-    /// old block. So all changes that the log's transactions made to the block are lost.
+    /// Before e2fsck 1.47.0 replays the log, it reads the table block that contains the journal's
+    /// inode. It keeps a copy of this block until a fast commit has an inode record for another
+    /// table block. If the first record is for the same block, e2fsck puts the record into the old
+    /// copy, and writes the copy to the device. So the block loses all changes that the replayed
+    /// transactions made to it.
     pub(super) fn is_beside_journal(&self, place: &InodePlace) -> bool {
         (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }
@@ -70,7 +71,8 @@ impl FastCommits {
         self.refused[reason as usize].add(1);
     }
 
-    /// Returns how many fsyncs committed the transaction, by reason.
+    /// Returns how many fsyncs committed the transaction instead of writing a fast commit, by
+    /// reason.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.refused.iter().map(|count| count.sum() as u64);
         Reason::ALL.into_iter().map(Reason::name).zip(counts)
@@ -88,8 +90,8 @@ fn fit(superblock: &Superblock) -> bool {
         && !features.incompat.intersects(incompatible)
 }
 
-/// Stores `tid` in `word`. Writes nothing if the number is there already, since many lanes may
-/// store the same number.
+/// Stores `tid` in `word`. Writes nothing if `word` already contains the number, since many lanes
+/// may store the same number.
 fn note_unfit(word: &AtomicU64, tid: Tid) {
     if word.load(Ordering::Relaxed) != tid.0 {
         word.store(tid.0, Ordering::Release);
@@ -132,8 +134,8 @@ impl Inode {
         self.unfit_in.load(Ordering::Acquire) == tid.0
     }
 
-    /// Records why no fast commit can contain the changes of this inode in `tid`. An fsync of the
-    /// inode commits `tid` then.
+    /// Records why no fast commit can contain the changes of this inode in `tid`. From then on, an
+    /// fsync of the inode commits `tid`.
     pub(super) fn refuse_fast_commits(&self, tid: Tid, reason: Reason) {
         if let Some(fast) = &mut self.state.lock().fast {
             fast.refused = Some(reason);

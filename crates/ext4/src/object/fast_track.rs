@@ -12,7 +12,7 @@ pub(crate) enum FastPart {
     /// The inode's record. A directory needs no record, since the replay of a name changes the
     /// directory.
     Record,
-    /// The record, and mappings that were added for these file blocks; none was removed.
+    /// The record, and mappings that were added for these file blocks. No mapping was removed.
     Mappings(Range<u32>),
     /// The record of a new inode, and its first name ([`Inode::note_first_name`]).
     Birth,
@@ -28,18 +28,19 @@ pub(crate) struct FastTrack {
     /// A range that includes all file blocks that were mapped since the last fast commit.
     pub(super) mapped: Range<u32>,
     pub(super) birth: Birth,
-    /// Why the last fast commit that was attempted could not contain the changes.
+    /// Why the last attempted fast commit could not contain the changes.
     pub(super) refused: Option<Reason>,
 }
 
 /// Whether a fast commit must give the inode a name.
 #[derive(Debug, Clone)]
 pub(super) enum Birth {
-    /// The inode has had a name since an earlier transaction, or has one in a fast commit.
+    /// No: the inode has had a name since an earlier transaction, or a fast commit has given it
+    /// one.
     Known,
-    /// The transaction created the inode, which has no name so far.
+    /// Undecided: the transaction created the inode, which has no name so far.
     Unnamed,
-    /// The transaction created the inode with this name.
+    /// Yes: the transaction created the inode with this name.
     Named { parent: Ino, name: Box<[u8]> },
 }
 
@@ -80,7 +81,7 @@ pub(super) enum Reason {
     /// The directory of the inode's name has a change that no fast commit expresses, or a form that
     /// a replay cannot change.
     Directory,
-    /// The inode has new mappings in nodes outside of the inode.
+    /// The inode has new mappings, and its extent tree has nodes outside of the inode.
     Nodes,
     /// A directory was renamed, or groups were added.
     Tree,

@@ -1,22 +1,24 @@
 //! Fast commits of this mount: which changes of the running transaction T they contain.
 //!
 //! A fast commit has the record of an inode, its new mappings, and its name if T created it. A fast
-//! commit is replayed after T-1, alone: the rest of T may be lost. So the inode must not need the
-//! rest. It does not need the rest if
+//! commit is replayed after T-1 and without the rest of T, which may be lost. So the inode must not
+//! need the rest of T. This is ensured if all of the following hold:
 //!
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
 //!   record, or an added mapping. Any other change, and any change for which the code names no
 //!   [`FastPart`], makes the inode unfit for the rest of T;
-//! - the number of a new inode was free after T-1. If T freed the number, the inode is unfit;
+//! - the number of a new inode was already free after T-1. If T freed the number, the inode is
+//!   unfit;
 //! - the directory of a new name exists after T-1, has room for the name, and has no other entry of
 //!   that name. A directory that T created or gave another shape, or from which T removed a name,
 //!   is unfit ([`Inode::unfit_in`]);
 //! - no directory was renamed in T, and no groups were added ([`FastCommits::is_unfit`]);
-//! - the inode is not beside the journal's inode ([`FastCommits::is_beside_journal`]);
+//! - the inode is not in the inode-table block of the journal's inode
+//!   ([`FastCommits::is_beside_journal`]);
 //! - the inode's blocks are not claimed again before T is durable, even if T frees them
 //!   (`Groups::free_blocks`).
 //!
-//! An fsync of anything else commits T. So does every fsync on a file system with a feature that
+//! An fsync of any other inode commits T. So does every fsync on a file system with a feature that
 //! fast commits cannot express, or with which a replay refuses fast commits (`fit` in
 //! `fast_commits.rs`).
 
@@ -47,7 +49,7 @@ impl Objects {
     /// The errors of the journal.
     ///
     /// # Locking
-    /// As [`lanefs_journal::Journal::fast_commit`]: the caller holds no lock.
+    /// As for [`lanefs_journal::Journal::fast_commit`], the caller holds no lock.
     pub(crate) fn fast_commit(
         &self,
         inode: &Arc<Inode>,
@@ -90,13 +92,13 @@ impl Objects {
             }
             FastEnd::Done if fast.is_full(tid) => refused(Reason::Room),
             FastEnd::Done if inode.is_unfit(tid) => refused(inode.refusal(tid)),
-            // A commit may have made the changes durable instead.
+            // Meanwhile a commit may have made the changes durable instead.
             FastEnd::Done => Ok(self.journal.durable() >= tid || round.is_written_up_to_now()),
         }
     }
 
-    /// Takes the changes of `inode` in `tid` for a fast commit, and returns the number of changes,
-    /// or why a fast commit cannot contain them.
+    /// Takes the changes of `inode` in `tid` for a fast commit, and returns their number, or else
+    /// the reason why a fast commit cannot contain them.
     fn take_fast_changes(
         &self,
         inode: &Inode,
@@ -117,8 +119,8 @@ impl Objects {
         }
         let mut changes = Vec::new();
         if !fast.mapped.is_empty() {
-            // If the tree has nodes outside of the inode, the replay of e2fsck (1.47.0) may put
-            // them into blocks with data of the file.
+            // If the tree has nodes outside of the inode, a replay by e2fsck (1.47.0) may put these
+            // nodes into blocks that contain data of the file.
             if has_nodes(&disk.block) {
                 return Err(Reason::Nodes);
             }
@@ -147,8 +149,9 @@ impl Objects {
                 let (parent, ino, name) = (*parent, inode.ino, name.to_vec());
                 let name = FastChange::Create(FastName { parent, ino, name });
                 // The record comes before the ranges, because a replay maps ranges only in an
-                // existing inode. As in the kernel, the record comes once more after the ranges:
-                // the kernel's replay (6.18) counts the blocks of the file when it sets a record.
+                // existing inode. As in the kernel, the record comes once more after the ranges,
+                // because the kernel's replay (6.18) counts the blocks of the file when it sets a
+                // record.
                 changes.insert(0, record.clone());
                 changes.push(name);
                 if changes.len() > 2 {
@@ -165,8 +168,8 @@ impl Objects {
     fn check_fast_parent(&self, parent: Ino, tid: Tid) -> Result<(), Reason> {
         let dir = self.inodes.get(parent).ok_or(Reason::Directory)?;
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
-        // In a directory of several blocks without an index, a replay that adds names in another
-        // order may need one more block. The kernel (6.18) cannot add a block in a replay.
+        // A replay may add names in another order, and may then need one more block in a directory
+        // of several blocks without an index. The kernel (6.18) cannot add a block in a replay.
         let is_simple =
             flags.contains(InodeFlags::INDEX) || dir.size() == self.volume.block_size() as u64;
         match flags.contains(InodeFlags::EXTENTS) && is_simple && !dir.is_unfit(tid) {
@@ -182,9 +185,9 @@ struct Round<'r> {
     fast: &'r FastCommits,
     inode: &'r Arc<Inode>,
     tid: Tid,
-    /// How many changes of `inode` the caller wants to be durable.
+    /// The number of changes of `inode` that the caller wants to be durable.
     asked: u64,
-    /// The inodes in the fast commit, each with the number of its changes.
+    /// The inodes in the fast commit, each with its number of changes.
     taken: Vec<(Arc<Inode>, u64)>,
 }
 
@@ -235,7 +238,8 @@ impl FastClient for Round<'_> {
 
     fn note_no_room(&mut self) {
         self.fast.full_in.store(self.tid.0, Ordering::Release);
-        // The changes were taken and not written, so only a commit can make them durable.
+        // The changes were taken, but they were not written. So only a commit can make them
+        // durable.
         for (inode, _) in self.taken.drain(..) {
             inode.note_unfit(self.tid);
         }

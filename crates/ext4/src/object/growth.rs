@@ -1,5 +1,5 @@
-//! The part of a growth of the file system that only the committer writes: descriptors, the resize
-//! inode, the superblock.
+//! What only the committer writes when the file system grows: descriptors, the resize inode, and
+//! the superblock.
 
 use crate::error::Error;
 use crate::volume::reader::BlockReader;
@@ -12,8 +12,8 @@ use lanefs_ondisk::{Block, Group};
 pub(crate) struct Growth {
     pub(crate) old: Geometry,
     pub(crate) new: Geometry,
-    /// The descriptors of the new groups. The groups' inode tables, and the bitmaps that need it,
-    /// were written before the transaction.
+    /// The descriptors of the new groups. The inode tables of these groups, and those bitmaps that
+    /// have to be on the device, were written before the transaction.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// The resize inode, if it changes.
     pub(crate) resize: Option<ResizeInode>,
@@ -39,10 +39,10 @@ impl Growth {
         self.old.group_count() / per_block..last.div_ceil(per_block)
     }
 
-    /// Returns block `index` of the descriptors as it was before the new groups.
+    /// Returns block `index` of the descriptors as it was before the groups were added.
     pub(crate) fn base(&self, index: u32, reader: &impl BlockReader) -> Result<Arc<[u8]>, Error> {
-        // A block beyond the old descriptors was part of the reserve, where it has other contents,
-        // or did not exist.
+        // A block beyond the old descriptors either did not exist, or was reserved for descriptors
+        // and has other contents.
         if index >= self.old.desc_blocks() {
             return Ok(vec![0; self.new.block_size().bytes()].into());
         }

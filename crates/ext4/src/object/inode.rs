@@ -34,13 +34,13 @@ use std::ops::Deref;
 /// The *operation lock* `op` is held exclusively by changes and shared by data reads, overwrites
 /// and scans, across I/O and waits. The *state guard* `state` is a leaf, taken by Apply inside a
 /// handle and by the committer. `attr` and `map` are snapshots that Apply replaces: `attr` is read
-/// with neither lock, `map` under `op` without the guard. Writes to a file that hold `op` shared
-/// also take `growth` if they extend the file, and `mapping` while they map written blocks.
+/// with neither lock, `map` under `op` without the guard. A write that holds `op` shared also takes
+/// `growth` if it extends the file, and `mapping` while it maps the blocks that it has written.
 ///
 /// # Layout
 ///
-/// A walk through a directory or an open of a file reads only the first cache lines, which hardly
-/// ever change. Changes write the lines behind `LineStart`.
+/// A path walk through a directory, or opening a file, reads only the first cache lines, which
+/// hardly ever change. Changes of the inode write the lines behind `LineStart`.
 #[repr(C)]
 pub struct Inode {
     pub(crate) ino: Ino,
@@ -48,7 +48,7 @@ pub struct Inode {
     pub(crate) file_type: FileType,
     used: Used,
     pub(crate) mount: LaneArc<MountRef<Inode>>,
-    /// The inode-table block with its record, pinned as long as this inode lives.
+    /// The inode-table block that contains the inode's record, pinned as long as this inode lives.
     pub(crate) table: TableRef,
     pub(crate) offset: usize,
     /// The part of `attr` that path walks need; written under `state`.
@@ -60,19 +60,21 @@ pub struct Inode {
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
     /// The encryption context and the cipher, set when an encrypted inode first needs them.
     pub(crate) crypt: OnceLock<Box<InodeCrypt>>,
-    /// Whether the file was found in an encrypted directory of another policy, so that it must not
-    /// be opened. No other field depends on it.
+    /// Whether the file was found in an encrypted directory of another policy, so that the file
+    /// must not be opened. No other field depends on this flag.
     pub(crate) has_foreign_policy: AtomicBool,
     /// The descriptor of a verity file, set when the file is first read; it never changes.
     pub(crate) verity: OnceLock<Box<Verity>>,
     /// For a directory: the lanes' deltas of changed names.
     pub(crate) deltas: LaneDeltas,
-    /// Where the inode's first blocks are placed. For a directory: where its new files are placed.
+    /// Where the inode's first blocks are allocated. For a directory: where new files in it are
+    /// placed.
     pub(crate) place: WorkPlace,
     changes: LineStart,
     pub(crate) op: SharedLock,
-    /// Held by writes that extend the file while they hold `op` shared. An append, and a write that
-    /// first zeroes a part beyond the end, hold it exclusively; others hold it shared.
+    /// Held by writes that extend the file while they hold `op` shared. Appends hold this lock
+    /// exclusively, as do writes that first zero a part beyond the end. Other writes hold it
+    /// shared.
     pub(crate) growth: SharedLock,
     /// Lets one thread at a time that holds `op` shared change the mappings.
     pub(crate) mapping: Mutex<()>,
@@ -83,11 +85,11 @@ pub struct Inode {
     /// Lets one thread at a time load `map`.
     pub(crate) loading: Mutex<()>,
     pub(crate) state: Mutex<InodeState>,
-    /// Blocks claimed ahead of a growing file.
+    /// Blocks claimed in advance for a growing file.
     pub(crate) window: WindowSlot,
-    /// The last transaction that changed anything of this inode; `data_synced_by` is the last
-    /// transaction that changed anything needed to read its data. Both are written in a handle of
-    /// the transaction that they name, so they never decrease.
+    /// The last transaction that changed anything in this inode; `data_synced_by` is the last one
+    /// that changed anything needed to read the inode's data. Both are written in a handle of the
+    /// transaction that they name, so they never decrease.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The last transaction with a change of this inode, or of a directory's names, that fast
@@ -98,10 +100,10 @@ pub struct Inode {
     pub(crate) holds: Holds,
 }
 
-/// When the number of a new inode was freed.
+/// When the inode number of a new inode became free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NumberFreed {
-    /// In an earlier transaction, or never used.
+    /// In an earlier transaction, or the number was never used.
     Earlier,
     /// In the transaction that creates the new inode.
     Now,
@@ -181,8 +183,8 @@ impl Inode {
         self.file_type
     }
 
-    /// Returns the attributes for stat(2). Takes the guard if several lanes changed names since the
-    /// last call, otherwise no lock; the caller must not hold a guard.
+    /// Returns the attributes for stat(2). Usually takes no lock. If several lanes have changed
+    /// names since the last call, this takes the guard, so the caller must not hold a guard.
     #[inline]
     pub fn attr(&self) -> Attr {
         if self.deltas.are_any() {
@@ -200,8 +202,8 @@ impl Inode {
     }
 
     /// Returns the attributes without the lanes' deltas. If several lanes change names in a
-    /// directory, its times and its link count may be out of date. So only callers that need other
-    /// attributes use this function. Takes no lock.
+    /// directory, the directory's times and link count may be out of date here. So only callers
+    /// that need other attributes use this function. Takes no lock.
     pub fn snapshot(&self) -> Attr {
         self.attr.load()
     }
@@ -235,7 +237,7 @@ impl Inode {
         self.used.note();
     }
 
-    /// Returns the attributes that decide about access. Takes no lock, and reads only cache lines
+    /// Returns the attributes that access checks need. Takes no lock, and reads only cache lines
     /// that are not written when names or data change.
     #[inline]
     pub fn rights(&self) -> Rights {
@@ -312,12 +314,12 @@ impl Inode {
         let newly = tracked.touch(tid, || Record::of(disk, raw, *freed));
         if newly {
             // All handles that counted links in the previous transaction have left that
-            // transaction, so no addition is still to come.
+            // transaction, so none of them can still add a subdirectory.
             state.owed = 0;
         }
         self.note_synced_by(tid, concerns);
-        // The inode is listed before the change is visible, too: a commit that finds no listed
-        // object does nothing, and does not wait for this handle.
+        // The inode is also listed before the change becomes visible, because a commit that finds
+        // no listed object does nothing, and does not wait for this handle.
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
@@ -341,8 +343,9 @@ impl Inode {
         result
     }
 
-    /// Records that an fsync waits for `tid`. Called before other threads can see a change in
-    /// `tid`, because a thread that saw the change may sync it. The caller has a handle of `tid`.
+    /// Records that an fsync of this inode must wait for `tid`. Called before other threads can see
+    /// a change in `tid`, because a thread that saw the change may sync it. The caller has a handle
+    /// of `tid`.
     fn note_synced_by(&self, tid: Tid, concerns: Concerns) {
         self.synced_by.store(tid.0, Ordering::Release);
         if concerns == Concerns::Data {
@@ -353,8 +356,8 @@ impl Inode {
     /// Apply: makes an fsync of this directory wait for `tid`, before other threads can see that
     /// one of its names changed. [`crate::name::links::names_changed`] follows.
     pub(crate) fn name_changes(&self, tid: Tid) {
-        // If deltas are listed in `tid`, an earlier change in `tid` has stored the number. So the
-        // lanes of a contended directory only read here.
+        // If the directory's deltas are listed in `tid`, an earlier change has already stored
+        // `tid`. So in a contended directory, lanes only read here.
         if !self.deltas.are_listed(tid) {
             self.note_synced_by(tid, Concerns::Data);
         }
@@ -362,9 +365,9 @@ impl Inode {
 
     /// Apply: notes that a new inode has taken the number of this freed inode. If this inode was
     /// freed in the same transaction, the new inode's record stands for both inodes, and this
-    /// object is taken off the transaction's list. Otherwise creating and removing a file
-    /// repeatedly would fill the memory until the next commit. Returns which transaction freed the
-    /// number.
+    /// object is taken off the transaction's list. If it stayed listed, creating and removing a
+    /// file repeatedly would fill the memory until the next commit. Returns which transaction freed
+    /// the number.
     pub(crate) fn note_reused(&self, handle: &mut Handle<'_>) -> NumberFreed {
         let mut state = self.state.lock();
         debug_assert!(state.freed, "{}: two inodes of one number", self.ino);
@@ -375,16 +378,16 @@ impl Inode {
         tracked.bury(handle.tid(), || Record::of(disk, raw, *freed));
         let listed = state.listed.take();
         drop(state);
-        // The object taken off the list may be the last reference, so it is not dropped under its
-        // own guard.
+        // The list may have held the last reference to this object, so the reference is not dropped
+        // under the object's guard.
         drop(listed.and_then(|listed| handle.take_off(listed)));
         NumberFreed::Now
     }
 
-    /// Returns whether commits no longer need this object, whose guard is held: no transaction
-    /// waits for its image, and the last transaction that changed it is settled. Until then the
-    /// object has state that a reloaded object would lack: the transaction an fsync waits for, and
-    /// the tail still to be zeroed.
+    /// Returns whether commits no longer need this object: no transaction waits for its image, and
+    /// the last transaction that changed it is settled. The guard is held. As long as a commit
+    /// needs the object, the object has state that a reloaded object would lack: the transaction
+    /// for which an fsync waits, and the tail that is still to be zeroed.
     pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
         let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
         state.tracked.is_clean() && !owed
@@ -406,7 +409,7 @@ impl Inode {
     }
 }
 
-/// Returns what an inode adds to the usage of its owners: nothing once its number is free.
+/// Returns what an inode adds to the usage of its owners, which is nothing once its number is free.
 fn counted(state: &InodeState) -> Counted {
     let counted = Counted::of(&state.disk);
     if state.freed { counted.nothing() } else { counted }
@@ -424,7 +427,8 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
     };
     // An inode of 128 bytes stores whole seconds only, but times from the clock have nanoseconds.
     let kept = |time: Time| if disk.has_fine_times() { time } else { Time { nanos: 0, ..time } };
-    // As in the kernel, data in the inode counts as space, so that no program takes it for a hole.
+    // As in the kernel, data in the inode counts as allocated space, so that no program takes this
+    // data for a hole.
     let inside =
         match file_type == FileType::Regular && disk.flags.contains(InodeFlags::INLINE_DATA) {
             true => disk.size.div_ceil(512),
@@ -468,11 +472,12 @@ impl Cached for Inode {
     }
 
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
-        // The last name must not be removed while the holds are counted.
+        // The operation lock is held so that the last name is not removed while the holds are
+        // counted.
         let Some(_quiet) = self.op.try_exclusive() else { return Evicted::Nothing };
         // The inode becomes dead while the guard is held. A change needs a hold and the guard, so
-        // none is under way then. A thread that evicts does not wait for the guard, because the
-        // thread that holds the guard uses the inode.
+        // no change is under way at that time. If another thread holds the guard, that thread is
+        // using the inode. So eviction does not wait for the guard, and the inode stays.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
         // An orphan whose deletion failed keeps its entry in the orphan file or list.
         let idle = self.is_settled(&state, settled) && state.orphan.is_none();
@@ -485,7 +490,8 @@ impl Cached for Inode {
         // thread can load the inode again.
         let mark = self.flush_mark.load(Ordering::Acquire);
         self.mount.totals.evicted_mark.0.fetch_max(mark, Ordering::Release);
-        // The window is given back here, because the destructor may run much later.
+        // The preallocation window is given back here, because the inode's destructor may run much
+        // later.
         self.window.give_back();
         self.map.forget_if_large(&self.mount.totals);
         Evicted::Object
@@ -501,9 +507,10 @@ impl Holdable for Inode {
     }
 }
 
-/// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed
-/// even if its last name is removed. Dropping the last hold of an inode without names frees the
-/// inode, which takes its operation lock: the caller must not hold an operation lock then.
+/// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed even
+/// if its last name is removed. Dropping the last hold of an inode without names frees the inode,
+/// and takes the inode's operation lock for this. So the thread that drops a hold must not hold an
+/// operation lock.
 ///
 /// Holds of several lanes on one inode share no cache line ([`Hold`]).
 pub struct InodeRef {
@@ -517,7 +524,7 @@ impl InodeRef {
     }
 
     /// Takes a hold on an inode that was found under a pin (`Fs::peek`), or returns `None` if it is
-    /// dead: evicted or freed since then. The hold must be dropped after the pin.
+    /// dead because it was evicted or freed since then. The hold must be dropped after the pin.
     pub fn found(inode: &Arc<Inode>) -> Option<InodeRef> {
         let held = InodeRef::new(inode)?;
         inode.note_use();

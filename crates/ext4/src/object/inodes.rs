@@ -1,4 +1,5 @@
-//! Keeps the inodes in memory by number: look-up, loading, holds, eviction.
+//! Keeps the inodes in memory by number: looks them up, loads them, takes holds on them, and evicts
+//! them.
 
 use crate::cache::{Cache, Cached, Evicted};
 use crate::error::Error;
@@ -33,9 +34,10 @@ impl Inodes {
         Inodes { table }
     }
 
-    /// Returns the inode of a number without a hold, valid as long as `pin` lives. The inode may be
-    /// gone, and its number reused, as soon as this returns. Always `None` if one lock guards all
-    /// inodes ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
+    /// Returns the inode with this number, without a hold. The reference is valid as long as `pin`
+    /// lives, but the inode may be deleted, and its number reused, as soon as this returns. Always
+    /// `None` if one lock guards all inodes
+    /// ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
     #[inline]
     pub(crate) fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         match &self.table {
@@ -44,7 +46,7 @@ impl Inodes {
         }
     }
 
-    /// Returns the inode of a number, without a hold.
+    /// Returns the inode with this number, without a hold.
     pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
         match &self.table {
             Table::Lanes(cache) => cache.find(&lanefs_lanes::pin(), u64::from(ino.0)).cloned(),
@@ -89,8 +91,9 @@ impl Inodes {
             }),
             Table::OneLock { cache, .. } => cache.hold_inode(ino),
         };
-        // If the inode is dead and freed, there is no inode of this number until a new one takes
-        // the number. An inode that is dead and not freed was evicted, or is being deleted.
+        // A dead object without links means that the inode was deleted or is being deleted, and
+        // that no inode has this number until a new inode takes it. A dead object with links was
+        // only evicted.
         match found {
             None => Ok(None),
             Some(Ok(held)) => Ok(Some(held)),
@@ -118,9 +121,9 @@ impl Inodes {
         }
     }
 
-    /// Evicts up to `wanted` inodes after looking at up to `buckets` buckets, and returns the
-    /// number of evicted inodes. `settled` is the last transaction whose work after the commit is
-    /// done.
+    /// Looks at up to `buckets` buckets, evicts up to `wanted` inodes, and returns the number of
+    /// evicted inodes. `settled` is the last transaction that is settled, that is, whose work after
+    /// the commit is done.
     pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         match &self.table {
             Table::Lanes(cache) => cache.evict(wanted, buckets, settled),

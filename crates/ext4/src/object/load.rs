@@ -1,4 +1,4 @@
-//! Loads the object of a number into memory.
+//! Loads inodes and other objects into memory by number.
 
 use crate::error::Error;
 use crate::object::inode::{Inode, InodeRef, Parts};
@@ -41,8 +41,9 @@ impl Objects {
         let held = self.get_any(ino, generation)?;
         let flags = InodeFlags::from_bits_retain(held.rights().flags);
         if flags.contains(InodeFlags::EA_INODE) && self.volume.value_seed.is_some() {
-            // The value of an attribute has no name. If the caller found the number in a name, the
-            // number was reused since, or the image is damaged; `Fs::find` tells which.
+            // No name refers to an inode that holds the value of an attribute. If the caller has
+            // the number from a directory entry, either the number was reused since, or the image
+            // is damaged; `Fs::find` finds out which.
             return Err(Error::Stale);
         }
         Ok(held)
@@ -79,7 +80,7 @@ impl Objects {
         }
         let raw = RawRecord::read(raw);
         let inode = self.new_inode(ino, table, place.offset, &decoded, raw)?;
-        // Data written through the previous object, which was evicted, may need a flush.
+        // Data that was written through the previous, evicted object may still need a flush.
         let mark = self.inodes.get(ino).map_or(0, |dead| dead.flush_mark.load(Ordering::Acquire));
         let mark = mark.max(self.mount.totals.evicted_mark.0.load(Ordering::Acquire));
         inode.flush_mark.store(mark, Ordering::Relaxed);
@@ -87,7 +88,7 @@ impl Objects {
         Ok(InodeRef::adopt(inode))
     }
 
-    /// Creates an inode object with one hold, which is in no map yet.
+    /// Creates an inode object, which has one hold and is in no map yet.
     #[inline]
     pub(crate) fn new_inode(
         &self,
@@ -108,8 +109,8 @@ impl Objects {
         self.tables.get(group, index, self.volume.table_block(group, index)?)
     }
 
-    /// Returns the flags of a directory in memory. The caller, which reads the directory's blocks,
-    /// holds the directory's operation lock.
+    /// Returns the flags of a directory in memory. The caller reads the directory's blocks, and
+    /// therefore holds the directory's operation lock.
     fn flags_of(&self, ino: Ino) -> InodeFlags {
         let flags = self.inodes.get(ino).map_or(0, |dir| dir.rights().flags);
         InodeFlags::from_bits_retain(flags)

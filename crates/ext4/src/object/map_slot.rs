@@ -1,10 +1,11 @@
-//! Stores an inode's mappings: they are read without a lock, count against the cap, and are dropped
-//! under memory pressure and then read again from the tree.
+//! Stores an inode's mappings. They are read without a lock, and count against the memory cap.
+//! Under memory pressure they are dropped, and they are read again from the tree when they are
+//! needed.
 //!
 //! *Locking*: a thread that drops mappings holds the inode's operation lock exclusively. A thread
 //! that stores mappings holds the operation lock exclusively, or holds it shared together with
-//! `Inode::mapping`. The loader holds that lock shared together with `Inode::loading`. A reader
-//! holds it shared or exclusively.
+//! `Inode::mapping`. The loader holds the operation lock shared together with `Inode::loading`. A
+//! reader holds the operation lock shared or exclusively.
 
 use crate::cache::Evicted;
 use crate::object::totals::Totals;
@@ -12,14 +13,15 @@ use crate::plan::extent::Map;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Pin, Slot};
 
-/// The size in bytes of a few extents, which every inode is assumed to have (`object::pressure`).
+/// The size in bytes of a few extents; `object::pressure` assumes that every inode has mappings of
+/// this size.
 pub(crate) const SMALL: u64 = 192;
 
-/// Holds the mappings of one inode after they were first needed.
+/// Holds the mappings of one inode, once they were needed for the first time.
 #[derive(Default)]
 pub(crate) struct MapSlot {
     map: Slot<Map>,
-    /// The bytes beyond [`SMALL`], as counted in [`Totals::mapped`].
+    /// By how many bytes the mappings exceed [`SMALL`], as counted in [`Totals::mapped`].
     counted: AtomicU64,
 }
 
@@ -44,7 +46,7 @@ impl MapSlot {
         Evicted::Contents
     }
 
-    /// Sets the count of bytes beyond [`SMALL`]. For most files the count stays zero, and this
+    /// Sets the number of bytes beyond [`SMALL`]. For most files the number stays zero, so this
     /// function writes nothing.
     fn count(&self, bytes: u64, totals: &Totals) {
         let before = self.counted.load(Ordering::Relaxed);

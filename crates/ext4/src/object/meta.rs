@@ -5,11 +5,11 @@
 //!
 //! A thread that changes the contents holds the owner's operation lock exclusively, with two
 //! exceptions. To change one name in a block of a directory, it holds the operation lock shared,
-//! and the block's `names`. To change an attribute block, which several inodes may share, it holds
-//! the guard only. The guard orders Apply against the committer and against readers.
+//! and the lock `names` of the block. To change an attribute block, which several inodes may share,
+//! it holds the guard only. The guard orders Apply against the committer and against readers.
 //!
-//! A block is evicted only after the transactions that changed it are settled: then its image is in
-//! the image store or written in place.
+//! A block is evicted only after the transactions that changed it are settled, because its image is
+//! then in the image store or written in place.
 
 use crate::cache::held::{Counted, Held};
 use crate::cache::{Cache, Cached, Evicted, Used};
@@ -36,8 +36,8 @@ pub(crate) struct MetaBlock {
     state: Mutex<MetaState>,
     /// The number of changes of the contents, or [`EVICTED`]. Written under `state`.
     version: AtomicU64,
-    /// A copy of the data in `state`, for readers that write no shared line. Written under `state`,
-    /// and created when the block is read.
+    /// A copy of the data in `state`, from which readers can read without writing a shared cache
+    /// line. Written under `state`, and created when the block is read.
     latest: lanefs_lanes::Cached<Latest>,
 }
 
@@ -61,7 +61,7 @@ impl Latest {
     }
 }
 
-/// The contents of a block, as a closure of [`MetaCache::look`] gets them.
+/// The contents of a block, in the form that the closures given to [`MetaCache::look`] receive.
 pub(crate) struct Contents<'a> {
     bytes: &'a [u8],
     names: Option<&'a OnceLock<Option<NameIndex>>>,
@@ -81,21 +81,22 @@ impl std::ops::Deref for Contents<'_> {
     }
 }
 
-/// The version of an evicted object: another object of the same block may have later contents.
+/// The version of an evicted object, which shows that another object of the same block may have
+/// later contents.
 const EVICTED: u64 = u64::MAX;
 
 struct MetaState {
     data: Arc<[u8]>,
     tracked: Tracked<Arc<[u8]>>,
-    /// Whether the block was read since the last change. If so, the next read makes a copy for all
-    /// later reads.
+    /// Whether the block was read since its last change. If it was, the next read makes a copy for
+    /// all later reads.
     looked_at: bool,
-    /// The place on the list of the transaction in which the block is dirty.
+    /// The block's position on the list of the transaction in which the block is dirty.
     listed: Option<Listed>,
-    /// The last transaction that changed the block: until it is settled, this object may hold the
-    /// only copy of the image.
+    /// The last transaction that changed the block. Until this transaction is settled, this object
+    /// may hold the only copy of the image.
     changed: Tid,
-    /// The transaction that allocated the block, if that was after the block was loaded.
+    /// The transaction that allocated the block; `None` if the block was loaded.
     born: Option<Tid>,
     /// The transaction that freed the block; from then on no image of the block is captured.
     freed: Option<Tid>,
@@ -158,12 +159,13 @@ impl MetaBlock {
 
     /// Returns the version of the contents. Must be called before the contents are read.
     pub(crate) fn version(&self) -> u64 {
-        // Acquire: a change clears the copy for readers before it increments the version.
+        // Acquire, because a change clears the copy for readers before it increments the version.
         self.version.load(Ordering::Acquire)
     }
 
-    /// Locks the names in this block of a directory whose operation lock is held shared: only the
-    /// holder changes names in the block. Several blocks are locked in ascending order of `block`.
+    /// Locks the names in this block, so that only the caller changes names in the block. The
+    /// operation lock of the directory is held shared. Several blocks are locked in ascending order
+    /// of `block`.
     pub(crate) fn lock_names(&self) -> MutexGuard<'_, ()> {
         self.names.lock_in_order(self.block.0)
     }
@@ -187,13 +189,13 @@ impl MetaBlock {
         let mut state = self.state.lock();
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
-        // Like an inode, the block is listed before other threads can see the change.
+        // As with inodes, the block is listed before other threads can see the change.
         if newly {
             handle.charge(1);
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
-        // The copy is cleared before the change, because `change` may publish the name: see
-        // `version` and `Names::publish_read`.
+        // The copy is cleared before the change, because `change` may publish a name (see `version`
+        // and `Names::publish_read`).
         self.latest.clear();
         let MetaState { data, .. } = &mut *state;
         let version = self.version.load(Ordering::Relaxed);
@@ -204,8 +206,8 @@ impl MetaBlock {
         result
     }
 
-    /// Apply: notes that the block is freed. Returns whether an image of it may be in the log or on
-    /// its way there.
+    /// Apply: notes that the block is freed. Returns whether the log may contain an image of the
+    /// block, or may still receive one.
     fn bury(self: &Arc<Self>, handle: &mut Handle<'_>) -> bool {
         let tid = handle.tid();
         let mut state = self.state.lock();
@@ -221,7 +223,8 @@ impl MetaBlock {
             return false;
         }
         if tracked.touch(tid, || data.clone()) {
-            // The block is listed so that the commit drops a frozen image; this charges no credits.
+            // The block is listed so that the commit drops a frozen image. Listing it charges no
+            // credits.
             handle.dirty(Dirty::Object(self.clone()));
         }
         true
@@ -265,8 +268,8 @@ impl Cached for MetaBlock {
 
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
         // The block becomes dead under the guard, because a change needs a hold and takes the
-        // guard. A thread that evicts does not wait for the guard, because the thread that holds
-        // the guard uses the block.
+        // guard. If another thread holds the guard, that thread is using the block. So eviction
+        // does not wait for the guard, and the block stays.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
         if !state.tracked.is_clean() || state.changed > settled || !self.holds.evict() {
             return Evicted::Nothing;
@@ -281,7 +284,7 @@ pub(crate) trait MetaSource {
     /// Reads and checks the contents of `block`. May sleep.
     fn load(&self, block: Block, kind: MetaKind) -> Result<Arc<[u8]>, Error>;
 
-    /// Notes that a block was loaded, after which the caches may be too large.
+    /// Called after a block was loaded, because the caches may then be too large.
     fn loaded(&self);
 }
 
@@ -320,9 +323,9 @@ impl MetaCache {
     }
 
     /// Returns a copy of the contents of `block`, for a reader that holds the owner's operation
-    /// lock. A hold or a reference count would write a cache line that readers share. If the block
-    /// is evicted meanwhile, the copy is still the latest, because the operation lock keeps changes
-    /// out.
+    /// lock. It is a copy, because taking a hold or a counted reference would write a cache line
+    /// that readers share. If the block is evicted meanwhile, the copy is still the latest, because
+    /// the operation lock keeps changes out.
     pub(crate) fn read(
         &self,
         source: &dyn MetaSource,
@@ -354,8 +357,8 @@ impl MetaCache {
         let whole = |found: &MetaBlock, pin: &Pin| {
             let version = found.version();
             let result = found.look(pin, look);
-            // An evicted block can still be found for a moment, while another object of the same
-            // block may change.
+            // An evicted object can still be found for a moment, while a newer object of the same
+            // block may already change.
             conclude(&result, &|| version != EVICTED && found.version() == version);
             result
         };
@@ -392,12 +395,12 @@ impl MetaCache {
         Some(held)
     }
 
-    /// Returns a hold on the block; `None` if the block is not in memory, or is dead: evicted and
-    /// to be loaded again.
+    /// Returns a hold on the block; `None` if the block must be loaded, because it is not in memory
+    /// or its object is dead (evicted).
     fn cached(&self, block: Block, kind: MetaKind) -> Result<Option<MetaRef>, Error> {
         match self.blocks.hold(block.0, MetaRef::take) {
-            // Two owners refer to the block, or one owner refers to it as two kinds of block: the
-            // image is cross-linked.
+            // The image is cross-linked: two owners refer to the block, or one owner refers to it
+            // as two kinds of block.
             Some(found) if found.kind != kind => Err(Error::CrossLinked { block }),
             found => Ok(found),
         }
@@ -417,7 +420,8 @@ impl MetaCache {
     }
 
     /// Apply: frees `block` in memory. An image that is still to be captured for an earlier
-    /// transaction is kept; images in the log are revoked. The caller clears the bit of the block.
+    /// transaction is kept; images in the log are revoked. The caller clears the block's bit in the
+    /// bitmap.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, block: Block) {
         let journaled = match self.blocks.take(block.0) {
             Some(found) => found.bury(handle),

@@ -1,43 +1,45 @@
-//! Keeps objects in memory: inodes, metadata blocks, inode-table blocks, the orphan list. Here they
-//! are loaded, held, evicted, and captured for a commit.
+//! Keeps objects in memory: inodes, metadata blocks, inode-table blocks, the orphan list. This
+//! module loads, holds and evicts objects, and captures them for a commit.
 //!
 //! # Which objects does a transaction hold?
 //!
-//! - `Inode`: its state guard protects it. At commit its record is patched into the block of the
-//!   inode table.
-//! - A group of `alloc::Groups`: its own guard protects it. Its image is a whole block for each of
-//!   the two bitmaps, and the descriptor, which is patched into a block of descriptors.
-//! - `MetaBlock`, a metadata block of one owner, under its state guard. Its image is the whole
-//!   block with its checksum. Apply *replaces* the `Arc<[u8]>` of a `MetaBlock`, so a captured
-//!   image is a clone of the `Arc`.
-//! - The orphan list: each lane's part has a guard of its own. At commit the list is chained
-//!   through the deletion times of the inodes.
+//! - An `Inode`, protected by its state guard. At commit its record is patched into its block of
+//!   the inode table.
+//! - A group of `alloc::Groups`, protected by a guard of its own. Its image consists of a whole
+//!   block for each of the two bitmaps, and of the descriptor, which is patched into a block of
+//!   descriptors.
+//! - A `MetaBlock`, which is a metadata block of one owner, protected by its state guard. Its image
+//!   is the whole block with its checksum. Apply *replaces* the `Arc<[u8]>` of a `MetaBlock`, so a
+//!   captured image is a clone of the `Arc`.
+//! - The orphan list, in which each lane's part has a guard of its own. At commit the list is
+//!   chained through the deletion times of the inodes.
 //!
-//! The superblock's counts are the sum over the captured groups, so every transaction that changes
-//! a group carries the superblock.
+//! The superblock's counts are sums over the captured groups, so every transaction that changes a
+//! group also contains the superblock.
 //!
 //! # One object per number
 //!
 //! Two objects for one inode would lose each other's changes. So each inode, metadata block and
 //! table block is found in a map and has a hold word (`lanefs_lanes::Hold`). A look-up takes no
-//! lock: it adds a reference, or finds the object dead and starts over. Eviction makes an
-//! unreferenced object dead, under its guard. Only one thread at a time loads the object of a
-//! number, under a loader lock (`crate::cache`).
+//! lock: it adds a reference, or starts over if it finds that the object is dead. Eviction marks an
+//! unreferenced object as dead, under the object's guard. Only one thread at a time loads the
+//! object with a given number, under a loader lock (`crate::cache`).
 //!
-//! - The link count of a nameless inode is zero before the object is dead, so that no look-up loads
-//!   the inode again. The last reference to a nameless inode deletes it (`ops/delete.rs`).
+//! - The link count of a nameless inode becomes zero before the object becomes dead, so that no
+//!   look-up loads the inode again. The last reference to a nameless inode deletes it
+//!   (`ops/delete.rs`).
 //! - A number is given to a new inode only if no live object in memory, and no record with links,
-//!   has it. Otherwise the bitmap is wrong: the create fails with a corruption, and the number
-//!   stays taken while the file system is mounted.
+//!   has it. If such an object or record exists, the bitmap is wrong: the create fails with a
+//!   corruption error, and the number stays taken while the file system is mounted.
 //!
 //! # Which objects stay in memory?
 //!
 //! `pressure` says which part of the memory cap each cache gets, and when objects are evicted. An
-//! object stays as long as its eviction would lose information:
+//! object stays in memory as long as information would be lost by evicting it:
 //!
 //! - An inode stays until the last transaction that changed it is settled, and while it is an
-//!   orphan. A reload would lose the commit for which fsync waits, the duty to zero the tail block,
-//!   and the inode's entry among the orphans.
+//!   orphan. A reloaded inode would lack the commit for which fsync waits, the duty to zero the
+//!   tail block, and the inode's entry among the orphans.
 //! - A metadata block stays until the last transaction that changed it is settled. Until then, the
 //!   object may hold the only copy of its image. The object also knows the transaction that
 //!   allocated the block: if the same transaction frees the block, the block needs no revoke.
@@ -46,14 +48,14 @@
 //!
 //! # What is zeroed, and when?
 //!
-//! - *Inode tables.* With descriptor checksums, the part of a table beyond `itable_unused` may hold
-//!   garbage, which counts as zeros. When more of the table comes into use, the committer writes
-//!   all blocks of the added part, not only those whose inodes changed.
+//! - *Inode tables.* With descriptor checksums, the unused part of a table (`itable_unused`) may
+//!   hold garbage, which counts as zeros. When more of the table comes into use, the committer
+//!   writes all blocks of the added part, not only those whose inodes changed.
 //! - *Truncated tails.* `set_size` leaves the bytes behind the new end as they are. Once the
 //!   truncation is durable, `Deferred::ZeroTail` zeroes them, since other systems rely on zeros
-//!   there. Growing the file waits for this, and zeroes the bytes between the old end and the new
-//!   data, since another system may have left other bytes there. The last block of an encrypted
-//!   file is replaced by a copy with zeros (`ops/truncate.rs`).
+//!   there. An operation that grows the file waits until this is done. It also zeroes the bytes
+//!   between the old end and the new data, since another system may have left nonzero bytes there.
+//!   The last block of an encrypted file is replaced by a copy with zeros (`ops/truncate.rs`).
 //!
 //! # Damage found by Apply
 //!

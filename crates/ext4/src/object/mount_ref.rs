@@ -11,16 +11,17 @@ use lanefs_lanes::{Holdable, LaneArc, PerLane, Shares};
 
 /// Called when the last reference to a nameless object is dropped.
 pub(crate) trait LastReference<T>: Send + Sync {
-    /// Handles an object that has no reference and no name. The caller holds no operation lock.
+    /// Handles an object that has lost its last reference and has no name. The caller holds no
+    /// operation lock.
     fn last_reference_dropped(&self, object: &Arc<T>);
 }
 
-/// The mount, as its inodes refer to it. `T` is the type of the inodes.
+/// An inode's view of its mount. `T` is the type of the inodes.
 pub(crate) struct MountRef<T: Holdable> {
     /// The lanes' references, set once the mount exists.
     lanes: OnceLock<PerLane<Weak<LaneRef<T>>>>,
-    /// `None` if all inodes are behind one lock: that lock protects their counts and orders all
-    /// threads anyway.
+    /// The lanes' counts of references to inodes. `None` if all inodes are behind one lock, because
+    /// that lock protects their counts and orders all threads anyway.
     shares: Option<Shares<T>>,
     pub(crate) totals: LaneArc<Totals>,
     /// Set once if the file system keeps quotas.
@@ -29,12 +30,12 @@ pub(crate) struct MountRef<T: Holdable> {
     fast_commits: OnceLock<()>,
 }
 
-/// A lane's reference to the mount, on cache lines of its own.
+/// A lane's reference to the mount, on cache lines that contain nothing else.
 #[repr(align(128))]
 struct LaneRef<T>(Arc<dyn LastReference<T>>);
 
-/// Owns the lanes' references for the mount: after they are dropped, inodes no longer refer to the
-/// mount.
+/// Owns the lanes' references on behalf of the mount. After this value is dropped, inodes no longer
+/// refer to the mount.
 pub(crate) struct LaneRefs<T: Holdable> {
     _lanes: PerLane<Arc<LaneRef<T>>>,
     mount: LaneArc<MountRef<T>>,
@@ -108,8 +109,8 @@ impl<T: Holdable> LaneRefs<T> {
 
 impl<T: Holdable> Drop for LaneRefs<T> {
     fn drop(&mut self) {
-        // The shares keep inodes in memory, and those inodes keep the `MountRef` with the shares:
-        // without this call, none of them would ever be freed.
+        // The lanes' counts keep inodes in memory, these inodes keep the `MountRef` in memory, and
+        // the `MountRef` contains the counts. Without this call, none of them would ever be freed.
         if let Some(shares) = self.mount.shares() {
             shares.clear();
         }

@@ -1,11 +1,11 @@
-//! Keeps names and inodes behind one lock, together with a list of each in order of use (the older
-//! policy of seed S5).
+//! Keeps names and inodes behind one lock, together with one LRU list of the names and one of the
+//! inodes (the older policy of seed S5).
 //!
-//! This is the design of most file systems in user space, and of the kernel with its `dcache_lock`,
-//! implemented as well as the design allows. One acquisition finds a name *and* its inode. Hashes
-//! are computed before the lock is taken. Under the lock nothing is allocated or freed except a new
-//! name's entry, and every operation takes constant time. This cache exists as a baseline for
-//! measurements.
+//! Most file systems in user space have this design, and so had the kernel when it used
+//! `dcache_lock`. It is implemented here as well as the design allows. One acquisition finds a name
+//! *and* its inode. Hashes are computed before the lock is taken. Under the lock nothing is
+//! allocated or freed except a new name's entry, and every operation takes constant time. This
+//! cache exists as a baseline for measurements.
 //!
 //! *Locking*: `table` has [`Rank::Bucket`], the innermost. Holds on inodes are taken under the lock
 //! and dropped outside of it.
@@ -19,10 +19,11 @@ use lanefs_lanes::{Mutex, NameKey, Rank};
 use lanefs_ondisk::Ino;
 use lru::LruList;
 
-/// Receives the names that are read or changed. The caller holds the directory's operation lock:
-/// exclusively for a change; shared for a change of one block, whose guard is held too; shared for
-/// a look-up that missed. So the cached entries are never older than the directory, and a thread
-/// that sees a changed block finds the changed names in the cache.
+/// Receives the names that are read or changed. The caller holds the directory's operation lock. To
+/// publish a change, it holds this lock exclusively, or holds it shared together with the guard of
+/// the one block that changes. To publish the result of a look-up that missed, it holds the lock
+/// shared. So the cached entries are never older than the directory, and a thread that sees a
+/// changed block finds the changed names in the cache.
 pub trait Names: Send + Sync {
     /// Records that `name` in `dir` refers to `entry` from now on, or that it does not exist.
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
@@ -36,8 +37,9 @@ pub trait Names: Send + Sync {
     fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
     /// Notes that the directory is deleted.
     fn forget(&self, dir: DirId);
-    /// Returns this cache if it also keeps inodes, behind the same lock as names: the mount then
-    /// keeps its inodes there ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
+    /// Returns this cache if it can also keep inodes, behind the same lock as names. The mount then
+    /// keeps its inodes in this cache
+    /// ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
     fn one_lock(self: Arc<Self>) -> Option<Arc<OneLockCache>> {
         None
     }
@@ -94,8 +96,8 @@ impl OneLockCache {
         }
     }
 
-    /// Returns the cached entry of `name` in `dir`: the inode it refers to, if any, and a number
-    /// that changes when the name is published again.
+    /// Returns the cached entry of `name` in `dir`: the inode to which the name refers, if any, and
+    /// a number that changes when the name is published again.
     pub fn name(&self, dir: DirId, name: &[u8]) -> Option<(Option<Named>, u64)> {
         let hash = dir.hash_of(name, self.key);
         let mut table = self.table.lock();
@@ -103,7 +105,8 @@ impl OneLockCache {
         Some((found.target, found.mark))
     }
 
-    /// Returns the inode that `name` in `dir` refers to, if both are in memory.
+    /// Returns the inode to which `name` in `dir` refers, if both the name and the inode are
+    /// cached.
     pub fn step(&self, dir: DirId, name: &[u8]) -> Option<Arc<Inode>> {
         self.inode_named(dir, name, |inode| Some(inode.clone()))
     }
@@ -125,13 +128,13 @@ impl OneLockCache {
         take(table.inodes.find(hash_of(ino), |inode| inode.ino == ino)?)
     }
 
-    /// Runs `look` on the inode of this number, under the lock.
+    /// Runs `look` on the inode with this number, under the lock.
     pub(crate) fn with_inode<R>(&self, ino: Ino, look: impl FnOnce(&Arc<Inode>) -> R) -> Option<R> {
         let hash = hash_of(ino);
         self.table.lock().inodes.find(hash, |inode| inode.ino == ino).map(|inode| look(inode))
     }
 
-    /// Returns a hold on the inode of this number, or the inode without a hold if it is dead.
+    /// Returns a hold on the inode with this number, or the inode without a hold if it is dead.
     pub(crate) fn hold_inode(&self, ino: Ino) -> Option<Result<InodeRef, Arc<Inode>>> {
         let hash = hash_of(ino);
         let mut table = self.table.lock();

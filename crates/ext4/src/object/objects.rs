@@ -1,4 +1,4 @@
-//! Holds the objects of a mount, on which every operation works.
+//! Holds the objects of a mount. Every operation works on them.
 
 use crate::alloc::{Claim, Found, Groups, Request};
 use crate::clock::now;
@@ -26,8 +26,8 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord};
 use lanefs_ondisk::{Block, Ino};
 
-/// How many commits a claim waits for before it fails. One may not suffice, because other claims
-/// may take the freed blocks first.
+/// How many commits a claim waits for before it fails. One commit may not suffice, because other
+/// claims may take the freed blocks first.
 const MOST_COMMITS: u32 = 3;
 
 /// Holds the objects of a mounted file system in memory.
@@ -58,8 +58,8 @@ pub(crate) struct Objects {
     pub(crate) read_only: AtomicBool,
     /// Whether freed blocks are discarded.
     pub(crate) discard: bool,
-    /// Is set while the mount deletes the orphans of the previous mount: inodes without links can
-    /// be loaded then.
+    /// Is set while the mount deletes the orphans that the previous mount left. Only then can
+    /// inodes without links be loaded.
     pub(crate) finishing_orphans: AtomicBool,
 }
 
@@ -83,7 +83,8 @@ impl BlockReader for Objects {
 }
 
 impl Objects {
-    /// Returns whether changes are refused: the mount is read-only, or the journal was aborted.
+    /// Returns whether changes are refused, because the mount is read-only or the journal was
+    /// aborted.
     pub(crate) fn is_read_only(&self) -> bool {
         // The committer sets `read_only` a moment after the abort. This function must return true
         // to a caller that saw the abort, so it checks the journal too.
@@ -130,16 +131,17 @@ impl Objects {
     /// a handle maps later.
     pub(crate) fn note_data(&self, inode: &Inode) {
         let FlushMark(mark) = self.journal.note_write();
-        // The mark is read first: writers of one file share it, and it changes only once per flush.
+        // The mark is read first, because it changes only once per flush. So most calls do not
+        // write its cache line, which all writers of the file share.
         if inode.flush_mark.load(Ordering::Relaxed) < mark {
             inode.flush_mark.fetch_max(mark, Ordering::Release);
         }
     }
 
     /// Claims blocks. If the claim fails, waits until the other claims under way have finished,
-    /// gives all windows back, and tries again while new claims wait. If that fails too, and freed
-    /// blocks wait for a commit, waits for the commit and tries again. Other threads may claim
-    /// during the commit. The caller holds no handle.
+    /// gives all windows back, and tries again while new claims are held back. If that fails too,
+    /// and freed blocks wait for a commit, waits for the commit and tries again. During the commit,
+    /// new claims are not held back. The caller holds no handle.
     pub(crate) fn claim_blocks(&self, request: &Request) -> Result<Found<'_>, Error> {
         match self.groups.claim_blocks(self, request, None) {
             Err(Error::NoSpace) => {}
@@ -149,8 +151,9 @@ impl Objects {
         loop {
             let alone = self.groups.alone();
             self.drop_windows();
-            // The number of pending blocks is read before the claim, since blocks that become
-            // available after the failed claim no longer count as pending.
+            // The number of pending blocks is read before the claim. If it were read after a failed
+            // claim, blocks that have just become available would no longer count as pending, and
+            // the claim would not be repeated.
             let pending = self.groups.pending() > 0;
             match self.groups.claim_blocks(self, request, Some(&alone)) {
                 Err(Error::NoSpace) if pending && commits < MOST_COMMITS => commits += 1,
@@ -161,8 +164,8 @@ impl Objects {
         }
     }
 
-    /// Claims one block near an inode, with root's privilege, because the inode needs the block in
-    /// any case.
+    /// Claims one block near an inode. The claim may use the reserve for root, because the inode
+    /// needs the block in any case.
     pub(crate) fn claim_first_block(&self, ino: Ino) -> Result<Claim, Error> {
         let group = self.volume.inode_place(ino)?.group;
         let goal = self.volume.geometry().group_first_block(group).unwrap_or_default();
@@ -172,7 +175,8 @@ impl Objects {
     /// Claims the block of an inode's attributes.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] without the feature `ext_attr`: e2fsck then ignores such blocks.
+    /// [`Error::NotSupported`] without the feature `ext_attr`, because e2fsck then ignores such
+    /// blocks.
     pub(crate) fn claim_xattr_block(&self, ino: Ino) -> Result<Claim, Error> {
         match self.volume.has_xattr_blocks {
             true => self.claim_first_block(ino),
@@ -193,7 +197,7 @@ impl Objects {
     }
 
     /// Apply: frees blocks. If the bitmaps show that some of the blocks are free already, the image
-    /// was damaged before: the damage is only noted, because the operation can no longer fail.
+    /// was damaged before. The damage is only noted, because the operation can no longer fail.
     pub(crate) fn free_run(&self, handle: &mut Handle<'_>, start: Block, len: u32) {
         if let Err(error) = self.groups.free_blocks(handle, start, len) {
             self.note_error(&error);

@@ -1,9 +1,9 @@
-//! Records orphans: inodes that a crash must not leak or leave half truncated.
+//! Records orphans: inodes that the next mount must delete, or finish truncating, after a crash.
 //!
-//! With the feature `orphan_file` their numbers are stored in slots of the orphan file, where lanes
-//! use different blocks. Without the feature, or when the file is full, each lane has a list in
-//! memory. At capture the committer chains all lists through the inodes' deletion times (the legacy
-//! list).
+//! With the feature `orphan_file` their numbers are stored in slots of the orphan file, where each
+//! lane starts its search for a free slot at a different block. Without the feature, or when the
+//! file is full, each lane has a list in memory. At capture the committer chains all lists through
+//! the inodes' deletion times (the legacy list).
 
 use crate::object::dirty::{Dirty, Handle};
 use crate::object::inode::Inode;
@@ -30,7 +30,7 @@ pub(crate) struct Orphans {
 
 /// A lane's part of the legacy list.
 struct List {
-    /// The inodes by order of insertion. The order is stable, so few records change from one commit
+    /// The inodes in order of insertion. The order is stable, so few records change from one commit
     /// to the next: an insertion or removal changes only the record of the inode and the record of
     /// the inode that points to it.
     inos: BTreeMap<u64, Ino>,
@@ -102,7 +102,8 @@ impl Orphans {
         self.file_entries.sum() > 0
     }
 
-    /// Adds inodes that are already on the list on disk, at mount, and returns their places.
+    /// At mount: adds inodes that are already on the list on disk, and returns their positions in
+    /// the list.
     pub(crate) fn adopt_list(&self, inos: impl Iterator<Item = Ino>) -> Vec<(Ino, OrphanSlot)> {
         let lane = Lane::current();
         let mut list = self.lists.of(lane).lock();
@@ -161,7 +162,8 @@ impl Orphans {
         if newly {
             handle.dirty(Dirty::OrphanList(lane));
         }
-        // The record of the inode that points to this one changes too.
+        // One credit is charged for the record of the inode that points to this inode in the chain,
+        // because that record changes too.
         handle.charge(1);
         result
     }

@@ -8,12 +8,12 @@
 //! | 1/4 | images that wait to be written in place, at most 64 MiB (`journal`) |
 //! | 1/8 | names (`vfs`) |
 //!
-//! The cost of an object is known, including the allocator's overhead; a test compares it with the
-//! heap. The thread that loads an object also evicts: once every few loads each lane compares the
+//! The memory cost of each object is known, including the allocator's overhead; a test compares it
+//! with the heap. Threads that load objects also evict: once every few loads each lane compares the
 //! caches with their parts of the cap, and evicts the excess ([`crate::cache`]). Dirty objects
-//! cannot be evicted: if too few objects were evicted, a commit is requested, which makes dirty
-//! objects clean. Then the heap is trimmed, which gives memory back only if the program has chosen
-//! [`LineHeap`].
+//! cannot be evicted. So if too few objects were evicted, a commit is requested, which makes dirty
+//! objects clean. After an eviction the heap is trimmed, which gives memory back only if the
+//! program has chosen [`LineHeap`] as its allocator.
 
 use crate::object::inode::Inode;
 use crate::object::map_slot::SMALL;
@@ -23,8 +23,8 @@ use lanefs_lanes::sync::atomic::AtomicU64;
 /// The number of loads of one lane between two checks of the caches.
 pub(super) const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
 
-/// The largest number of objects that one check evicts: more than are loaded between two checks,
-/// so that eviction keeps up.
+/// The largest number of objects that one check evicts. A lane loads fewer objects between two
+/// checks, so eviction keeps up.
 pub(super) const MOST: u64 = 4 * LOOK;
 
 /// The largest number of buckets that one check visits.
@@ -37,26 +37,27 @@ pub(super) const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + SMALL;
 /// The size in bytes of a metadata block, or a block of an inode table, without its contents.
 const BLOCK: u64 = 448;
 
-/// The divisor for the index of a block's names: with usual names the index takes a quarter of the
-/// block.
+/// The block size divided by the size of the index of a block's names. With usual names the index
+/// takes a quarter of the block size.
 const NAMES: u64 = 4;
 
 /// The largest number of objects for which a new map has room. With this room, two objects of a
 /// small tree rarely share a bucket.
 const ROOM: u64 = if cfg!(shuttle) { 0 } else { 1 << 15 };
 
-/// Returns the number of names that fit into their part of a cap of `bytes`. A name costs an entry
-/// of one line and its share of the bucket.
+/// Returns how many names fit into the names' part of a cap of `bytes`. A name costs an entry of
+/// one cache line, and its share of a bucket.
 pub fn names_within(bytes: u64) -> usize {
     usize::try_from(bytes / 8 / 112).unwrap_or(usize::MAX)
 }
 
-/// Returns the largest size in bytes of images that wait to be written in place.
+/// Returns the largest total size in bytes of the images that wait to be written in place.
 pub(crate) fn images_within(bytes: u64) -> u64 {
     (bytes / 4).clamp(1 << 20, 64 << 20)
 }
 
-/// Returns the part for groups' bitmaps in bytes; it is taken from the part of the metadata blocks.
+/// Returns in bytes the part of the cap that groups' bitmaps may take. It is included in the part
+/// for metadata blocks.
 pub(crate) fn bitmaps_within(bytes: u64) -> u64 {
     bytes / 16
 }
@@ -97,7 +98,7 @@ impl Share {
         there as u64 > self.most
     }
 
-    /// Returns the number of objects that the map is created for.
+    /// Returns the number of objects for which a new map gets room.
     fn room(self) -> usize {
         self.most.min(ROOM) as usize
     }

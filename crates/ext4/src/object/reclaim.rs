@@ -7,11 +7,11 @@ use lanefs_lanes::LineHeap;
 use lanefs_lanes::sync::atomic::Ordering;
 
 impl Objects {
-    /// Counts an inode or a metadata block that was loaded or created, and checks the caches once
-    /// in [`LOOK`] calls. The caller holds no lock ranked after [`lanefs_lanes::Rank::InodeLoad`].
+    /// Counts an inode or a metadata block that was loaded or created. Checks the caches once every
+    /// [`LOOK`] calls. The caller holds no lock ranked after [`lanefs_lanes::Rank::InodeLoad`].
     pub(crate) fn note_load(&self) {
-        // Two threads of one lane may count two loads as one. The count only decides how often to
-        // check, and an exact count would cost a locked instruction per load.
+        // Two threads of one lane may count two loads as one. The count only determines how often
+        // the caches are checked, and an exact count would cost a locked instruction per load.
         let counter = self.pressure.loads.mine();
         let loads = counter.load(Ordering::Relaxed);
         counter.store(loads.wrapping_add(1), Ordering::Relaxed);
@@ -21,7 +21,7 @@ impl Objects {
     }
 
     /// Evicts objects if the caches are too large. This is a separate function so that the tool
-    /// that traces shared lines recognises work that is done once in many loads.
+    /// that traces shared cache lines can tell that this work is done only once in many loads.
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self) {
@@ -49,7 +49,7 @@ impl Objects {
             wanted(meta.excess(self.metadata_there())),
             wanted(tables.excess(self.tables.loaded())),
         ];
-        // Inodes are evicted first, because they hold their table blocks.
+        // Inodes are evicted first, because an inode in memory keeps its table block in memory.
         if too_many[0] > 0 {
             self.inodes.evict(too_many[0], buckets, settled);
         }
@@ -96,7 +96,7 @@ impl Objects {
         (self.inodes.len(), self.meta.blocks.len(), self.tables.blocks.len())
     }
 
-    /// Returns the size of the caches in bytes, including images but without names.
+    /// Returns the size of the caches in bytes. Images are included, but names are not.
     pub(crate) fn cached_bytes(&self) -> u64 {
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
         self.inodes_and_mappings() as u64 * inodes.bytes

@@ -1,4 +1,4 @@
-//! Handles an inode's record: the bytes of the inode in its table's block.
+//! Handles an inode's record: the bytes of the inode in a block of the inode table.
 
 use crate::error::Error;
 use crate::volume::Volume;
@@ -7,8 +7,9 @@ use lanefs_ondisk::{Ino, inode as disk};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Holds a record's bytes as they were read, or will be written, for the part that [`disk::Inode`]
-/// does not decode: the attributes in the inode. A new inode has no bytes until it gets attributes.
+/// Holds a record's bytes as they were read or will be written. They are needed for the part that
+/// [`disk::Inode`] does not decode: the attributes in the inode. A new inode has no bytes until it
+/// gets attributes.
 #[derive(Clone, Default)]
 pub(crate) struct RawRecord {
     /// The bytes; `None` means all zeros.
@@ -42,7 +43,7 @@ impl RawRecord {
         }
     }
 
-    /// Overwrites `record` with all bytes.
+    /// Overwrites the whole `record` with these bytes.
     pub(crate) fn write_to(&self, record: &mut [u8]) {
         match &self.bytes {
             Some(bytes) => record.copy_from_slice(bytes),
@@ -85,13 +86,13 @@ impl Record {
         Ok(bytes)
     }
 
-    /// Returns whether the record belongs to a later inode of the same number.
+    /// Returns whether the record belongs to a later inode than `other`, with the same number.
     pub(crate) fn is_after(&self, other: &Record) -> bool {
         self.disk.generation.wrapping_sub(other.disk.generation) as i32 > 0
     }
 }
 
-/// The place where an inode is recorded as an orphan.
+/// Where an inode is recorded as an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OrphanSlot {
     /// Slot `slot` of block `block` of the orphan file.
@@ -100,8 +101,8 @@ pub(crate) enum OrphanSlot {
     List { lane: Lane, number: u64 },
 }
 
-/// Patches the deletion time, which chains the legacy orphan list, in a record that has no other
-/// change.
+/// Patches the deletion time, through which the legacy orphan list is chained, in a record that has
+/// no other change.
 pub(crate) fn chain_record(
     volume: &Volume,
     ino: Ino,

@@ -9,11 +9,12 @@ use lanefs_ondisk::inode::{self as disk, BlockField};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, FileType, Time};
 
-/// The largest link count of an inode (ext4's limit); a directory with more stores 1.
+/// The largest link count of an inode (ext4's limit). A directory with more links stores the count
+/// 1.
 pub(crate) const MAX_LINKS: u16 = 65000;
 
-/// Selects the parts of an inode that a change concerns. They decide whether fdatasync(2) waits for
-/// the change.
+/// Selects the parts of an inode that a change concerns. They determine whether fdatasync(2) waits
+/// for the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Concerns {
     /// Parts needed to read the data back: mapping, size.
@@ -42,29 +43,28 @@ pub(crate) struct InodeState {
     pub(crate) raw: RawRecord,
     /// The frozen image, if any, is boxed because few inodes ever have one.
     pub(crate) tracked: Tracked<Box<Record>>,
-    /// The place on the list of the transaction in which the inode is dirty.
+    /// The inode's position on the list of the transaction in which the inode is dirty.
     pub(crate) listed: Option<Listed>,
-    /// The place in the orphan file or list.
+    /// The inode's position in the orphan file or list.
     pub(crate) orphan: Option<OrphanSlot>,
     /// Is set if the inode was created without a name (O_TMPFILE): link(2) may give it its first
-    /// name. An inode that lost its last name gets no other.
+    /// name. An inode that has lost its last name cannot get another.
     pub(crate) linkable: bool,
-    /// The transaction whose commit zeroes the tail of the last block: growing the file waits for
-    /// this commit.
+    /// The transaction after whose commit the tail of the last block is zeroed. An operation that
+    /// grows the file waits for this commit.
     pub(crate) tail_pending: Option<Tid>,
     /// With `bigalloc`: the last transaction that unmapped blocks of a cluster that stays in use.
     pub(crate) unmapped_in: Option<Tid>,
-    /// For a directory: the time of the last change of a name, if that change set the directory's
-    /// times.
+    /// For a directory: the time of the last name change, if that change set the directory's times.
     names_changed: Option<Time>,
     /// For a directory: the number of removed subdirectories that were counted in this transaction
-    /// before the matching additions. The lane that removes a subdirectory may count it before the
-    /// lane that created the subdirectory; the addition is then reduced by this number.
+    /// before the matching additions. This happens if the removal is counted by one lane before the
+    /// creation is counted by another. Later additions are reduced by this number.
     pub(crate) owed: i32,
     /// The changes for fast commits, if the mount writes them.
     pub(crate) fast: Option<Box<FastTrack>>,
-    /// Whether the inode's bit was cleared. If so, the record of a newer inode of the same number
-    /// replaces this record.
+    /// Whether the inode's bit in the bitmap was cleared. If so, the record of a newer inode with
+    /// the same number replaces this record.
     pub(crate) freed: bool,
 }
 
@@ -118,12 +118,12 @@ impl InodeState {
         self.freed = true;
     }
 
-    /// Counts `changes` changed names of this directory, the last one at time `at`.
+    /// Counts `changes` name changes in this directory, the last of which happened at time `at`.
     pub(crate) fn names_changed(&mut self, changes: u32, at: Time) {
         let last = self.names_changed;
         // Lanes read the clock before they take the guard, so the times of their changes may arrive
-        // out of order, and the latest is kept. A time that was set in another way, as by
-        // utimensat(2), is replaced by the time of any change of a name.
+        // out of order, and the latest is kept. A time that was set in another way, for example by
+        // utimensat(2), is replaced by the time of any name change.
         let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
         let disk = &mut self.disk;
         disk.version = disk.version.wrapping_add(u64::from(changes));

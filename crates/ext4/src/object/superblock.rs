@@ -35,8 +35,8 @@ impl SuperState {
         SuperState { inner: Mutex::new(Rank::Load, inner), error }
     }
 
-    /// Committer: returns the block with the superblock. Sets the counts of free blocks and inodes
-    /// in it, and also the head of the orphan list and the number of blocks if they are given.
+    /// Committer: returns the block with the superblock. Sets the free block and inode counts in
+    /// it, and also the head of the orphan list and the number of blocks, if they are given.
     pub(crate) fn capture(
         &self,
         free: (u64, u64),

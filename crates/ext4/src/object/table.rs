@@ -21,17 +21,17 @@ use lanefs_ondisk::{Block, Group};
 /// A block of an inode table.
 pub(crate) struct TableBlock {
     pub(crate) block: Block,
-    /// The block's group; `index` is its number in the group's table.
+    /// The block's group; `index` is the number of the block in the group's table.
     pub(crate) group: Group,
     pub(crate) index: u32,
     /// Counts the holds; dead once evicted, so that no block ever has two objects with different
     /// bases.
     holds: Holds,
-    /// The last transaction that was charged for the block: a block costs a transaction one credit,
-    /// however many of its inodes change.
+    /// The last transaction that was charged for the block. A block costs a transaction one credit,
+    /// however many inodes in the block change.
     charged: AtomicU64,
     base: Mutex<Option<Arc<[u8]>>>,
-    /// The number of blocks of all tables whose contents are in memory.
+    /// The number of blocks, over all tables, whose contents are in memory.
     loaded: Arc<LaneCounter>,
     used: Used,
 }
@@ -40,8 +40,8 @@ impl TableBlock {
     /// Apply: returns whether `tid` must be charged for the block: true only at the first call for
     /// `tid`.
     pub(crate) fn is_charged_now(&self, tid: Tid) -> bool {
-        // The number is read before the swap, so that the line is written only once per
-        // transaction: all inodes of the block share it.
+        // The number is read before the swap, so that its cache line, which all inodes of the block
+        // share, is written only once per transaction.
         self.charged.load(Ordering::Relaxed) != tid.0
             && self.charged.swap(tid.0, Ordering::Relaxed) != tid.0
     }
@@ -96,7 +96,7 @@ impl Counted for TableBlock {
     }
 }
 
-/// Keeps the inode-table blocks in memory, and how much of each table was ever written.
+/// Keeps inode-table blocks in memory, and records how much of each table was ever written.
 pub(crate) struct Tables {
     pub(crate) blocks: Cache<TableBlock>,
     /// The number of blocks whose contents are in memory.
@@ -127,8 +127,8 @@ impl Tables {
         self.initialised.extend(descriptors.iter().map(written));
     }
 
-    /// Returns a hold on block `index` of the table of `group`. This block is at `block`, and its
-    /// contents need not be loaded yet.
+    /// Returns a hold on block `index` of the table of `group`. `block` is its position on the
+    /// device. Its contents need not be loaded yet.
     pub(crate) fn get(&self, group: Group, index: u32, block: Block) -> Result<TableRef, Error> {
         let cached = || Ok(self.blocks.hold(block.0, TableRef::take));
         let make = || {

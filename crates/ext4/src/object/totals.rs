@@ -1,4 +1,4 @@
-//! Counts values over all inodes of a mount.
+//! Keeps totals over all inodes of a mount.
 
 use crate::object::window::Windows;
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,15 +8,16 @@ use lanefs_lanes::{LaneArc, LaneCounter, Padded};
 pub(crate) struct Totals {
     /// The number of directories in memory that keep deltas by lane.
     contended: AtomicUsize,
-    /// The newest flush that the data of any evicted inode needs: a flush mark must not be lost
-    /// with its inode. Written only by eviction.
+    /// The newest flush that the data of any evicted inode needs. It is kept here because a flush
+    /// mark must not be lost when its inode is evicted. Written only by eviction.
     pub(crate) evicted_mark: Padded<AtomicU64>,
     /// The size of large mappings in bytes ([`crate::object::map_slot`]).
     pub(crate) mapped: LaneCounter,
     pub(crate) windows: LaneArc<Windows>,
 }
 
-/// The largest number of directories in memory that keep deltas by lane, some 8 KiB each.
+/// The largest number of directories in memory that keep deltas by lane. The deltas of a directory
+/// take some 8 KiB.
 const MOST_CONTENDED: usize = 4096;
 
 /// Permits one directory to keep deltas by lane; dropping it returns the permit.

@@ -1,5 +1,5 @@
-//! Keeps preallocation windows (blocks claimed ahead for growing files) and the list of inodes that
-//! have one.
+//! Keeps preallocation windows (blocks claimed in advance for growing files) and lists of the
+//! inodes that have a window.
 
 use crate::alloc::Claim;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Ino;
 use std::collections::BTreeSet;
 
-/// Holds blocks claimed ahead: `claim` starts at the block for file block `next`.
+/// Holds blocks claimed in advance: `claim` starts with the block for file block `next`.
 pub(crate) struct Window {
     next: u32,
     claim: Claim,
@@ -55,13 +55,13 @@ impl WindowSlot {
 
     /// Gives the window back.
     pub(crate) fn give_back(&self) {
-        // A window that another thread stores at this moment is not given back: that thread still
-        // writes to the file.
+        // A window that another thread stores at this moment is not given back, because that thread
+        // still writes to the file.
         if self.is_there.load(Ordering::Acquire) {
             let mut slot = self.window.lock();
             *slot = None;
-            // The flag is cleared last: a thread that sees the cleared flag lists the next window,
-            // and the old window must be off the list by then.
+            // The flag is cleared last, because a thread that sees the cleared flag lists the next
+            // window, and the old window must be off the list by then.
             self.is_there.store(false, Ordering::Release);
         }
     }

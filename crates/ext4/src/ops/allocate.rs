@@ -2,9 +2,9 @@
 //!
 //! Such a write claims blocks for the holes (only in memory), writes its data to the claimed and
 //! the unwritten blocks, and then maps them as written. With the operation lock shared, several
-//! writes do this at once. Only the change of the mappings is done by one write at a time, under
-//! `Inode::mapping` and without I/O of data. If another write has mapped blocks for one of the
-//! holes meanwhile, the claimed blocks are given back, and the data is written to the mapped ones.
+//! writes do this at once. But only one write at a time changes the mappings, under
+//! `Inode::mapping` and without data I/O. If another write has mapped blocks for one of the holes
+//! meanwhile, the claimed blocks are given back, and the data is written to the mapped ones.
 
 use super::write::{At, Stamp, Write};
 use crate::alloc::{Claim, Privilege};
@@ -24,7 +24,7 @@ use lanefs_lanes::{ExclusiveHold, SharedHold};
 /// this number, so a write does not split a block between two steps.
 const CHUNK: u64 = 4 << 20;
 
-/// The hold of a write on the growth lock of its file.
+/// How a write holds the growth lock of its file.
 pub(super) enum Growth<'a> {
     /// The write ends inside the file.
     None,
@@ -40,14 +40,15 @@ struct Written {
     len: u64,
     /// The blocks claimed for holes, by file block.
     claims: Vec<(u32, Claim)>,
-    /// The future extents of the file blocks, in order and without gaps.
+    /// The extents that the file blocks are going to have, in order and without gaps.
     extents: Vec<Extent>,
 }
 
 impl Fs {
     /// Prepares the file to grow if the write extends it. Returns the offset of the write.
     ///
-    /// An append excludes other writes that extend the file: its offset is the end of the file.
+    /// An append excludes other writes that extend the file, because its offset is the end of the
+    /// file.
     ///
     /// # Locking
     /// The operation lock is held shared.
@@ -79,7 +80,7 @@ impl Fs {
         Ok((offset, Growth::Alone { _hold: alone }))
     }
 
-    /// Does a write that may allocate blocks, convert unwritten blocks, or extend the file. The
+    /// Performs a write that may allocate blocks, convert unwritten blocks, or extend the file. The
     /// caller holds the operation lock exclusively.
     pub(super) fn write_locked(
         &self,
@@ -102,7 +103,7 @@ impl Fs {
     }
 
     /// Writes the data at `offset` in chunks. Returns the number of bytes written, which is less
-    /// than all if space runs out or an owner's limit is reached.
+    /// than the length of the data if space runs out or an owner's limit is reached.
     ///
     /// # Locking
     /// The caller holds the operation lock exclusively. A shared hold is sufficient if the write
@@ -142,7 +143,7 @@ impl Fs {
         loop {
             let (claims, extents, _held) = self.data(inode).claim_holes(first..last + 1, by)?;
             let covered = extents.last().map_or(first, Extent::end);
-            // With fewer blocks than requested, only the data that fits is written.
+            // If fewer blocks were claimed than requested, only the data that fits is written.
             let len = (data.len() as u64).min(u64::from(covered) * block_size - offset);
             self.data(inode).write_blocks(offset, &data[..len as usize], &extents)?;
             self.objects.note_data(inode);
@@ -153,9 +154,9 @@ impl Fs {
         }
     }
 
-    /// Marks all blocks that got data as written in the mapping: blocks that were claimed, and
-    /// blocks that were mapped as unwritten. Returns the number of bytes mapped, or `None` if
-    /// another write mapped blocks for one of the holes.
+    /// Maps all blocks that got data as written: the blocks that were claimed, and the blocks that
+    /// were mapped as unwritten. Returns the number of bytes mapped, or `None` if another write
+    /// mapped blocks for one of the holes.
     fn map_written(
         &self,
         inode: &Arc<Inode>,
@@ -177,7 +178,8 @@ impl Fs {
                 .map(|e| Extent { state: State::Written, ..e })
                 .collect();
             let change = match file.plan_mapping(at..missing.end, &with) {
-                // The part that is already mapped was written, so this is a short write.
+                // The part that is already mapped contains its data, so the lack of space is
+                // reported as a short write.
                 Err(Error::NoSpace) if at > missing.start => {
                     return Ok(Some(u64::from(at) * block_size - offset));
                 }
@@ -208,7 +210,7 @@ impl Fs {
         Ok(Some(len))
     }
 
-    /// Sets the size and the times after a write up to `end` that changed no mapping.
+    /// Sets the size and the times after a write that ends at `end` and changed no mapping.
     fn note_overwritten(&self, inode: &Arc<Inode>, end: u64, stamp: Stamp) -> Result<(), Error> {
         if end <= inode.size() || stamp == Stamp::BeyondEnd {
             return self.stamp_overwrite(inode, stamp);

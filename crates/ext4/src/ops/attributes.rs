@@ -26,10 +26,10 @@ impl Fs {
 
     /// Does the same as [`Fs::set_attr`] with the attributes that `decide` returns, or nothing if
     /// `decide` returns `None`. `decide` gets the current attributes; no other thread changes
-    /// owner, mode or flags between that call and the change.
+    /// owner, mode or flags between the call of `decide` and the change.
     ///
     /// # Errors
-    /// Also the errors of `decide`.
+    /// The errors of `decide` are returned too.
     ///
     /// # Locking
     /// `decide` runs under the operation lock and takes no operation lock itself.
@@ -39,8 +39,8 @@ impl Fs {
         decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         self.objects.check_writable()?;
-        // Declared before the lock, and so dropped after its release: the drop may delete inodes of
-        // attribute values.
+        // Declared before the lock so that these values are dropped after its release, because
+        // dropping them may delete inodes of attribute values.
         let (mut elsewhere, mut _released) = (None, None);
         let exclusive = inode.op.exclusive();
         let Some(set) = decide(&inode.attr())? else { return Ok(inode.attr()) };
@@ -106,8 +106,8 @@ impl Fs {
         Ok(inode.attr())
     }
 
-    /// Returns whether the directory will ignore case; `None` if that does not change. The caller
-    /// holds the operation lock exclusively.
+    /// Returns whether the directory will ignore case; `None` if this property does not change. The
+    /// caller holds the operation lock exclusively.
     fn check_casefold(&self, inode: &InodeRef, set: &SetAttr) -> Result<Option<bool>, Error> {
         let folds = folds_names(&inode.rights());
         let Some(asked) = set.casefold.filter(|asked| *asked != folds) else { return Ok(None) };
@@ -126,8 +126,9 @@ impl Fs {
         }
     }
 
-    /// Reserves the inode's usage for a new group or project. Only the superuser may give an inode
-    /// to another user, and limits do not concern the superuser.
+    /// Reserves the inode's usage within the limits of a new group or project. A new user needs no
+    /// reservation, because only the superuser may give an inode to another user, and limits do not
+    /// apply to the superuser.
     fn hold_for_owners(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Vec<Held>, Error> {
         if self.objects.mount.quotas().is_none() || set.uid.is_some() {
             return Ok(Vec::new());
@@ -164,8 +165,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Returns the counts of blocks and inodes as the kernel reports them: without the overhead of
-    /// metadata.
+    /// Returns the block and inode counts as the kernel reports them, that is, without metadata
+    /// overhead.
     pub fn stat_fs(&self) -> StatFs {
         let (free, inodes_free) = self.objects.groups.free_counts();
         StatFs {

@@ -36,11 +36,11 @@ use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
 
 const SET_GROUP_ID: u16 = 0o2000;
-/// The length of the longest target that fits into the inode, where ext4 adds a NUL.
+/// The length of the longest target that fits into the inode, where ext4 stores a NUL after it.
 const FAST_SYMLINK: usize = 59;
 
-/// The number of credits for a new inode: the inode, its group, and up to two blocks with their
-/// groups.
+/// The number of credits that a new inode needs: for the inode, its group, and up to two blocks
+/// with their groups.
 pub(super) const BIRTH_CREDITS: u32 = 16;
 
 /// A new inode, claimed and prepared.
@@ -51,13 +51,13 @@ pub(super) struct Born<'a> {
     /// The only block of a directory or of a long symbolic link.
     block: Option<FirstBlock>,
     xattrs: Option<NewBlock>,
-    /// The part of a fast commit that expresses the birth.
+    /// The part of a fast commit that expresses the creation of the inode.
     part: FastPart,
     /// The reservation for the inode in the owners' limits.
     held: Vec<Held>,
 }
 
-/// A claimed inode number, the place of its record, and its generation.
+/// A claimed inode number, the position of its record, and the new inode's generation.
 struct Bare<'a> {
     claim: InodeClaim<'a>,
     table: TableRef,
@@ -65,8 +65,9 @@ struct Bare<'a> {
     generation: u32,
 }
 
-/// The first block of a new directory or long symbolic link. For a directory, with its contents,
-/// which go to the journal; the target of a link is data, which is already written.
+/// The first block of a new directory or long symbolic link. Contents are given only for a
+/// directory, whose block goes to the journal. The target of a link is data, which is already
+/// written.
 type FirstBlock = (Claim, Option<Arc<[u8]>>);
 
 /// Selects whether a new inode gets a name.
@@ -108,8 +109,8 @@ impl Fs {
 
     /// Creates an inode and its name. Returns `None` if the directory's lock must be held
     /// exclusively for that. The inode is created before the names are locked, so that other
-    /// threads wait only while the name is added. If the name or the room is taken meanwhile, the
-    /// new inode is treated as one that lost its last name.
+    /// threads wait only while the name is added. If another thread takes the name or the room
+    /// meanwhile, the new inode is treated like an inode that lost its last name.
     fn create_locked(
         &self,
         dir: &InodeRef,
@@ -184,9 +185,9 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Writes the value of an attribute of `owner` to a new inode without a name. The inode is left
-    /// in `place`, even after an error. The caller holds the operation lock of `owner`, and drops
-    /// the inode after releasing the lock.
+    /// Writes an attribute value of `owner` to a new inode without a name. The new inode is stored
+    /// in `place`, even if an error is returned. The caller holds the operation lock of `owner`,
+    /// and drops the inode after releasing the lock.
     pub(super) fn write_value<'p>(
         &self,
         owner: &InodeRef,
@@ -220,7 +221,7 @@ impl Fs {
         if written < value.len() { Err(Error::NoSpace) } else { Ok(new) }
     }
 
-    /// Does all steps of creating an inode that may sleep or fail. The caller holds the parent's
+    /// Does those steps of creating an inode that may sleep or fail. The caller holds the parent's
     /// operation lock.
     pub(super) fn prepare_inode(
         &self,
@@ -340,14 +341,14 @@ impl Fs {
             self.objects.note_error(&error);
             return Err(error);
         }
-        // The previous generation plus one: two inodes of one number are never confused, and the
-        // same operations produce the same image.
+        // The new generation is the previous one plus one. So two inodes of one number are never
+        // confused, and the same operations always produce the same image.
         let generation = before.generation.wrapping_add(1);
         Ok(Bare { claim, table, offset: place.offset, generation })
     }
 
-    /// Prepares the initial contents of a new inode: its tree, target or device, and the block it
-    /// needs.
+    /// Prepares the initial contents of a new inode: its tree, target or device, and the block that
+    /// it needs, if any.
     fn prepare_contents(
         &self,
         ino: Ino,
@@ -464,8 +465,8 @@ impl Fs {
             self.objects.groups.allocate(handle, claim);
             self.objects.meta.create(handle, block, MetaKind::Xattr, data);
         }
-        // An inode created without a name may get its first name later. The attributes were
-        // published when the object was created.
+        // An inode created without a name may get its first name later. The change publishes
+        // nothing, because the attributes were published when the object was created.
         let born = inode.change_state(handle, Concerns::Data, part, |state| {
             state.linkable = state.disk.links == 0;
             Counted::of(&state.disk)
@@ -504,7 +505,7 @@ fn as_parent(dir: &Inode) -> Parent<'_> {
 /// Describes the last inode that had the number of a new inode.
 struct Predecessor {
     generation: u32,
-    /// Whether the inode is still in use. Then the bitmap, in which it is free, is wrong.
+    /// Whether the inode is still in use. If it is, the bitmap, which shows it as free, is wrong.
     lives: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Defragments a file: moves its data to fewer runs of blocks.
 //!
-//! The data is copied to claimed blocks first; then handles map the copies in place of the old
+//! The data is first copied to claimed blocks. Then handles map the copies in place of the old
 //! blocks, a few extents per handle. The old and the new blocks have the same bytes, so a crash
 //! between two handles changes nothing for readers.
 
@@ -16,15 +16,15 @@ use crate::plan::extent::{END, Extent, State};
 use crate::plan::mapping::Form;
 use lanefs_ondisk::{Block, FileBlock};
 
-/// The largest number of blocks that are moved at once, and so the most free space that the move
-/// needs.
+/// The largest number of blocks that are moved at once, which is also the largest number of free
+/// blocks that this needs.
 const PIECE: u32 = 1 << 18;
 /// The length in blocks of the longest extent of written blocks.
 const LONGEST: u32 = 32768;
 /// The number of bytes that are copied at once.
 const COPY: usize = 1 << 20;
 
-/// The new places of the blocks of a piece.
+/// Where the blocks of a piece are moved to.
 struct Moved {
     /// The claims by file block, one for each extent.
     claims: Vec<(u32, Claim)>,
@@ -35,9 +35,10 @@ impl Fs {
     /// Moves the data of a file to fewer runs of blocks, where free space permits that. Keeps the
     /// times. A crash loses no data.
     ///
-    /// # Errors [`Error::NotSupported`] if the file has a block map, or the file system has
-    /// `bigalloc`, as in the kernel; [`Error::NotPermitted`] for an immutable, append-only or
-    /// verity file; [`Error::NoSpace`] without free blocks for a copy.
+    /// # Errors
+    /// [`Error::NotSupported`] if the file has a block map, or the file system has `bigalloc`, as
+    /// in the kernel; [`Error::NotPermitted`] for an immutable, append-only or verity file;
+    /// [`Error::NoSpace`] without free blocks for a copy.
     pub fn defragment(&self, inode: &InodeRef, by: Privilege) -> Result<(), Error> {
         inode.check_regular()?;
         self.objects.check_writable()?;
@@ -89,7 +90,8 @@ impl FileData<'_> {
         })
     }
 
-    /// Claims other places for the blocks of `piece`, in fewer runs; `None` if there are none.
+    /// Claims other blocks for `piece`, in fewer runs than it has now; `None` if free space does
+    /// not permit that.
     fn place_elsewhere(
         &self,
         piece: &[Extent],
@@ -101,7 +103,7 @@ impl FileData<'_> {
         if most <= left.div_ceil(LONGEST) as usize {
             return Ok(None);
         }
-        // The new runs must be longer than the old ones are on average, or they would not be fewer.
+        // There are fewer new runs only if they are longer than the average old run.
         let longer = left / u32::try_from(most).unwrap_or(u32::MAX) + 1;
         let mut found: Vec<Claim> = Vec::new();
         while left > 0 {
@@ -178,7 +180,7 @@ impl FileData<'_> {
     }
 }
 
-/// Returns the number of runs of device blocks in `piece`; the first run counts only if it does not
+/// Returns in how many runs of device blocks `piece` lies. The first run counts only if it does not
 /// continue `before`.
 fn runs(piece: &[Extent], before: Option<Block>) -> usize {
     let mut next = before;
@@ -190,8 +192,8 @@ fn runs(piece: &[Extent], before: Option<Block>) -> usize {
     count
 }
 
-/// Distributes the blocks of the claims to the extents of `piece`, which have the same number of
-/// blocks.
+/// Distributes the blocks of the claims to the extents of `piece`, which have as many blocks in
+/// total.
 fn distribute(piece: &[Extent], found: Vec<Claim>) -> Moved {
     let mut moved = Moved { claims: Vec::new(), extents: Vec::new() };
     let mut found = found.into_iter();

@@ -1,4 +1,4 @@
-//! Counts the kernel's references to inodes, and deletes inodes without names.
+//! Counts the references of a FUSE kernel to inodes, and deletes inodes without names.
 
 use crate::data::xattrs::release_xattr_block;
 use crate::error::Error;
@@ -16,7 +16,7 @@ impl LastReference<Inode> for Fs {
 }
 
 impl Fs {
-    /// Adds `n` references without an [`InodeRef`]: look-ups that a FUSE kernel counts.
+    /// Adds `n` references without an [`InodeRef`], for look-ups that a FUSE kernel counts.
     pub fn hold(&self, inode: &InodeRef, n: u64) {
         let held = inode.holds.add(n);
         debug_assert!(held, "a held inode is not dead");
@@ -32,7 +32,8 @@ impl Fs {
     }
 
     /// Deletes the inodes without names that still have references of [`Fs::hold`], after the
-    /// kernel that held these references is gone. No other operation may run in this file system.
+    /// kernel that held these references is gone. No other operation may run in this file system
+    /// meanwhile.
     pub fn forget_all(&self) {
         let mut ended = Vec::new();
         self.objects.inodes.for_each(|inode| {
@@ -56,8 +57,8 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        // Declared before the lock, and so dropped after its release: the drop may delete inodes of
-        // attribute values.
+        // Declared before the lock so that the values are dropped after its release, because
+        // dropping them may delete inodes of attribute values.
         let _values;
         let _exclusive = inode.op.exclusive();
         inode.window.give_back();

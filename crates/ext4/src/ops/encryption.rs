@@ -1,4 +1,4 @@
-//! Encrypts empty directories.
+//! Sets the encryption policies of empty directories, and checks policies.
 
 use crate::attr::SetXattr;
 use crate::clock::now;
@@ -18,8 +18,8 @@ use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{FileType, Ino};
 
 impl Inode {
-    /// Fails if the file was found in an encrypted directory of another policy. As in the kernel, a
-    /// missing key comes first.
+    /// Fails if the file was found in an encrypted directory of another policy. As in the kernel,
+    /// the error for a missing key takes precedence.
     pub(super) fn check_not_foreign(&self) -> Result<(), Error> {
         if !self.has_foreign_policy.load(Ordering::Acquire) {
             return Ok(());
@@ -41,10 +41,10 @@ impl Fs {
         Ok(self.data(inode).crypt()?.map(|crypt| crypt.context.policy))
     }
 
-    /// Checks that `child`, found in `dir`, has the policy of that directory if `dir` is encrypted.
-    /// A file with another policy is only marked: as in the kernel it can be removed, but not
-    /// opened ([`Fs::check_contents`]), nor written. Otherwise an attacker who can change the image
-    /// could make a program write new data in plain text.
+    /// Checks that `child`, found in `dir`, has the policy of `dir` if `dir` is encrypted. A file
+    /// with another policy is only marked. As in the kernel, such a file can be removed, but can be
+    /// neither opened ([`Fs::check_contents`]) nor written. If it could be written, an attacker who
+    /// can change the image could make a program write new data in plain text.
     ///
     /// # Errors
     /// [`Error::ForeignPolicy`] for a directory or symbolic link with another policy or none.
@@ -65,8 +65,8 @@ impl Fs {
     /// inherit the policy. Does nothing if the directory has that policy.
     ///
     /// # Errors
-    /// As the kernel's ioctl `FS_IOC_SET_ENCRYPTION_POLICY`: [`Error::NotSupported`] without the
-    /// feature `encrypt`, or if the directory ignores case; [`Error::NotDirectory`],
+    /// The errors of the kernel's ioctl `FS_IOC_SET_ENCRYPTION_POLICY`: [`Error::NotSupported`]
+    /// without the feature `encrypt`, or if the directory ignores case; [`Error::NotDirectory`],
     /// [`Error::NotEmpty`]; [`Error::Exists`] if the directory has another policy;
     /// [`Error::NotPermitted`] for the root directory, since `lost+found` is not encrypted;
     /// [`Error::NoKey`].
@@ -113,7 +113,7 @@ impl Fs {
         });
         drop(handle);
         drop(exclusive);
-        // Values in inodes of their own are deleted after the lock is released.
+        // Attribute values in inodes of their own are deleted after the lock is released.
         drop(released);
         self.obey_dirsync(&[dir])
     }

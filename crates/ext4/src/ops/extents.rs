@@ -1,4 +1,4 @@
-//! Lists the extents of a file: the FIEMAP of the kernel.
+//! Lists the extents of a file, as the kernel's FIEMAP does.
 
 use crate::attr::{ExtentFlags, FileExtent};
 use crate::data::file_data::FileData;
@@ -13,9 +13,9 @@ use lanefs_ondisk::FileType;
 const BLOCK_FIELD: u64 = 0x28;
 
 impl Fs {
-    /// Returns the extents of a file or directory in ascending order, space allocated beyond its
-    /// end included. Extents that continue each other, in the file and on the device, are returned
-    /// as one.
+    /// Returns the extents of a file or directory in ascending order, including space allocated
+    /// beyond its end. Extents that continue each other both in the file and on the device are
+    /// returned as one.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for other types of files.
@@ -44,8 +44,8 @@ impl Fs {
     }
 }
 
-/// Appends `extent` to `found`. If it continues the last extent, with the same flags, that extent
-/// gets longer instead.
+/// Appends `extent` to `found`. If it continues the last extent and has the same flags, the last
+/// extent is lengthened instead.
 fn append(found: &mut Vec<FileExtent>, extent: Extent, block_size: u64, merged: ExtentFlags) {
     let Extent { start, block, len, state } = extent;
     let mut flags = merged;
@@ -70,7 +70,7 @@ fn append(found: &mut Vec<FileExtent>, extent: Extent, block_size: u64, merged: 
 
 impl FileData<'_> {
     /// Returns the data in the inode as an extent that starts at the inode's block field. As in the
-    /// kernel, the extent does not show that the bytes after the first 60 are elsewhere in the
+    /// kernel, the extent does not show that the bytes after the first 60 lie elsewhere in the
     /// inode.
     fn inline_extent(&self) -> Result<FileExtent, Error> {
         let FileData { objects, inode } = *self;

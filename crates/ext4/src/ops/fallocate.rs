@@ -16,13 +16,13 @@ use lanefs_lanes::sync::Arc;
 /// The largest number of blocks that one step allocates.
 const STEP: u32 = 1 << 16;
 
-/// Whether a handle has mapped the last hole of a range, and so has changed the inode too.
+/// Whether a handle has mapped the last hole of a range. That handle has changed the inode too.
 enum Last {
     Applied,
     HadNoHole,
 }
 
-/// Returns a change that sets new times, and the size `size` if the file is shorter.
+/// Returns a change that sets new times, and sets the size to `size` if the file is shorter.
 fn grown(size: u64) -> impl Fn(&mut InodeState) {
     let now = now();
     move |state| {
@@ -33,7 +33,7 @@ fn grown(size: u64) -> impl Fn(&mut InodeState) {
 }
 
 impl Fs {
-    /// Does fallocate(2) on `offset..offset + len`. Allocated space reads as zeros, and a write
+    /// Performs fallocate(2) on `offset..offset + len`. Allocated space reads as zeros, and a write
     /// into it never fails for lack of space.
     ///
     /// # Errors
@@ -56,8 +56,8 @@ impl Fs {
             // A block map cannot record that blocks are unwritten.
             return Err(Error::NotSupported);
         }
-        // As in the kernel (6.18), a hole may lie beyond the last block of a block map, so the
-        // limit of an extent tree applies to every file.
+        // As in the kernel (6.18), a hole may lie beyond the last block that a block map can reach,
+        // so the size limit of extent trees applies to every file.
         self.objects.volume.check_size(Form::Extents, end)?;
         let exclusive = inode.op.exclusive();
         flags::check_allocation(&inode.rights(), how)?;
@@ -113,8 +113,8 @@ impl Fs {
         }
     }
 
-    /// Maps every hole of the range to unwritten blocks, and changes the inode by `then` in the
-    /// handle that maps the last hole.
+    /// Maps every hole of the range to unwritten blocks. The handle that maps the last hole also
+    /// changes the inode by `then`.
     fn allocate_range(
         &self,
         inode: &Arc<Inode>,
@@ -154,7 +154,7 @@ impl Fs {
         Ok(applied)
     }
 
-    /// Frees whole blocks, and zeroes the parts of blocks at the edges.
+    /// Frees the whole blocks of a range, and zeroes the parts of blocks at its edges.
     fn punch(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(), Error> {
         let end =
             end.min(inode.attr().size.next_multiple_of(self.objects.volume.block_size() as u64));
@@ -174,7 +174,7 @@ impl Fs {
         let block_size = self.objects.volume.block_size() as u64;
         let (head, tail) = (offset.next_multiple_of(block_size), end / block_size * block_size);
         let edges = match head > tail {
-            // The range is inside one block.
+            // The range lies inside one block.
             true => [(offset, end), (0, 0)],
             false => [(offset, head), (tail, end)],
         };

@@ -1,19 +1,20 @@
 //! Makes the file system larger while it is in use.
 //!
-//! 1. The new groups are written behind the end, with copies of the descriptors and superblocks in
-//!    them; nothing refers to them yet. A flush makes them durable.
+//! 1. The new groups are written behind the end of the file system, with the copies of descriptors
+//!    and superblocks that they contain. Nothing refers to the new groups yet. A flush makes them
+//!    durable.
 //! 2. One handle shows the new blocks to the allocators, and puts the change on the list of its
 //!    transaction. The capture writes descriptors, resize inode and superblock, which no other
 //!    thread writes. So every change that uses the new blocks belongs to this transaction or a
 //!    later one.
 //! 3. The transaction is committed. A crash before that leaves the old size, and a crash after it
-//!    the new size. After the commit the transaction is written in place at once, the superblock
-//!    last, because before e2fsck and the kernel replay the log, they check all descriptors that
-//!    the superblock counts.
+//!    the new size. After the commit the transaction is written in place at once. The superblock is
+//!    written last, because e2fsck and the kernel check all descriptors that the superblock counts
+//!    before they replay the log.
 //! 4. The old backups of the superblock are brought up to date.
 //!
-//! Readers of the geometry and of the tables of groups take no lock: the tables get longer in
-//! place, and the geometry is replaced as a whole.
+//! Readers of the geometry and of the tables of groups need no lock, because the tables get longer
+//! in place, and the geometry is replaced as a whole.
 
 use crate::error::{BadSize, CannotGrow, Error, InvalidArgument};
 use crate::fs::Fs;
@@ -42,8 +43,8 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for fewer blocks than there are; [`Error::CannotGrow`] with the
-    /// reason; [`Error::ReadOnly`]. Even after an error the file
-    /// system may have become larger by some groups.
+    /// reason; [`Error::ReadOnly`]. Even after an error, the file system may have grown by some
+    /// groups.
     pub fn grow(&self, blocks: u64) -> Result<u64, Error> {
         let _one = self.growing.lock();
         let objects = &self.objects;
@@ -74,7 +75,8 @@ impl Fs {
         let superblock = objects.superblock.snapshot();
         let (larger, growth) = objects.plan_growth(&superblock, wanted)?;
         let last = Group(old.group_count() - 1);
-        // The bitmaps of the last old group stay in memory until the transaction contains them.
+        // The bitmaps of the last old group are kept in memory until the transaction lists the
+        // group as changed.
         let hold = objects.groups.bitmaps.load(objects, last)?;
         objects.write_new_heads(&larger, &growth)?;
         volume.device.flush()?;
@@ -159,8 +161,8 @@ impl Objects {
         Ok(Inode::decode(record, Ino::RESIZE, geometry, checksums)?)
     }
 
-    /// Returns the changes of the resize inode, which then reserves the remaining descriptor blocks
-    /// of the old groups and of the new ones.
+    /// Returns the changes of the resize inode. After these changes it reserves the descriptor
+    /// blocks that are still unused, in the old groups and in the new ones.
     fn plan_resize_inode(
         &self,
         old: &Geometry,

@@ -20,7 +20,7 @@ use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
 
-/// The number of credits that [`Fs::add_link`] needs, for an inode and its orphan record.
+/// The number of credits that [`Fs::add_link`] needs for an inode and its orphan record.
 const ADD_LINK_CREDITS: u32 = 6;
 /// The kind of inode to which a removed entry must refer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +35,8 @@ enum Removal {
 pub enum Acted {
     /// The operation was done.
     Done,
-    /// The name now refers to another inode, and nothing was done: the caller's checks and
-    /// permissions are for the inode that the caller looked up.
+    /// The name now refers to another inode. Nothing was done, because the caller has checked only
+    /// the inode that it looked up.
     NameChanged,
 }
 
@@ -148,8 +148,8 @@ impl Fs {
         }
     }
 
-    /// Removes a name of `victim`. The caller drops `victim`, so that its last hold is dropped
-    /// after the locks are released.
+    /// Removes a name of `victim`. The caller drops `victim` afterwards, so that the last hold is
+    /// dropped after the locks are released.
     fn remove_found(
         &self,
         dir: &InodeRef,
@@ -233,7 +233,7 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that `name` can be removed as a name of this kind.
+/// Checks that `name` can be removed as the name of an inode of this kind.
 fn removable(name: &[u8], what: Removal) -> Result<Name<'_>, Error> {
     let dots = || match (what, name) {
         (Removal::File, _) => Error::IsDirectory,

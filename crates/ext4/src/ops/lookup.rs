@@ -1,10 +1,10 @@
 //! Looks names up, and lists directories.
 //!
-//! A look-up handles names that the name cache lacks. It holds the directory's operation lock
-//! shared. `name/directory.rs` goes down the index to the one block where the name can be.
-//! `object/meta.rs` finds the block in memory, or `object/load.rs` reads and checks it, and
+//! Only names that are not in the name cache are looked up here. A look-up holds the directory's
+//! operation lock shared. `name/directory.rs` goes down the index to the one block where the name
+//! can be. `object/meta.rs` finds the block in memory, or `object/load.rs` reads and checks it, and
 //! `plan/dir/` searches its bytes. If the block did not change meanwhile, the result is published
-//! to the name cache. That a name does not exist is published too.
+//! to the name cache, even if the result is that the name does not exist.
 
 use crate::attr::DirEntry;
 use crate::error::Error;
@@ -24,11 +24,11 @@ use std::ops::ControlFlow;
 const TRIES: u32 = 64;
 
 impl Fs {
-    /// Returns the inode that `name` in `dir` refers to, and publishes the result to the name
-    /// cache. That the name does not exist is published too.
+    /// Returns the inode to which `name` in `dir` refers. Publishes the result to the name cache,
+    /// even if the name does not exist.
     ///
     /// # Errors
-    /// Also the errors of [`Fs::check_child`].
+    /// The errors of [`Fs::check_child`] are returned too.
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         let name = checked(name)?;
         let shared = dir.op.shared();
@@ -42,8 +42,8 @@ impl Fs {
             Some(leaf) => self.look_up_in(&view, leaf, name)?,
             None => {
                 let found = view.find(name)?;
-                // A name that may be in several blocks changes only with the operation lock held
-                // exclusively, so `found` is still right.
+                // A name that may be in several blocks changes only under the exclusive operation
+                // lock. This thread holds the lock shared, so `found` is still right.
                 if let Some(named) = self.to_publish(found)
                     && view.context.compares_bytes()
                     && !matches!(name.bytes(), b"." | b"..")
@@ -68,9 +68,9 @@ impl Fs {
         }
         match (known(found), found) {
             (Some(named), _) => Ok(named),
-            // The type is read from the inode. The inode is loaded only now, after the lock was
-            // released: the drop of the reference may delete the inode, and a deletion takes the
-            // inode's lock.
+            // The type is read from the inode. The inode is loaded only after the lock was
+            // released, because dropping the reference may delete the inode, and a deletion takes
+            // the inode's lock.
             (None, Some(Found { ino, .. })) => {
                 Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }))
             }
@@ -101,8 +101,8 @@ impl Fs {
     }
 
     /// Does the same as [`known`] for a result to be published. Returns `None` for the file
-    /// system's internal inodes: a reader of the name cache looks for inodes in memory, where the
-    /// internal inodes are too.
+    /// system's internal inodes, which must not be published, because a reader of the name cache
+    /// takes the inode from memory, where the internal inodes are too.
     fn to_publish(&self, found: Option<Found>) -> Option<Option<Named>> {
         let named = known(found)?;
         named.is_none_or(|named| self.objects.volume.is_for_names(named.ino)).then_some(named)
@@ -117,7 +117,7 @@ impl Fs {
             let Some(named) = self.lookup(dir, name)? else { return Ok(None) };
             match self.get(named.ino, None) {
                 Ok(inode) => {
-                    // A held inode keeps its number: if the name still refers to the number, it
+                    // A held inode keeps its number. So if the name still refers to this number, it
                     // refers to this inode.
                     let again = self.lookup(dir, name)?.map(|again| again.ino);
                     if again == Some(named.ino) {
@@ -156,8 +156,8 @@ impl Fs {
     }
 }
 
-/// Converts an entry, or its absence, to the result of a look-up; `None` if the directory does not
-/// store types (no feature `filetype`).
+/// Converts an entry, or the absence of an entry, to the result of a look-up. Returns `None` if the
+/// entry stores no type, as without the feature `filetype`.
 fn known(found: Option<Found>) -> Option<Option<Named>> {
     let Some(Found { ino, file_type, .. }) = found else { return Some(None) };
     file_type.map(|file_type| Some(Named { ino, file_type }))

@@ -1,4 +1,4 @@
-//! Implements the operations, one file for each or for a pair.
+//! Implements the operations: each file contains one operation, or two related ones.
 
 mod allocate;
 pub(crate) mod attributes;

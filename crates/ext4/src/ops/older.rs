@@ -1,4 +1,4 @@
-//! The way in which older kernels overwrite, for comparison (`docs/seeds.md`).
+//! Overwrites file data as older kernels do, for comparison (`docs/seeds.md`).
 
 use super::write::{At, Write};
 use crate::error::Error;
@@ -8,7 +8,8 @@ use crate::object::inode::Inode;
 use lanefs_lanes::sync::Arc;
 
 impl Fs {
-    /// Writes with the operation lock exclusive from the start; the times are set under the lock.
+    /// Writes with the operation lock held exclusively from the start. The times are set under the
+    /// lock.
     pub(super) fn write_exclusively(
         &self,
         inode: &Arc<Inode>,

@@ -29,8 +29,8 @@ impl QuotaReport {
 }
 
 impl Fs {
-    /// Returns the entries of each quota file as of the last commit; nothing if the file system has
-    /// no quota files.
+    /// Returns the entries of each quota file as of the last commit. The result is empty if the
+    /// file system has no quota files.
     pub fn quotas(&self) -> Result<Vec<QuotaReport>, Error> {
         if let Some(quotas) = self.objects.mount.quotas() {
             return Ok(quotas.ledgers().map(QuotaReport::of).collect());
@@ -40,8 +40,8 @@ impl Fs {
     }
 
     /// Sets the limits of an owner, durably. A mount with [`limits`](crate::MountOptions::limits)
-    /// obeys them at once if the owner had limits when it was mounted, and otherwise from the next
-    /// mount on.
+    /// obeys them at once if the owner already had limits when the file system was mounted.
+    /// Otherwise they are obeyed from the next mount on.
     ///
     /// # Errors
     /// [`Error::NotSupported`] if the file system has no quota file of this kind.

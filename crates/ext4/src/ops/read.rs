@@ -10,8 +10,8 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, FileType};
 
 impl Fs {
-    /// Reads into `buf` from `offset`. Returns the number of bytes read, less than the length of
-    /// `buf` only at the end of the file.
+    /// Reads into `buf` from `offset`. Returns the number of bytes read, which is less than the
+    /// length of `buf` only at the end of the file.
     pub fn read_at(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         inode.check_regular()?;
         let _shared = inode.op.shared();
@@ -42,8 +42,8 @@ impl Fs {
         if data.is_verity() { data.verity().map(drop) } else { Ok(()) }
     }
 
-    /// Returns the offset of the next data or hole at or after `offset`, as lseek(2) does;
-    /// unwritten space is a hole.
+    /// Returns the offset of the next data or hole at or after `offset`, as lseek(2) does.
+    /// Unwritten space counts as a hole.
     pub fn seek(&self, inode: &InodeRef, what: Seek, offset: u64) -> Result<u64, Error> {
         let _shared = inode.op.shared();
         let size = inode.attr().size;
@@ -67,8 +67,8 @@ impl Fs {
         }
     }
 
-    /// Updates atime after a read, as the mount's atime option and the inode's flag (chattr +A)
-    /// require.
+    /// Updates atime after a read, as required by the mount's atime option and the inode's flag
+    /// (chattr +A).
     pub fn touch_atime(&self, inode: &InodeRef) -> Result<(), Error> {
         const DAY: i64 = 24 * 3600;
         if self.is_read_only() {
@@ -80,7 +80,7 @@ impl Fs {
             _ if attr.flags & InodeFlags::NOATIME.bits() != 0 => false,
             Atime::Noatime => false,
             Atime::Strict if self.objects.volume.geometry().inode_size() > 128 => attr.atime != now,
-            // Small inodes store only whole seconds.
+            // Inodes of 128 bytes store only whole seconds.
             Atime::Strict => attr.atime.secs != now.secs,
             Atime::Relatime => {
                 attr.atime <= attr.mtime

@@ -25,7 +25,8 @@ use crate::plan::dir::Look;
 use lanefs_ondisk::dirent::{Cause, Name};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 
-/// Holds the two names of a rename and the inodes that the names referred to when looked up.
+/// Holds the two names of a rename, and the inodes to which the names referred when they were
+/// looked up.
 pub struct Ends<'r> {
     from: &'r InodeRef,
     name: Name<'r>,
@@ -53,7 +54,7 @@ impl<'r> Ends<'r> {
     }
 
     /// Returns the number of subdirectories that the rename adds to the source directory and to the
-    /// target directory. If both are the same directory, the second number is the total.
+    /// target directory. If both directories are the same, the second number is the total.
     fn subdirectories(&self, how: Rename) -> (i32, i32) {
         let is_dir = |inode: &InodeRef| i32::from(inode.file_type == FileType::Directory);
         let source = is_dir(&self.source);
@@ -86,7 +87,7 @@ impl Fs {
             let source = self.find(from, name.bytes())?.ok_or(Error::NotFound)?;
             let target = self.find(to, new_name.bytes())?;
             let ends = Ends { from, name, to, new_name, source, target };
-            // If the names changed meanwhile, the rename starts again.
+            // If the names have changed meanwhile, the rename starts again.
             if self.try_rename(&ends, how)? {
                 return self.obey_dirsync(&[from, to]);
             }
@@ -115,8 +116,8 @@ impl Fs {
             (Some(_), Rename::Exchange) | (None, _) => {}
             (Some(target), _) => check_kinds(source, target)?,
         }
-        // An entry that refers to its own directory is damage: two edits of one directory would be
-        // planned.
+        // An entry that refers to its own directory is damage. It is refused here, because the
+        // rename would otherwise plan two edits of one directory.
         let damaged = |dir: &InodeRef, entry: &InodeRef| {
             let (ino, block, cause) = (dir.ino, FileBlock(0), Cause::NamesItself);
             (dir.ino == entry.ino).then_some(Corruption::Directory { ino, block, cause })
@@ -154,7 +155,7 @@ impl Fs {
         }
     }
 
-    /// Fails if one of the inodes must not be changed, or the target directory is deleted.
+    /// Fails if one of the inodes must not be changed, or if the target directory was deleted.
     fn check_renamable(&self, ends: &Ends<'_>) -> Result<(), Error> {
         let Ends { from, to, source, target, .. } = ends;
         flags::check_deletion(&from.rights(), &source.rights())?;
@@ -211,7 +212,7 @@ impl Fs {
             self.data(from).check_project(target)?;
         }
         self.check_policies(ends, how)?;
-        // Room is made first, because that may move the other name.
+        // Room for the new name is made first, because making room may move the old name.
         let arriving = match target {
             Some(_) => EntrySlot::of(&self.objects, to, *new_name, locking)?,
             None => EntrySlot::with_room(&self.objects, to, *new_name, locking)?,
@@ -220,7 +221,8 @@ impl Fs {
         let leaving = EntrySlot::beside(Some(&arriving), &self.objects, from, *name, locking)?;
         let Some(leaving) = leaving else { return Ok(None) };
         let elsewhere = match locking {
-            // The retry with the locks held exclusively determines the targets of the names.
+            // Whether the names refer to other inodes is decided by the retry, which holds the
+            // locks exclusively.
             DirLocking::Shared => None,
             DirLocking::Exclusive => Some(false),
         };
@@ -286,8 +288,8 @@ impl Fs {
         Ok(Some(true))
     }
 
-    /// Returns whether `dir` may count `gained` more subdirectories while other threads may change
-    /// the count too.
+    /// Returns whether `dir` can get `gained` more subdirectories while other threads change the
+    /// number of subdirectories too.
     ///
     /// # Errors
     /// [`Error::TooManyLinks`] at the limit, without the feature `dir_nlink`.
@@ -343,8 +345,9 @@ impl Fs {
     }
 }
 
-/// Returns the edits of the source entry and of the target entry; the source entry then refers to
-/// `whiteout`, if there is one. `None` if the entries have changed since they were looked up.
+/// Returns the edits of the source entry and of the target entry. If `whiteout` is given, the
+/// source entry is edited to refer to it. Returns `None` if the entries have changed since they
+/// were looked up.
 fn edits(
     ends: &Ends<'_>,
     how: Rename,

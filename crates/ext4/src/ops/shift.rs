@@ -60,8 +60,8 @@ impl Fs {
         data.rearrange(layout, &[], size, resized(size))
     }
 
-    /// Returns the blocks of the bytes `offset..end`, which must be whole clusters: otherwise the
-    /// blocks after the range could not keep their places in their clusters.
+    /// Returns the blocks of the bytes `offset..end`. The range must consist of whole clusters,
+    /// because otherwise the blocks after it could not keep their positions within their clusters.
     fn whole_clusters(&self, offset: u64, end: u64) -> Result<Range<u32>, Error> {
         let block_size = self.objects.volume.block_size() as u64;
         let cluster = self.objects.volume.cluster_bytes();
@@ -73,7 +73,7 @@ impl Fs {
     }
 }
 
-/// Returns a change that sets the size, and new times.
+/// Returns a change that sets the size and new times.
 fn resized(size: u64) -> impl FnOnce(&mut InodeState) {
     let now = now();
     move |state| {

@@ -22,13 +22,13 @@ impl Fs {
             return Ok(target.to_vec());
         }
         let target = self.load_target(inode)?;
-        // The target never changes; if two threads loaded it, one copy is kept.
+        // The target never changes. So if two threads have loaded it, either copy may be kept.
         Ok(inode.target.get_or_init(|| Lines::from(&*target)).to_vec())
     }
 
     /// Returns the attributes of an inode for stat(2). The size of an encrypted symbolic link is
     /// the length of what [`Fs::read_link`] returns, as on the kernel's ext4 since 5.15. If
-    /// [`Fs::read_link`] fails, it is the size on disk.
+    /// [`Fs::read_link`] fails, the size on disk is returned.
     pub fn stat(&self, inode: &InodeRef) -> Attr {
         let mut attr = inode.attr();
         if attr.file_type == FileType::Symlink
@@ -70,8 +70,8 @@ impl Fs {
         if let Some(target) = inside {
             return Ok(target);
         }
-        // No target is longer than a block: a larger size is damage, found when the inode was
-        // decoded.
+        // No target is longer than a block. A larger size would be damage, and would have been
+        // found when the inode was decoded.
         let most = self.objects.volume.block_size() as u64;
         let mut target = vec![0; size.min(most) as usize];
         self.data(inode).read(0, &mut target)?;

@@ -10,14 +10,15 @@ use lanefs_journal::{FlushMark, Tid};
 use lanefs_lanes::sync::atomic::Ordering;
 
 impl Fs {
-    /// Makes the inode durable: its data, its attributes, and also its new name, since programs
-    /// rely on that. An error is permanent: after a failed flush every later call fails.
+    /// Makes the inode durable: its data and its attributes. If the inode got a new name, the name
+    /// becomes durable too, since programs rely on that. An error is permanent: after a failed
+    /// flush every later call fails.
     pub fn fsync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
         }
-        // This also runs if damage has made the mount read-only meanwhile: earlier changes must
-        // become durable.
+        // This also runs if damage has made the mount read-only meanwhile, because earlier changes
+        // must still become durable.
         let word = match mode {
             SyncMode::Full => &inode.synced_by,
             SyncMode::Data => &inode.data_synced_by,
@@ -31,11 +32,11 @@ impl Fs {
         Ok(self.objects.journal.flush_if_needed(mark)?)
     }
 
-    /// Makes a change of an inode durable if the inode's flag of chattr +S or the mount requires
-    /// that; `mode` is [`SyncMode::Data`] if only the data and the size changed.
+    /// Makes a change of an inode durable if the inode's flag (chattr +S) or the mount requires
+    /// that. `mode` is [`SyncMode::Data`] if only the data and the size changed.
     ///
     /// # Errors
-    /// After an error the change was made, but it is unknown whether it will survive a crash.
+    /// After an error the change has been made, but it is unknown whether it would survive a crash.
     pub(crate) fn obey_sync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
         match self.synchronous == Synchronous::All || flags::is_synchronous(&inode.rights()) {
             true => self.fsync(inode, mode),
@@ -43,11 +44,11 @@ impl Fs {
         }
     }
 
-    /// Makes a change of names in `dirs` durable if one of them has the flag of chattr +D or +S, or
-    /// if the mount requires that.
+    /// Makes a change of names in `dirs` durable if one of these directories has the flag of chattr
+    /// +D or +S, or if the mount requires that.
     ///
     /// # Errors
-    /// The same as for [`Fs::obey_sync`].
+    /// The errors are those of [`Fs::obey_sync`].
     pub(crate) fn obey_dirsync(&self, dirs: &[&InodeRef]) -> Result<(), Error> {
         let is_marked = |dir: &&InodeRef| flags::has_synchronous_names(&dir.rights());
         match self.synchronous != Synchronous::Marked || dirs.iter().any(is_marked) {

@@ -6,10 +6,10 @@ use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
 impl Fs {
-    /// Discards the free blocks in this range of bytes of the device; runs of free blocks shorter
-    /// than `least` bytes are skipped. Returns the number of discarded bytes. Blocks that are freed
-    /// in a transaction that is not durable yet are not discarded. Other threads may use the file
-    /// system meanwhile.
+    /// Discards the free blocks in this byte range of the device. Runs of free blocks that are
+    /// shorter than `least` bytes are skipped. Returns the number of discarded bytes. Blocks that
+    /// are freed in a transaction that is not durable yet are not discarded. Other threads may use
+    /// the file system meanwhile.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], damage of a bitmap, or an error of the device.
@@ -47,7 +47,8 @@ impl Fs {
         let shift = objects.volume.geometry().block_size().bits();
         let (mut at, mut run_end, mut discarded) = (bits.start, bits.start, 0);
         loop {
-            // The rest of a long enough run is discarded too, however short the rest is.
+            // A run may be discarded in several pieces. If the whole run is long enough, its last
+            // piece is discarded too, however short that piece is.
             let least = if at < run_end { 1 } else { least };
             let run = objects.groups.claim_free_run(objects, group, at..bits.end, least)?;
             let Some(run) = run else { break };

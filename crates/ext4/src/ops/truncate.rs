@@ -14,7 +14,7 @@ use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock, Time};
 
-/// The number of credits for allocating the copy of a last block.
+/// The number of credits for allocating the copy of a file's last block.
 const COPY_CREDITS: u32 = 3;
 
 /// The bytes after the new end of a file, in its last block.
@@ -23,8 +23,9 @@ enum Tail {
     Whole,
     /// These bytes become zeros once the truncation is durable.
     Zero { block: Block, from: usize },
-    /// The last block is replaced by a copy that has zeros there. The copy is already written, so
-    /// no crash leaves the old bytes or loses bytes of the longer file.
+    /// The last block is replaced by a copy that has zeros in place of these bytes. The copy is
+    /// already written, so after a crash the file has either its new size and zeros, or its old
+    /// size and all bytes.
     Copy { claim: Claim, extent: Extent },
 }
 
@@ -32,7 +33,7 @@ impl Fs {
     /// Sets the size. The caller holds the operation lock exclusively.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
         flags::check_data_changes(&inode.rights())?;
-        // As in the kernel, a change of the size needs the key.
+        // As in the kernel, the key is needed to change the size.
         self.data(inode).contents()?;
         self.data(inode).leave_inode(size)?;
         self.objects.volume.check_size(self.data(inode).form(), size)?;
@@ -66,14 +67,15 @@ impl Fs {
         if !self.data(inode).is_encrypted() {
             return self.cut(inode, size, Tail::Zero { block: old, from: within });
         }
-        // The rest of the block is encrypted together with the bytes before it, which may change,
-        // so the committer cannot zero it.
+        // The committer cannot zero the rest of the block, because the rest is encrypted together
+        // with the bytes before it, which may change.
         let copied = self.data(inode).copy_of_last(size, Block(old.0 + 1));
         match copied.and_then(|copy| self.cut(inode, size, copy)) {
             Err(Error::NoSpace) => {}
             result => return result,
         }
-        // A truncation must not need space. A crash may leave the longer file with these zeros.
+        // A truncation must succeed without free space, so here the rest is zeroed in place. A
+        // crash may then leave the file with its old length and with these zeros.
         self.data(inode).zero_written(size, size.next_multiple_of(block_size))?;
         self.cut(inode, size, Tail::Whole)
     }
@@ -119,8 +121,8 @@ impl Fs {
 
     /// Allocates the copy of the last block, or defers zeroing the rest of the last block until the
     /// transaction that truncates the file is durable. Other systems rely on zeros there, and
-    /// before that point a crash would bring the longer file back. Returns the transaction for
-    /// which a growth of the file must wait.
+    /// before that point a crash would bring the longer file back. Returns the transaction whose
+    /// commit an operation that grows the file must await.
     fn apply_tail(&self, handle: &mut Handle<'_>, tail: Tail) -> Option<Tid> {
         let (block, from) = match tail {
             Tail::Whole => return None,
@@ -141,8 +143,8 @@ impl Fs {
 }
 
 impl FileData<'_> {
-    /// Writes a copy of the last block of an encrypted file of `size` bytes, with zeros after the
-    /// end, to another block, near `goal`.
+    /// Copies the last block of an encrypted file of `size` bytes to another block near `goal`. The
+    /// copy has zeros after the end of the file.
     ///
     /// # Errors
     /// [`Error::NoSpace`] also with `bigalloc`, where a block cannot move alone.

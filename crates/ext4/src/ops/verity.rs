@@ -42,10 +42,10 @@ impl Fs {
     /// a verity file or unchanged.
     ///
     /// # Errors
-    /// As the kernel's ioctl `FS_IOC_ENABLE_VERITY`: [`Error::NotSupported`] without the feature
-    /// `verity`, and for a file with a block map; [`Error::Exists`] if the file is a verity file
-    /// already; [`Error::NotPermitted`] if it is immutable or append-only; [`Error::IsDirectory`];
-    /// [`Error::InvalidArgument`]; [`Error::NoKey`].
+    /// The errors of the kernel's ioctl `FS_IOC_ENABLE_VERITY`: [`Error::NotSupported`] without the
+    /// feature `verity`, and for a file with a block map; [`Error::Exists`] if the file is a verity
+    /// file already; [`Error::NotPermitted`] if it is immutable or append-only;
+    /// [`Error::IsDirectory`]; [`Error::InvalidArgument`]; [`Error::NoKey`].
     pub fn enable_verity(
         &self,
         inode: &InodeRef,
@@ -74,8 +74,8 @@ impl Fs {
         inode.window.give_back();
         let (size, block_size) = (inode.size(), self.objects.volume.block_size() as u64);
         let keep = u32::try_from(size.div_ceil(block_size)).map_err(|_| Error::FileTooLarge)?;
-        // Frees blocks after the end, and zeroes the rest of the last block: only the tree may
-        // follow the data.
+        // Frees blocks after the end, and zeroes the rest of the last block, because only the tree
+        // may follow the data.
         data.free_from(keep)?;
         data.prepare_growth(size, size.next_multiple_of(block_size))?;
         let mut handle = self.objects.join(6)?;
@@ -150,7 +150,8 @@ impl Fs {
         Ok(descriptor)
     }
 
-    /// Writes one level: the hashes of the blocks at `from`, padded by zeros to whole blocks.
+    /// Writes one level of the tree: the hashes of the blocks at `from`, padded with zeros to whole
+    /// blocks.
     fn write_level(
         &self,
         inode: &Arc<Inode>,

@@ -13,7 +13,7 @@ use crate::object::state::Concerns;
 use crate::policy::Overwrite;
 use lanefs_lanes::sync::Arc;
 
-/// Selects the place of a write.
+/// Selects the position of a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum At {
     Offset(u64),
@@ -24,8 +24,8 @@ pub(super) enum At {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stamp {
     Now,
-    /// Keeps the times, for pages of a kernel's writeback cache: that kernel manages the times, and
-    /// a late write would undo a utimensat(2).
+    /// Keeps the times, for pages of a kernel's writeback cache. That kernel manages the times
+    /// itself, and a late write would otherwise undo a utimensat(2).
     Keep,
     /// Keeps the times and the size, for the metadata after the end of a verity file.
     BeyondEnd,
@@ -107,10 +107,10 @@ impl Fs {
     }
 
     /// Writes with the operation lock shared (seed S3). Returns `None` if the write needs the lock
-    /// exclusively:
+    /// exclusively, for one of these reasons:
     /// - it covers only a part of a device block (the device reads and merges the rest), of an
-    ///   encrypted block, or of an unwritten block (the write zeroes the rest). Two such writes at
-    ///   once would lose data;
+    ///   encrypted block, or of an unwritten block (the write zeroes the rest). Two such writes to
+    ///   one block at once would lose data;
     /// - the file's data is in the inode;
     /// - too few blocks are left.
     fn write_shared(
@@ -149,8 +149,8 @@ impl Fs {
         }
     }
 
-    /// Returns whether a write covers whole blocks: of the file system if the file is encrypted,
-    /// else of the device.
+    /// Returns whether a write covers only whole blocks: blocks of the file system if the file is
+    /// encrypted, otherwise blocks of the device.
     fn is_aligned(&self, inode: &Arc<Inode>, offset: u64, len: usize) -> bool {
         let volume = &self.objects.volume;
         let unit = match self.data(inode).is_encrypted() {
@@ -160,8 +160,8 @@ impl Fs {
         offset.is_multiple_of(unit) && (len as u64).is_multiple_of(unit)
     }
 
-    /// Overwrites the bytes if all of them are mapped, written and inside the file; otherwise
-    /// returns false.
+    /// Overwrites the bytes if all of them are inside the file and mapped to written blocks;
+    /// otherwise returns false.
     ///
     /// # Locking
     /// The operation lock is held, shared or exclusively.
@@ -205,7 +205,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Gives back the blocks claimed ahead. Called when the last writer closes a file.
+    /// Gives back the blocks that were claimed in advance. Called when the last writer closes a
+    /// file.
     pub fn release(&self, inode: &InodeRef) {
         inode.window.give_back();
     }
@@ -213,8 +214,8 @@ impl Fs {
     fn check_writable_data(&self, inode: &Inode) -> Result<(), Error> {
         inode.check_regular()?;
         self.objects.check_writable()?;
-        // A FUSE kernel may open files without a request, so the checks of an open are made here
-        // too.
+        // A FUSE kernel may open files without sending a request, so the checks for opening a file
+        // are made here too.
         inode.check_not_foreign()?;
         flags::check_data_changes(&inode.rights())
     }

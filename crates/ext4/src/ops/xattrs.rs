@@ -1,8 +1,8 @@
 //! Reads, sets and removes extended attributes and access control lists.
 //!
 //! An attribute block that several inodes share (the kernel creates such blocks) is copied on
-//! write. Its reference count is decremented under the block's own guard, and the operation that
-//! decrements the count to zero frees the block.
+//! write. The reference count of the old block is decremented under that block's guard, and the
+//! operation that decrements the count to zero frees the block.
 //!
 //! With the feature `ea_inode`, a value that fits neither into the inode nor into the inode's
 //! attribute block gets an inode of its own.
@@ -32,8 +32,8 @@ impl Fs {
         Ok(self.data(inode).decode_acl(&value)?.to_system())
     }
 
-    /// Sets an attribute. An access list that is equivalent to a mode only changes the mode. Does
-    /// not check the inode's append-only flag: see [`crate::flags::check_xattrs`].
+    /// Sets an attribute. Setting an access list that is equivalent to a mode changes only the
+    /// mode. Does not check the inode's append-only flag: see [`crate::flags::check_xattrs`].
     pub fn set_xattr(
         &self,
         inode: &InodeRef,
@@ -45,11 +45,12 @@ impl Fs {
     }
 
     /// Does the same as [`Fs::set_xattr`], if `decide` allows it. `decide` gets the attributes that
-    /// the inode has at the time of the change. An access list sets the permission bits of the
-    /// mode; the set-user-ID, set-group-ID and sticky bits become those that `decide` returns.
+    /// the inode has at the time of the change. If an access list is set, it sets the permission
+    /// bits of the mode, and the set-user-ID, set-group-ID and sticky bits become those that
+    /// `decide` returns.
     ///
     /// # Errors
-    /// Also the errors of `decide`.
+    /// The errors of `decide` are returned too.
     ///
     /// # Locking
     /// `decide` runs under the operation lock and takes no operation lock itself.
@@ -63,8 +64,8 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, and so dropped after its release: the drop may delete inodes of
-        // attribute values.
+        // Declared before the lock so that these values are dropped after its release, because
+        // dropping them may delete inodes of attribute values.
         let mut elsewhere = None;
         let _released;
         let exclusive = inode.op.exclusive();
@@ -90,7 +91,7 @@ impl Fs {
     /// Does the same as [`Fs::remove_xattr`], if `decide` allows it: see [`Fs::set_xattr_as`].
     ///
     /// # Errors
-    /// Also the errors of `decide`.
+    /// The errors of `decide` are returned too.
     pub fn remove_xattr_as(
         &self,
         inode: &InodeRef,
@@ -99,15 +100,15 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        // Declared before the lock, and so dropped after its release: the drop may delete inodes of
-        // attribute values.
+        // Declared before the lock so that these values are dropped after its release, because
+        // dropping them may delete inodes of attribute values.
         let _released;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
         decide(&inode.attr())?;
         let change = match self.data(inode).plan_xattr(name, None, SetXattr::Any) {
-            // A list that is not stored need not be removed: an access list is then equivalent to
-            // the mode.
+            // It is no error to remove a list that is not stored, because the access list is then
+            // equivalent to the mode.
             Err(Error::NoAttribute) if is_acl(name) => None,
             other => Some(other?),
         };

@@ -1,4 +1,4 @@
-//! Plans which clusters a change of mappings takes and frees (feature `bigalloc`).
+//! Determines which clusters a change of mappings takes, and which it frees (feature `bigalloc`).
 //!
 //! Extents count blocks, but space is allocated in clusters. A *logical cluster* is a run of file
 //! blocks that is as long as a cluster and starts at a multiple of this length. All its mapped
@@ -16,8 +16,8 @@ use std::ops::Range;
 /// The blocks to which the first file blocks of a hole are mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filling {
-    /// The first cluster is in use already. The file blocks get `len` of its blocks, from `block`
-    /// on.
+    /// The first cluster is already in use. The first file blocks of the hole get `len` blocks of
+    /// this cluster, from `block` on.
     InUse {
         /// The first physical block.
         block: Block,
@@ -33,12 +33,12 @@ pub enum Filling {
     },
 }
 
-/// The effect of a change of mappings on the space of its file.
+/// How a change of mappings changes the space that the file uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// The blocks that are no longer mapped, or no longer at the same place in the file.
+    /// The blocks that are no longer mapped, or no longer mapped at the same file block.
     pub unmapped: Vec<Extent>,
-    /// The clusters that are no longer in use. Their lengths count blocks.
+    /// The clusters that are no longer in use, as extents whose lengths count blocks.
     pub freed: Vec<Extent>,
     /// The number of clusters that come into use.
     pub added: u32,
@@ -58,14 +58,14 @@ pub fn fill(map: &Map, hole: &Range<u32>, clusters: Clusters) -> Filling {
         let block = Block(base + u64::from(hole.start - start));
         return Filling::InUse { block, len: hole.end.min(end) - hole.start };
     }
-    // The last cluster may be in use by blocks after the hole.
+    // File blocks after the hole may already use the last cluster.
     let last = clusters.floor(hole.end);
     let behind = hole.end..clusters.ceil(hole.end);
     let end = if overlapping(map, behind.clone()).is_empty() { behind.end } else { last };
     Filling::New { start, clusters: clusters.holding(end - start) }
 }
 
-/// Returns the effect of replacing the mappings of `range` in `map` by `with`.
+/// Returns how the space usage changes if the mappings of `range` in `map` are replaced by `with`.
 pub fn usage(map: &Map, range: &Range<u32>, with: &[Extent], clusters: Clusters) -> Usage {
     let before = overlapping(map, range.clone());
     let unmapped = without(&before, with);
@@ -74,7 +74,7 @@ pub fn usage(map: &Map, range: &Range<u32>, with: &[Extent], clusters: Clusters)
         let freed = unmapped.clone();
         return Usage { freed, unmapped, added: total(with) - kept, keeps_unmapped: false };
     }
-    // Blocks outside of the range may be in the first and the last cluster too.
+    // The first and the last cluster may also contain blocks outside of the range.
     let (first, end) = (clusters.floor(range.start), clusters.ceil(range.end));
     let before = units(&overlapping(map, first..end), clusters);
     let mut after = overlapping(map, first..range.start);
@@ -110,9 +110,9 @@ pub fn place_behind(
     clusters.ceil(end).checked_add(clusters.offset(extent.block.0))
 }
 
-/// Returns the first misplaced extent of `map`: an extent whose offset in its physical cluster is
-/// not its offset in its logical cluster, or one that shares a logical cluster with the extent
-/// before it but not the physical cluster.
+/// Returns the first misplaced extent of `map`. An extent is misplaced in two cases. In the first,
+/// its offset in its physical cluster is not its offset in its logical cluster. In the second, it
+/// shares its logical cluster with the extent before it, but not its physical cluster.
 pub fn misplaced(map: &Map, clusters: Clusters) -> Option<Extent> {
     if clusters.are_blocks() {
         return None;
@@ -130,7 +130,7 @@ pub fn misplaced(map: &Map, clusters: Clusters) -> Option<Extent> {
     })
 }
 
-/// Returns the clusters of an extent, as an extent that counts clusters.
+/// Returns the clusters of an extent, as an extent whose numbers count clusters.
 fn unit(extent: &Extent, clusters: Clusters) -> Extent {
     let bits = clusters.bits();
     let start = extent.start.0 >> bits;
@@ -166,7 +166,8 @@ fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
     for extent in these {
         let mut at = extent.start.0;
         let same = those.iter().filter(|other| {
-            // An equal logical-to-physical offset means the same blocks.
+            // If the difference between physical and logical block numbers is the same in both
+            // extents, they map the same file blocks to the same physical blocks.
             other.block.0.wrapping_sub(u64::from(other.start.0))
                 == extent.block.0.wrapping_sub(u64::from(extent.start.0))
         });
@@ -184,7 +185,7 @@ fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
     left
 }
 
-/// Returns the number of blocks of all extents.
+/// Returns the total number of blocks in these extents.
 pub fn total(extents: &[Extent]) -> u32 {
     extents.iter().map(|extent| extent.len).sum()
 }

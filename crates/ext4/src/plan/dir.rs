@@ -1,28 +1,31 @@
-//! Plans changes of directories, without locks, journal or I/O of its own.
+//! Plans changes of directories. The planners use no locks and no journal, and do no I/O
+//! themselves.
 //!
 //! A planner reads the blocks of a directory through [`DirBlocks`] and returns a [`Plan`]: new
 //! contents of existing blocks, and blocks to append. The caller holds the directory's operation
-//! lock from the first read until the plan is applied. It claims space for the appended blocks, and
-//! replaces the contents inside a handle. The committer computes the checksums: it calls [`seal`]
-//! once per block and commit.
+//! lock from the first read until the plan is applied. The caller claims space for the appended
+//! blocks, and replaces the contents inside a handle. The committer computes the checksums: it
+//! calls [`seal`] once per block and commit.
 //!
 //! A directory of one block that becomes full is indexed if the file system has `dir_index`; a
 //! directory that already has several linear blocks stays linear, as in the kernel.
 //!
 //! # What is in a directory block?
 //!
-//! A chain of records that covers the block. With `metadata_csum` a tail of 12 bytes has the form
-//! of one more record. `dirent::entries` checks everything, once for each block that is read from
-//! disk. A removed name is overwritten with zeros. Without checksums an empty leaf looks like an
-//! index node; only the path through the index distinguishes the two.
+//! A directory block is covered by a chain of records. With `metadata_csum` the block ends with a
+//! tail of 12 bytes, which has the form of one more record. `dirent::entries` checks all records,
+//! once for each block that is read from disk. A removed name is overwritten with zeros. Without
+//! checksums an empty leaf looks like an index node; only the path through the index distinguishes
+//! the two.
 //!
 //! # How does an index grow?
 //!
-//! A full leaf is first compacted, then split so that both halves have about the same size. If
-//! names of one hash are separated, the low bit of the second leaf's index entry is set, and every
-//! look-up of the hash reads both leaves. A full node is split in halves. A full root gets a level
-//! of nodes below it: at most one such level, or two with `large_dir`. If no level can be added,
-//! the directory is full. A scan fails once it has met more leaves than the directory has blocks.
+//! A full leaf is first compacted, then split so that both halves have about the same size. If this
+//! separates names with the same hash, the low bit of the second leaf's index entry is set, and
+//! every look-up of that hash reads both leaves. A full node is split in halves. If the root is
+//! full, a level of nodes is added below it. There is at most one such level, or two with
+//! `large_dir`. If no level can be added, the directory is full. A scan fails once it has met more
+//! leaves than the directory has blocks.
 
 mod blocks;
 mod convert;

@@ -1,5 +1,5 @@
-//! Pure planners: they read the present blocks and return the blocks that replace them. They use no
-//! lock, journal or device.
+//! The planners are pure: they read the present blocks and return the blocks that replace them.
+//! They use no lock, journal or device.
 
 pub mod block_map;
 pub mod cluster;

@@ -1,9 +1,10 @@
-//! Plans changes of extended attributes, without locks, journal or I/O.
+//! Plans changes of extended attributes, using no locks, journal or I/O.
 //!
-//! Attributes are stored in the space after an inode's fields and, if they do not fit there, in one
-//! block, which several inodes may share. [`plan_set`] decides where an attribute is stored, in the
-//! kernel's order of preference. The caller holds the inode's operation lock, claims a block where
-//! the plan needs a new one, and copies a shared block on write: see [`XattrPlan::shared_by`].
+//! Attributes are stored in the space after an inode's fields. Those that do not fit there are
+//! stored in one block, which several inodes may share. [`plan_set`] decides where an attribute is
+//! stored, in the kernel's order of preference. The caller holds the inode's operation lock, claims
+//! a block where the plan needs a new one, and copies a shared block on write: see
+//! [`XattrPlan::shared_by`].
 
 mod plan;
 mod state;

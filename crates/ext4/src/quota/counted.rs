@@ -4,7 +4,8 @@ use crate::clock::now;
 use lanefs_ondisk::inode as disk;
 use lanefs_ondisk::quota::{Limits, Quota, QuotaFile, Usage};
 
-/// The ids of an inode's owners, in the order of [`Kind`]; `None` for a kind that is not concerned.
+/// The ids of an inode's owners, in the order of [`Kind`]; `None` for a kind of owner that does not
+/// matter to the caller.
 pub(crate) type Owners = [Option<u32>; 3];
 
 /// The usage that an inode adds to its owners.
@@ -21,7 +22,7 @@ impl Counted {
         Counted { owners: owners(disk), usage }
     }
 
-    /// Returns the usage of an inode that does not exist, which is zero.
+    /// Returns a usage of zero for these owners, as of an inode that does not exist.
     pub(crate) fn nothing(self) -> Counted {
         Counted { usage: Usage::default(), ..self }
     }

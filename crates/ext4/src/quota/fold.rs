@@ -57,8 +57,8 @@ impl Fold {
 }
 
 impl Change {
-    /// Returns the usage after the change. A usage that was too small on disk stays at 0 instead of
-    /// becoming negative.
+    /// Returns the usage after the change. If the usage on disk was too small, the result is 0
+    /// instead of a negative number.
     pub(super) fn of(&self, usage: Usage) -> Usage {
         let bytes = (i128::from(usage.bytes) + self.bytes).clamp(0, i128::from(u64::MAX));
         Usage { bytes: bytes as u64, inodes: usage.inodes.saturating_add_signed(self.inodes) }

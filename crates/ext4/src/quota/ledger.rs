@@ -38,8 +38,8 @@ struct Stored {
     file: QuotaFile,
     /// The blocks of the file system in which the file is stored.
     blocks: Vec<Block>,
-    /// The number of spare blocks of 1 KiB that are promised to new ids. The committer has not
-    /// added these ids yet.
+    /// The number of spare blocks of 1 KiB that are promised to new ids, until the committer adds
+    /// these ids.
     promised: u32,
 }
 
@@ -59,7 +59,7 @@ impl Ledger {
         Ledger { kind, ino, block_size, known, obeys: false, stored }
     }
 
-    /// At mount: obeys the limits in the file from now on.
+    /// Called at mount, to obey the limits in the file from now on.
     pub(crate) fn obey_limits(&mut self) {
         self.obeys = true;
         let stored = self.stored.lock();
@@ -83,9 +83,9 @@ impl Ledger {
         self.known.find(&pin, &u64::from(id)).and_then(|owner| owner.limits.clone())
     }
 
-    /// Sets the limits of an id in the file. The caller has a handle in which it changed
-    /// [`Dirty::NewOwner`](crate::object::dirty::Dirty) of the id. A mount that obeys limits obeys
-    /// the new ones at once if the id had limits at mount; otherwise the next mount obeys them.
+    /// Sets the limits of an id in the file. The caller has a handle in which it listed the id as
+    /// [`Dirty::NewOwner`](crate::object::dirty::Dirty). A mount that obeys limits obeys the new
+    /// limits at once if the id had limits at mount; otherwise only the next mount obeys them.
     pub(crate) fn set_limits(&self, id: u32, limits: Limits) {
         let mut stored = self.stored.lock();
         let mut quota = limited(stored.file.get(id).unwrap_or_default(), limits);
@@ -96,12 +96,12 @@ impl Ledger {
         stored.file.set(id, &quota);
     }
 
-    /// Returns whether the id has an entry, or the running transaction adds one.
+    /// Returns whether the id has an entry, or the running transaction adds an entry for it.
     pub(crate) fn knows(&self, id: u32) -> bool {
         self.known.with(&lanefs_lanes::pin(), &u64::from(id), |_| ()).is_some()
     }
 
-    /// Returns whether the caller must charge a credit for the block of the entry.
+    /// Returns whether the caller must charge a credit for the block that contains the id's entry.
     pub(super) fn is_charged_now(&self, pin: &Pin, tid: Tid, id: u32) -> bool {
         let Some(owner) = self.known.find(pin, &u64::from(id)) else { return false };
         let charged = &owner.charged;
@@ -114,7 +114,7 @@ impl Ledger {
         stored.file.spare_blocks() >= stored.promised.saturating_add(BLOCKS_OF_AN_ID)
     }
 
-    /// Returns the number of bytes of the file, and the number of unused bytes in its last block.
+    /// Returns the length of the file in bytes, and the number of unused bytes in its last block.
     pub(crate) fn len(&self) -> (usize, usize) {
         let stored = self.stored.lock();
         let len = stored.file.bytes().len();

@@ -28,8 +28,8 @@ struct Live {
     held: Usage,
 }
 
-/// The space and inodes that an operation in progress has reserved. A drop gives both back: by then
-/// the owner's usage contains what the operation has used.
+/// The space and inodes that an operation in progress has reserved. Dropping this value gives both
+/// back, because by then the owner's usage includes what the operation has used.
 pub(crate) struct Held {
     owner: Arc<Limited>,
     amount: Usage,
@@ -42,8 +42,9 @@ impl Limited {
     }
 
     /// Reserves `inodes` inodes, and up to `most` units of `unit` bytes: as many as the limits
-    /// permit at the time `now`, in seconds. Returns the number of units too. Returns `None` if the
-    /// limits do not permit the inodes, or permit no unit although units are wanted.
+    /// permit at the time `now`, in seconds. Returns the reservation and its number of units.
+    /// Returns `None` if the limits do not permit the inodes, or permit no unit although units are
+    /// wanted.
     pub(super) fn hold(
         self: &Arc<Self>,
         Wanted { inodes, unit, units: most }: Wanted,
@@ -95,7 +96,7 @@ impl Limited {
         live.quota = limited(live.quota, limits);
     }
 
-    /// Returns the times at which the grace times of bytes and of inodes end.
+    /// Returns when the grace time for bytes ends, and when the grace time for inodes ends.
     pub(super) fn ends(&self) -> (u64, u64) {
         let live = self.live.lock();
         (live.quota.bytes_until, live.quota.inodes_until)
@@ -103,7 +104,7 @@ impl Limited {
 }
 
 impl Held {
-    /// Gives back all but `units` units of `unit` bytes.
+    /// Keeps `units` units of `unit` bytes, and gives back the rest of the reserved space.
     pub(crate) fn keep(&mut self, units: u64, unit: u64) {
         let kept = units.saturating_mul(unit).min(self.amount.bytes);
         let mut live = self.owner.live.lock();
@@ -120,14 +121,15 @@ impl Drop for Held {
     }
 }
 
-/// Returns the limit that applies now, `u64::MAX` for none. The soft limit applies once its grace
-/// time is over.
+/// Returns the limit that applies now; `u64::MAX` if there is none. The soft limit applies once its
+/// grace time is over.
 fn limit_now(hard: u64, soft: u64, is_over: bool) -> u64 {
     let hard = if hard == 0 { u64::MAX } else { hard };
     if is_over && soft != 0 { hard.min(soft) } else { hard }
 }
 
-/// Returns the time at which the grace time ends, after a change of the usage.
+/// Returns when the grace time ends, given the usage after a change; 0 if the usage does not exceed
+/// the soft limit.
 fn until(soft: u64, used: u64, before: u64, now: u64, grace: u64) -> u64 {
     match (soft == 0 || used <= soft, before) {
         (true, _) => 0,

@@ -12,8 +12,9 @@ use lanefs_ondisk::quota::{Kind, Usage};
 use lanefs_ondisk::{Block, Ino, inode as disk};
 use std::collections::{BTreeMap, HashSet};
 
-/// The credits that every handle draws if the file system keeps quotas. A rename changes up to six
-/// inodes, each with three owners, and each owner's entry may be in a block of its own.
+/// The credits that every handle draws if the file system keeps quotas. They cover a rename, which
+/// changes up to six inodes. Each inode has three owners, and the entry of each owner may be in a
+/// different block.
 pub(crate) const CREDITS: u32 = 20;
 
 /// The quota files of a mount.
@@ -43,7 +44,7 @@ impl Quotas {
         self.ledgers.iter().flatten()
     }
 
-    /// Notes at mount that the quota files count an inode that has no links.
+    /// Notes at mount that the quota files count this inode although it has no links.
     pub(crate) fn note_unlinked(&self, ino: Ino) {
         self.unlinked.lock().insert(ino);
     }
@@ -83,8 +84,8 @@ impl Quotas {
         Ok((all, units))
     }
 
-    /// Apply: counts a change of an inode for limits. The quota files are changed by the committer
-    /// alone.
+    /// Apply: updates the usage that is compared with limits, after a change of an inode. Only the
+    /// committer changes the quota files.
     pub(crate) fn note_change(&self, ino: Ino, before: &Counted, after: &Counted) {
         if !self.is_counted(ino) {
             return;
@@ -114,8 +115,8 @@ impl Quotas {
         !is_own && (ino == Ino::ROOT || ino >= self.first_ino)
     }
 
-    /// Committer: adds to `fold` the change of an inode's record from `before` to `after`, which is
-    /// `None` for an inode that was freed.
+    /// Committer: adds to `fold` the change of usage between the records `before` and `after` of an
+    /// inode. `after` is `None` for an inode that was freed.
     pub(crate) fn count(
         &self,
         fold: &mut Fold,

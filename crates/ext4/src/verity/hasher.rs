@@ -11,7 +11,7 @@ pub(crate) struct Hash {
 }
 
 impl Hash {
-    /// Wraps the bytes of a hash that was computed already. Bytes after the first 64 are ignored.
+    /// Wraps the bytes of a hash that is already computed. Bytes after the first 64 are ignored.
     pub(crate) fn new(from: &[u8]) -> Hash {
         let mut bytes = [0; 64];
         bytes.iter_mut().zip(from).for_each(|(place, byte)| *place = *byte);

@@ -1,15 +1,16 @@
 //! Keeps verified blocks of hash trees in memory.
 //!
-//! A block is found by the digest of its file and its number in the tree. The digest determines
-//! every block of the tree, so a kept block never becomes invalid. Each block has one place in a
-//! table of fixed size (8 MiB), and replaces the block that was there.
+//! A block is found by the digest of its file and by the block's number in the tree. The digest
+//! determines every block of the tree, so a kept block never becomes invalid. The digest and the
+//! number determine one slot in a table of fixed size (8 MiB); a new block replaces the block that
+//! was in its slot.
 
 use super::digest::FileDigest;
 use super::hasher::Hash;
 use lanefs_lanes::sync::OnceLock;
 use lanefs_lanes::{Cached, Lines, Replaced};
 
-/// The most bytes of blocks that are kept.
+/// The largest total size of the kept blocks, in bytes.
 const MOST_BYTES: usize = 8 << 20;
 
 /// A verified block.
@@ -29,11 +30,11 @@ impl Replaced for Block {
 /// The verified blocks of the hash trees of all files of a mount.
 ///
 /// # Locking
-/// None: blocks are read under a pin, and replaced as wholes. A reader of a kept block writes
-/// nothing that other threads read.
+/// No lock is needed, because blocks are read under a pin and replaced as a whole. A reader of a
+/// kept block writes nothing that other threads read.
 #[derive(Default)]
 pub(crate) struct VerifiedBlocks {
-    /// Made when the first verity file is read.
+    /// The table, created when the first verity file is read.
     places: OnceLock<Box<[Cached<Block>]>>,
 }
 
@@ -49,8 +50,8 @@ impl VerifiedBlocks {
         block.bytes.get(offset..offset + len).filter(|_| is_it).map(Hash::new)
     }
 
-    /// Keeps a verified block. `most` is the size of the largest blocks that trees of this file
-    /// system can have, in bytes.
+    /// Keeps a verified block. `most` is the largest size in bytes that a tree block can have on
+    /// this file system.
     pub(crate) fn keep(&self, file: &FileDigest, stored: u64, bytes: &[u8], most: usize) {
         let new = || (0..MOST_BYTES / most).map(|_| Cached::default()).collect();
         let places = self.places.get_or_init(new);
@@ -60,8 +61,8 @@ impl VerifiedBlocks {
     }
 }
 
-/// Returns the place of a block in a table of `places`. The blocks of one tree have consecutive
-/// places, the first of which the file's digest determines.
+/// Returns the slot of a block in a table of `places` slots. The file's digest determines the slot
+/// of a tree's first block, and the other blocks of the tree have the slots after it.
 fn place(file: &FileDigest, stored: u64, places: usize) -> usize {
     let start = file.bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     (start.wrapping_add(stored) % places as u64) as usize

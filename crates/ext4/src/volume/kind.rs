@@ -10,7 +10,7 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::orphan::{self, OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, extent};
 
-/// The kind and owner of a metadata block, which determine its checksum.
+/// The kind and the owner of a metadata block. They determine the checksum of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetaKind {
     /// Block `block` of directory `ino`.
@@ -45,7 +45,7 @@ impl MetaKind {
         }
     }
 
-    /// Fails if a block of this kind must not be at this place.
+    /// Fails if a block of this kind must not be at this position on the device.
     pub(crate) fn check_place(self, volume: &Volume, block: Block) -> Result<(), Error> {
         volume.check_place(self.owner(), block, 1)
     }
@@ -88,7 +88,8 @@ impl MetaKind {
         let bytes = Arc::make_mut(&mut data);
         match self {
             MetaKind::Directory { ino, generation, .. } => {
-                // The shape of the block distinguishes an index block from a leaf.
+                // The flags are not needed, because a block's shape shows whether it is an index
+                // block or a leaf.
                 let context = volume.dir_context(ino, generation, InodeFlags::empty());
                 dir::seal(&context, bytes);
             }

@@ -1,5 +1,5 @@
 //! The properties of a mount that operations do not change: the device, the positions of metadata
-//! on it, and the formats. Only a growth of the file system changes the size and adds positions.
+//! on it, and the formats. The size and the positions change only when the file system grows.
 
 pub(crate) mod descriptors;
 pub(crate) mod kind;
@@ -54,7 +54,7 @@ pub(crate) struct Volume {
     pub(crate) fsid: u64,
     /// Feature `ext_attr`: inodes may have blocks of attributes.
     pub(crate) has_xattr_blocks: bool,
-    /// The form of the mappings of new inodes.
+    /// The form of mappings that new inodes get.
     pub(crate) new_form: Form,
     /// The largest size in bytes of a file mapped by extents.
     max_size: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Volume {
     pub(crate) value_seed: Option<Seed>,
     /// Feature `project`: inodes belong to projects.
     pub(crate) projects: bool,
-    /// Number of bytes after the first 128 that new inodes use for fields.
+    /// Number of bytes that new inodes use for fields after the first 128 bytes.
     pub(crate) extra_isize: u16,
 }
 
@@ -125,7 +125,7 @@ impl Volume {
         })
     }
 
-    /// Returns sizes and positions. A growth of the file system replaces them.
+    /// Returns sizes and positions. They are replaced when the file system grows.
     #[inline]
     pub(crate) fn geometry(&self) -> &Geometry {
         self.geometry.get()
@@ -167,7 +167,7 @@ impl Volume {
         Ok(Block(start.0 + u64::from(index)))
     }
 
-    /// Returns the place of an inode's record.
+    /// Returns the position of an inode's record.
     pub(crate) fn inode_place(&self, ino: Ino) -> Result<InodePlace, Error> {
         self.geometry().inode_place(ino).ok_or_else(|| Error::Stale)
     }
@@ -177,7 +177,7 @@ impl Volume {
         table.get(offset..offset.checked_add(self.geometry().inode_size())?)
     }
 
-    /// Returns the place of a group's descriptor: its block, and the bytes in it.
+    /// Returns the position of a group's descriptor: the block, and the byte range in the block.
     pub(crate) fn descriptor_place(&self, group: Group) -> Result<(Block, Range<usize>), Error> {
         let (index, range) = self.geometry().desc_place(group).ok_or(Error::Stale)?;
         Ok((self.geometry().desc_block(index).ok_or(Error::Stale)?, range))
@@ -185,8 +185,8 @@ impl Volume {
 
     /// Returns the number of blocks that files can use.
     pub(crate) fn usable_blocks(&self) -> u64 {
-        // As in the kernel's statfs, files cannot use the blocks of the journal, but the MMP block
-        // counts as usable.
+        // As in the kernel's statfs, the blocks of the journal do not count as usable, but the MMP
+        // block does.
         let has_mmp = self.geometry().features().incompat.contains(Incompat::MMP);
         let system = self.system.count().saturating_sub(has_mmp.into());
         self.geometry().block_count().saturating_sub(system)
@@ -203,7 +203,7 @@ impl Volume {
         (self.block_size() as u64) << self.clusters().bits()
     }
 
-    /// Returns by how much `clusters` clusters increase an inode's count of sectors.
+    /// Returns by how much `clusters` clusters increase an inode's sector count.
     pub(crate) fn sectors(&self, clusters: u64) -> u64 {
         clusters * (self.cluster_bytes() / 512)
     }
@@ -216,8 +216,8 @@ impl Volume {
         group(last).saturating_sub(group(start.0)) + 1
     }
 
-    /// Returns whether a name may refer to this inode: the inode is the root directory, or is not
-    /// one of the file system's own files.
+    /// Returns whether a name may refer to this inode: either it is the root directory, or it is
+    /// not one of the file system's own files.
     pub(crate) fn is_for_names(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || (ino >= self.geometry().first_ino() && !self.own_files.contains(&ino))
     }
@@ -231,13 +231,14 @@ impl Volume {
         if size > most { Err(Error::FileTooLarge) } else { Ok(()) }
     }
 
-    /// Fails if blocks of an inode must not be at this place.
+    /// Fails if `ino` must not map these blocks, because they lie outside of the file system or
+    /// belong to the file system itself.
     pub(crate) fn check_place(&self, ino: Ino, start: Block, len: u32) -> Result<(), Error> {
         if !self.geometry().contains_run(start, u64::from(len)) {
             return Err(Error::OutsideFileSystem { block: start });
         }
         match self.system.first_in(start, u64::from(len)) {
-            // The journal itself is a file too; its own blocks are allowed.
+            // The journal itself is a file too, and may map its own blocks.
             Some(block) if ino != Ino::JOURNAL => Err(Error::ClaimsMetadata { ino, block }),
             _ => Ok(()),
         }
@@ -298,9 +299,9 @@ pub(crate) fn own_files(superblock: &Superblock) -> Vec<Ino> {
     superblock.orphan_file().into_iter().chain(journal).chain(quotas).collect()
 }
 
-/// Returns the number of blocks reserved for the nodes of extent trees, so that a write into
-/// allocated space never fails for lack of a node. The kernel's ext4 reserves the same number, and
-/// its statfs shows it.
+/// Returns how many blocks are reserved for nodes of extent trees, so that a write into allocated
+/// space never fails for lack of a block for a node. The kernel's ext4 reserves the same number,
+/// and its statfs shows it.
 fn extent_reserve(superblock: &Superblock) -> u64 {
     // A block map needs no new node to punch a hole or to write into allocated space.
     if !superblock.features().incompat.contains(Incompat::EXTENTS) {
@@ -346,7 +347,7 @@ fn max_file_size(superblock: &Superblock, form: Form) -> u64 {
     let mapped = match form {
         Form::Extents => {
             let counted = if counts_blocks { u64::MAX } else { (1 << 41) - (1 << 20) };
-            // With `bigalloc`, a file ends at the latest where the last whole cluster ends.
+            // With `bigalloc`, the largest file ends with the last whole cluster.
             let end = superblock.geometry().clusters().floor(extent::END);
             (u64::from(end) << size.bits()).min(counted)
         }

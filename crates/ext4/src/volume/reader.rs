@@ -7,13 +7,14 @@ use std::sync::Arc;
 /// Reads metadata blocks as the newest committed or captured transaction left them: from the
 /// journal's image if the block is not written in place yet, otherwise from the device.
 pub(crate) trait BlockReader: Send + Sync {
-    /// Returns the contents of `block`, one block long. May sleep.
+    /// Returns the contents of `block`, which are one block long. May sleep.
     fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;
 
     /// Reports that contents read through this reader are damaged. The caller reports each damage
     /// once.
     fn damaged(&self, _error: &Error) {}
 
-    /// Reports that memory exceeds its limit, and a commit would make some of it clean.
+    /// Reports that the caches exceed their memory limit, and that a commit would make some of that
+    /// memory clean.
     fn over_limit(&self) {}
 }

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 /// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
 /// the journal. Operations never claim, map or free these blocks. The runs consist of whole
-/// clusters, and are sorted and merged. Each growth of the file system adds a part, after all
-/// others.
+/// clusters, and are sorted and merged. Each growth of the file system adds a part after all
+/// existing parts.
 #[derive(Debug)]
 pub(crate) struct SystemBlocks {
     parts: Growing<Box<[Range<u64>]>>,
@@ -40,8 +40,8 @@ impl SystemBlocks {
 
     /// Returns the runs of the groups from `first` on.
     fn of_groups(geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) -> Vec<Range<u64>> {
-        // There are four kinds of runs, each mostly sorted and contiguous. They are merged while
-        // they are read, so a million groups give few runs.
+        // There are four kinds of runs, and the runs of each kind are mostly sorted and contiguous.
+        // Runs are merged while the descriptors are read, so even a million groups yield few runs.
         let mut kinds: [Vec<Range<u64>>; 4] = Default::default();
         for (group, desc) in (first.0..).map(Group).zip(descriptors) {
             let first = geometry.group_first_block(group).map_or(0, |block| block.0);
@@ -80,7 +80,7 @@ impl SystemBlocks {
 }
 
 /// Extends the runs to whole clusters, and sorts and merges them. With `bigalloc` group 0 starts at
-/// block 0, so clusters begin at multiples of their size.
+/// block 0, so each cluster begins at a block number that is a multiple of the cluster size.
 fn merged(mut all: Vec<Range<u64>>, geometry: &Geometry) -> Box<[Range<u64>]> {
     all.retain(|run| !run.is_empty());
     let bits = geometry.cluster_bits();

@@ -34,7 +34,8 @@ impl Image {
         self.dir.path().join("image")
     }
 
-    /// Returns a copy: what a power cut now would leave if all writes so far were durable.
+    /// Returns a copy of the image. It is what a power cut at this moment would leave if all writes
+    /// so far were durable.
     pub fn copied(&self) -> Image {
         let dir = tempfile::tempdir_in(self.dir.path().parent().unwrap()).unwrap();
         let copy = Image { dir };

@@ -1,5 +1,5 @@
-//! Scenarios in which threads change names of one directory. The directory's lock is held shared as
-//! long as the directory's shape stays the same.
+//! Scenarios in which several threads change names in one directory. The directory's lock is held
+//! shared as long as the directory's shape stays the same.
 
 use super::schedules::{EMPTY, INDEXED, STAYING, World, below, explore, long, may_fail, regular};
 use super::{find, workers};
@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 
 thread_local! {
     /// For each name, the number of additions minus the number of removals in the present schedule.
-    /// A thread-local value suffices: the checker runs all threads of a schedule on one thread, and
-    /// each test has a thread of its own.
+    /// A thread-local value suffices, because the checker runs all threads of a schedule on one
+    /// system thread, and each test has another system thread.
     static COUNTS: RefCell<HashMap<String, i32>> = RefCell::default();
 }
 
@@ -21,7 +21,7 @@ fn count(name: &str, by: i32) {
 
 /// Checks that the directory has exactly the names that were added and not removed.
 fn check_counts(world: &World, dir: &InodeRef) {
-    // This check comes first, since a look-up corrects wrong cached entries.
+    // This check comes first, because the look-ups below would correct wrong cached entries.
     world.names.check(&world.fs);
     for (name, balance) in COUNTS.take() {
         let there = find(world, dir, &name).is_some();
@@ -29,7 +29,7 @@ fn check_counts(world: &World, dir: &InodeRef) {
     }
 }
 
-/// Adds, removes and moves few names, and counts the changes of each.
+/// Adds, removes and moves a few names, and counts how often each is added and removed.
 fn give_and_take(world: &World, name: fn(u32) -> String, few: u32) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -90,7 +90,7 @@ fn in_leaves(world: &World) {
     check_counts(world, &find(world, &root, "all").expect("nobody removes it"));
 }
 
-/// Reads the directory in pieces, and checks that names that exist all the time are returned
+/// Reads the directory in pieces, and checks that each name that exists all the time is returned
 /// exactly once.
 fn see_those_that_stay(world: &World) {
     let root = world.fs.root().unwrap();
@@ -175,8 +175,8 @@ fn each_commit_has_as_many_links_as_directories() {
     explore(&EMPTY, counted);
 }
 
-/// One thread creates names that are known to be absent. As soon as the directory has such a name,
-/// the other thread finds the name in the name cache.
+/// One thread creates names that the name cache records as absent. As soon as the other thread sees
+/// such a name in the directory, it must find the name in the name cache.
 fn known_at_once(world: &World) {
     let root = world.fs.root().unwrap();
     let all = world.directory(&root, "all");
@@ -212,8 +212,8 @@ fn a_name_seen_in_a_directory_is_found_by_lookup() {
     explore(&EMPTY, known_at_once);
 }
 
-/// One thread creates names, and others look each name up once. The cached entries are right at the
-/// end.
+/// One thread creates names, and other threads look each name up once. At the end, the cached
+/// entries must be right.
 fn looked_for(world: &World) {
     drop(world.directory(&world.fs.root().unwrap(), "all"));
     let looks = |world: &World| {

@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The unit that is written atomically. It has the size of the superblock, so that no power cut
-/// tears the superblock, which the kernel's ext4 would then refuse.
+/// tears the superblock. The kernel's ext4 refuses a torn superblock.
 const SECTOR: usize = 1024;
 
 type Sector = Arc<[u8]>;
 type Sectors = HashMap<u64, (u64, Sector)>;
 
-/// A disk in memory: a shared base, and the writes over it. Other threads may run at each
-/// operation. [`Disk::lose_power_at`] chooses a write or flush. At this operation the disk saves
-/// the contents that a power cut would leave, and goes on.
+/// A disk in memory: a shared base, and the writes over it. Other threads may run during each
+/// operation. [`Disk::lose_power_at`] chooses a write or flush. At that operation the disk saves
+/// the contents that a power cut would leave, but keeps working.
 pub struct Disk {
     base: Arc<Vec<u8>>,
     state: Mutex<State>,
@@ -31,7 +31,7 @@ struct State {
     live: Sectors,
     durable: Sectors,
     pending: Vec<(u64, u64, Sector)>,
-    /// The number of writes and flushes before the power cut.
+    /// The number of writes and flushes that are still to come before the power cut.
     until_cut: Option<u64>,
     /// Selects the pending writes that survive: bit n mod 64 decides for the n-th write.
     survivors: u64,
@@ -191,7 +191,7 @@ impl Device for Disk {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        // The flush need not cover writes made while it runs.
+        // A flush need not cover writes that are made while it runs.
         let covered = self.state().writes;
         self.others_may_run();
         let mut state = self.state();

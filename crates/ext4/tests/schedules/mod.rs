@@ -1,7 +1,8 @@
-//! Runs schedules of whole file systems. Each schedule uses its own disk, which is checked at the
-//! end.
+//! Runs scenarios on whole file systems under many thread schedules. Each schedule uses its own
+//! disk, which is checked at the end.
 //!
-//! `LANEFS_SCHEDULES` is the number of schedules of each scenario, `LANEFS_SEED` the first one.
+//! `LANEFS_SCHEDULES` is the number of schedules for each scenario, and `LANEFS_SEED` selects the
+//! first schedule.
 
 pub mod disk;
 pub mod remembered;
@@ -25,7 +26,7 @@ use tree::{Totals, Tree};
 
 /// The default number of schedules of a scenario.
 const SCHEDULES: usize = 150;
-/// One in this many results is checked by e2fsck.
+/// One in this many resulting disks is checked by e2fsck.
 const JUDGED: u64 = 50;
 /// The number of steps after which a schedule counts as endless. If all other threads wait for
 /// ever, the checker reports no deadlock, because the committer's timed waits still end.
@@ -58,7 +59,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 /// that no file may contain.
 pub static EMPTY: LazyLock<Start> = LazyLock::new(|| Start::prepared("orphan_file", leave_junk));
 
-/// The same as [`EMPTY`], without an orphan file: orphans are in the legacy list.
+/// The same as [`EMPTY`], but without an orphan file, so that orphans are in the legacy list.
 pub static LISTING: LazyLock<Start> = LazyLock::new(|| Start::prepared("^orphan_file", leave_junk));
 
 fn leave_junk(world: &World) {
@@ -88,8 +89,8 @@ fn fill(world: &World, blocks: u64) {
     assert_eq!(world.fs.write_at(&filler, 0, &contents, Privilege::Root).unwrap(), contents.len());
 }
 
-/// The same as [`EMPTY`], with a directory `/all` of several leaves. It contains the names
-/// `long(0)` to `long(11)`, which no thread changes.
+/// The same as [`EMPTY`], with a directory `/all` of several leaves. The directory contains the
+/// names `long(0)` to `long(11)`, which no thread changes.
 pub static INDEXED: LazyLock<Start> = LazyLock::new(|| {
     Start::prepared("orphan_file", |world| {
         let all = world.directory(&world.fs.root().unwrap(), "all");
@@ -133,8 +134,8 @@ impl Start {
             let totals = Tree::of(mount.fs()).totals(mount.fs());
             *out.lock().unwrap() = Some(Start { image, totals });
         };
-        // Each thread runs as long as it can: the scenario should find a missing synchronisation,
-        // not its preparation.
+        // Here each thread runs as long as it can, because missing synchronisation should be found
+        // by the scenario, and not by its preparation.
         shuttle::Runner::new(DfsScheduler::new(Some(1), true), config(None)).run(once);
         let prepared = start.lock().unwrap().take();
         prepared.expect("prepared")
@@ -190,10 +191,11 @@ pub fn below(end: u32) -> u32 {
     thread_rng().gen_range(0..end)
 }
 
-/// Accepts the errors that concurrent changes may cause. All other errors are wrong.
+/// Accepts the errors that concurrent changes may cause, which are those in `MEETING`. All other
+/// errors are wrong.
 ///
 /// # Panics
-/// If the error is not one of these.
+/// If the error is not an accepted one.
 pub fn may_fail<T>(result: Result<T, Error>) -> Option<T> {
     /// ENOENT, EEXIST, ENOTDIR, EISDIR, EINVAL, ENOSPC, EMLINK, ENOTEMPTY.
     const MEETING: [i32; 8] = [2, 17, 20, 21, 22, 28, 31, 39];
@@ -204,8 +206,9 @@ pub fn may_fail<T>(result: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// Explores schedules of `scenario`. Half of them are random. The other half change threads seldom
-/// and at random places, which finds errors that need long runs of one thread (PCT, ASPLOS 2010).
+/// Explores schedules of `scenario`. Half of them are random. The other half rarely switch threads,
+/// and do so at random points. This finds errors that need long runs of one thread (PCT, ASPLOS
+/// 2010).
 pub fn explore(start: &'static LazyLock<Start>, scenario: fn(&World)) {
     LazyLock::force(start);
     let schedules = number("LANEFS_SCHEDULES", SCHEDULES as u64) as usize;
@@ -223,7 +226,7 @@ pub fn explore(start: &'static LazyLock<Start>, scenario: fn(&World)) {
     println!("{schedules} schedules in {:?}", begun.elapsed());
 }
 
-/// Alternates between two schedulers.
+/// Alternates between the two schedulers.
 struct Alternating {
     random: RandomScheduler,
     few_changes: PctScheduler,
@@ -336,8 +339,8 @@ fn options() -> MountOptions {
     MountOptions { policies, cache_bytes, ..MountOptions::default() }
 }
 
-/// Chooses a value of each policy, independently of the others, since combinations that no named
-/// set has must work too.
+/// Chooses a value for each policy independently of the other policies, because combinations that
+/// no named set contains must work too.
 fn mixed() -> Policies {
     let mut mixed = Policies::default();
     for (name, values) in [

@@ -1,4 +1,4 @@
-//! A name cache that evicts nothing, so that every wrong publication is still there at the end.
+//! A name cache that evicts nothing, so that a wrong publication can still be found at the end.
 
 use lanefs_ext4::{DirId, Error, Fs, Named, Names};
 use lanefs_lanes::{Mutex, Rank};
@@ -19,7 +19,7 @@ impl Remembered {
         self.0.lock().get(&(dir, name.to_vec())).copied()
     }
 
-    /// Checks all published entries, after the last change of names.
+    /// Checks all published entries. Called after the last change of names.
     ///
     /// # Panics
     /// If an entry is wrong.

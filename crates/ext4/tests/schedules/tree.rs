@@ -1,4 +1,4 @@
-//! Checks a file system that is not in use, by its own look-ups and by e2fsck.
+//! Checks a file system that is not in use, both by walking its whole tree and with e2fsck.
 
 use super::words;
 use lanefs_ext4::{Fs, InodeRef};
@@ -29,7 +29,7 @@ impl Tree {
     /// Walks the whole tree.
     ///
     /// # Panics
-    /// If it finds any inconsistency.
+    /// If any inconsistency is found.
     pub fn of(fs: &Fs) -> Tree {
         let mut tree = Tree::default();
         let root = fs.root().unwrap();
@@ -80,7 +80,7 @@ impl Tree {
         if names.0 == 1 {
             self.sectors += attr.sectors;
         }
-        // Large files only fill space and are not read each time.
+        // Large files only fill space, so they are not read each time.
         if inode.file_type() == FileType::Regular && attr.size < 1 << 20 {
             let mut contents = vec![0; attr.size as usize];
             let n = fs.read_at(inode, 0, &mut contents).unwrap_or_else(|e| panic!("{path}: {e}"));

@@ -9,7 +9,7 @@ pub fn of(file: u8, offset: u64, len: usize) -> Vec<u8> {
     (0..(len / 8) as u64).flat_map(|n| word(n).to_le_bytes()).collect()
 }
 
-/// Checks that a file contains only zeros and words of one file at their offsets.
+/// Checks that a file contains only zeros and the words of a single file, each at its offset.
 ///
 /// # Panics
 /// If the file contains other bytes.

@@ -2,9 +2,10 @@
 
 use super::ranges::Ranges;
 
-/// The id that means "no id" to the kernel. A file with this owner is shown with the overflow id
-/// (65534). No process has its owner's rights, and the kernel refuses changes of the file, even by
-/// root. If 65534 itself were the owner, user 65534 would have the owner's rights.
+/// The id that means "no id" to the kernel. If the server reports this id as a file's owner,
+/// programs see the overflow id (65534). No process then has the rights of the owner, and the
+/// kernel refuses changes to the file, even by root. If the server reported 65534 itself, user
+/// 65534 would have the rights of the owner.
 pub(crate) const UNMAPPED: u32 = u32::MAX;
 
 /// How the ids of users, or of groups, are mapped.
@@ -47,7 +48,8 @@ impl Map {
         }
     }
 
-    /// Returns the id to store for an owner that a program chose; `None` leaves the present id.
+    /// Returns the id to store for an owner that a program chose, or `None` if the present id
+    /// stays.
     pub(crate) fn chosen(&self, shown: u32) -> Result<Option<u32>, Refusal> {
         match self {
             Map::Same => Ok(Some(shown)),

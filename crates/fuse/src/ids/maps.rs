@@ -5,8 +5,8 @@ use lanefs_ondisk::acl::{Acl, AclEntry, Tag};
 use std::fmt;
 
 /// Replaces an unmapped id in an access control list. The kernel's own "no id" cannot be used
-/// there: the kernel refuses a list that contains it. No process has this id, and it cannot be
-/// mapped.
+/// there, because the kernel refuses a list that contains it. No process has the replacement id,
+/// and the mount options cannot map it.
 pub(super) const UNMAPPED_IN_LIST: u32 = u32::MAX - 1;
 
 /// Set-user-ID and set-group-ID.
@@ -27,7 +27,7 @@ pub struct Ids {
 pub struct Caller {
     /// User and group; `None` if one of them is unmapped.
     pub ids: Option<(u32, u32)>,
-    /// The caller is root of the host, or acts as root of the image.
+    /// Whether the caller is root of the host, or acts as root of the image.
     pub is_superuser: bool,
 }
 
@@ -52,7 +52,7 @@ impl Ids {
         groups.into_iter().filter_map(|gid| self.groups.stored(gid)).collect()
     }
 
-    /// Returns the user to store for the chosen owner `uid`; `None` leaves the present user.
+    /// Returns the user to store for the chosen owner `uid`, or `None` if the present user stays.
     ///
     /// # Errors
     /// See `Refusal`.
@@ -119,7 +119,7 @@ impl Ids {
         self.fakeroot.is_some()
     }
 
-    /// Returns whether the host and the image use the same ids, also for callers.
+    /// Returns whether the host and the image use the same ids, for files as well as for callers.
     pub fn are_same(&self) -> bool {
         *self == Ids::default()
     }
@@ -146,8 +146,8 @@ impl Ids {
     }
 }
 
-/// Decodes a list, maps the users and groups in it, and encodes it again. Returns `None` if one of
-/// these steps fails.
+/// Decodes a list, maps the users and groups in it, and encodes the list again. Returns `None` if
+/// one of these steps fails.
 fn mapped(list: &[u8], map: impl Fn(Tag) -> Option<Tag>) -> Option<Vec<u8>> {
     let Some(acl) = Acl::from_system(list).ok()? else { return Some(list.to_vec()) };
     let entries: Option<Vec<AclEntry>> = acl

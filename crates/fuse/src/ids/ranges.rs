@@ -5,10 +5,11 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// The ids that can be mapped are below this number. The largest 32-bit number means "no id" to the
-/// kernel, and the number before it replaces an unmapped id in an access control list.
+/// kernel. The second largest replaces an unmapped id in an access control list.
 const END: u32 = u32::MAX - 1;
 
-/// A range of `count` ids: the host's ids from `shown` on are the image's ids from `stored` on.
+/// A range of `count` ids. The host's ids from `shown` on correspond, in order, to the image's ids
+/// from `stored` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
     shown: u32,
@@ -75,8 +76,8 @@ fn moved(id: u32, from: u32, to: u32, count: u32) -> Option<u32> {
     to.checked_add(after)
 }
 
-/// Ranges that overlap neither on the host nor in the image: a bijection between the ids that they
-/// cover.
+/// Ranges that overlap neither on the host nor in the image. They are a bijection between the host
+/// ids and the image ids that they cover.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranges(Vec<Range>);
 
@@ -156,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Ids near the edges of ranges and near the ends of all ids.
+    /// Generates ids that often lie near 0, near the edges of ranges, or near the largest id.
     fn id() -> impl Strategy<Value = u32> {
         prop_oneof![0..40u32, END - 20..=u32::MAX, any::<u32>()]
     }

@@ -76,7 +76,7 @@ impl IdOptions {
         Ok(())
     }
 
-    /// Returns the map for a mount of user `owner`. If root mounts, `fakeroot` maps nothing.
+    /// Returns the map for a mount of user `owner`. If that user is root, `fakeroot` maps nothing.
     ///
     /// # Errors
     /// If options exclude each other.

@@ -4,17 +4,18 @@ use rustix::fd::OwnedFd;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-/// The link from the background process to the parent that waits for the result of the start.
+/// The link from the background process to its parent, which waits until the start has succeeded or
+/// failed.
 pub struct Parent {
     report: Option<std::fs::File>,
 }
 
-/// The process in which [`background`] returns: each of the two processes gets its variant.
+/// Tells the caller of [`background`] in which of the two processes it has returned.
 pub enum Half {
     /// The server process. The parent waits for [`Parent::serving`] or [`Parent::failed`].
     Server(Parent),
-    /// The process that was called. It exits with this code; the server's messages are printed
-    /// already.
+    /// The process that the user started. It exits with this code; the server's messages have
+    /// already been printed.
     Caller(ExitCode),
 }
 
@@ -32,7 +33,7 @@ impl Parent {
     /// Reports that the server runs: the parent exits with success.
     pub fn serving(&mut self) {
         if let Some(mut report) = self.report.take() {
-            // A parent that has exited needs no report.
+            // If the write fails, the parent has exited and needs no report.
             let _ = report.write_all(b"+");
         }
     }
@@ -120,9 +121,9 @@ impl Signals {
         Signals::block_those(&ENDING)
     }
 
-    /// Does the same as [`Signals::block`], but leaves out signals that the process has ignored
-    /// since its start, as after nohup(1), or as a background command of a shell. Such signals stay
-    /// ignored.
+    /// Does the same as [`Signals::block`], but leaves out signals that were already ignored when
+    /// the process started, as under nohup(1) or in a background command of a shell. These signals
+    /// stay ignored.
     ///
     /// # Errors
     /// The host refused.

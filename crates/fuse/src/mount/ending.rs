@@ -4,8 +4,9 @@
 //! terminates, it writes its result to the file. An attribute of the root has the value `PID FD
 //! INODE`, from which the command gets the path `/proc/PID/fd/FD`. The command opens the file
 //! before it unmounts. Then it waits for the lock, which the host releases when the server
-//! terminates for any reason, and reads the result. No file remains, and no socket needs
-//! protection: the kernel lets only root and the server's user open the file.
+//! terminates for any reason, and reads the result. No file remains on disk. In contrast to a
+//! socket, this file needs no protection by the server, because the kernel lets only root and the
+//! server's user open it.
 
 use crate::protocol::Errno;
 use crate::service::Control;
@@ -20,10 +21,10 @@ use std::time::Duration;
 const ATTRIBUTE: &str = "system.lanefs_ending";
 /// The content of the file after success.
 const WELL: &[u8] = b"+";
-/// The most bytes of a message that are read.
+/// The largest number of bytes that the command reads of a message.
 const MOST: u64 = 4096;
-/// The number of times that the command asks a server that has no file or does not answer, and the
-/// pause between two tries. While a server is being killed, some of its threads may still answer.
+/// How often the command asks a server that has no result file or does not answer, and how long it
+/// pauses between two tries. While a server is being killed, some of its threads may still answer.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -44,8 +45,8 @@ impl Ending {
         Ok(Ending { file })
     }
 
-    /// Returns the control that serves the attribute. The attribute's value has the numbers of the
-    /// file.
+    /// Returns the [`Control`] that serves the attribute, whose value has the process id, the
+    /// descriptor and the inode number of the file.
     ///
     /// # Errors
     /// The file's inode number cannot be read.
@@ -110,7 +111,7 @@ impl Watch {
                 Err(Host::NOTCONN | Host::CONNABORTED | Host::CONNREFUSED) => {
                     return Ok(Some(Watch { file: None }));
                 }
-                // The kernel hides the mount of another user.
+                // The mount belongs to another user, and the kernel hides its attributes.
                 Err(Host::OPNOTSUPP | Host::NODATA | Host::ACCESS) => return Ok(None),
                 // The server was killed while it read the request, or the mount is damaged.
                 Err(error @ Host::IO) => {
@@ -149,10 +150,10 @@ impl Watch {
 #[derive(Debug)]
 enum Found {
     Open(File),
-    /// The server belongs to another user, or it is in another PID namespace, so that its PID is
-    /// that of another process here.
+    /// The server belongs to another user, or it is in another PID namespace, so that in this
+    /// namespace its PID belongs to another process.
     Closed,
-    /// There is no such process, or it has no such file any more.
+    /// The process has terminated, or no longer has this descriptor open.
     Missing,
 }
 

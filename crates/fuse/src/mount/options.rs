@@ -57,7 +57,7 @@ pub struct Options {
     pub synchronous: Synchronous,
     /// The kernel features that the options ask for.
     pub wishes: Wishes,
-    /// Whether file data and the log go past the host's page cache.
+    /// Whether file data and the log bypass the host's page cache.
     pub direct: DirectIo,
     /// Freed blocks are discarded.
     pub discard: bool,
@@ -74,12 +74,12 @@ pub struct Options {
     pub shown_source: Option<String>,
     /// How ids of the host and of the image are mapped.
     pub ids: IdOptions,
-    /// Options that would permit less safety than Lanefs always gives. Each text names the option
-    /// and the behaviour that Lanefs keeps.
+    /// The given options that ask for less safety than Lanefs always provides. Each text names the
+    /// option and the behaviour that Lanefs keeps.
     pub kept_safer: Vec<&'static str>,
 }
 
-/// Whether file data and the log go past the host's page cache.
+/// Whether file data and the log bypass the host's page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirectIo {
     /// For block devices, if the host supports direct I/O.

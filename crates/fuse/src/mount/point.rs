@@ -97,8 +97,8 @@ impl MountPoint {
     }
 
     /// Does the same as [`MountPoint::attach`], with type `fuseblk`. The kernel then claims
-    /// `block_device` exclusively, and tells the server of sync(2) and syncfs(2), and umount(2)
-    /// waits for the server. Only mount(2) supports this type.
+    /// `block_device` exclusively, and sends requests for sync(2) and syncfs(2) to the server.
+    /// umount(2) waits for the server. Only mount(2) supports this type.
     ///
     /// Until [`crate::Session::start`] has returned, programs that use the mount wait.
     ///
@@ -127,8 +127,8 @@ impl MountPoint {
     /// # Errors
     /// The errors of mount(2).
     pub fn make_read_only(&self, options: &Options) -> io::Result<()> {
-        // The flag applies to the mount, not to the file system: if the file system became
-        // read-only, the kernel would send a SYNCFS to the server.
+        // The flag applies to the mount, not to the file system, because the kernel would send a
+        // SYNCFS to the server if the file system became read-only.
         let flags = mount_flags(options) | MountFlags::RDONLY | MountFlags::BIND;
         Ok(rustix::mount::mount_remount(&self.path, flags, c"")?)
     }
@@ -138,7 +138,7 @@ impl MountPoint {
         &self.path
     }
 
-    /// Unmounts. The server still has to write its dirty data.
+    /// Unmounts. When this function returns, the server may still have dirty data to write.
     ///
     /// # Errors
     /// The errors of umount(2): EBUSY if the mount is busy and `busy` refuses, EINVAL if it is not
@@ -147,8 +147,8 @@ impl MountPoint {
         detach(&self.path, busy)
     }
 
-    /// Makes the kernel write back its dirty pages. Errors are ignored: the caller cannot report
-    /// them.
+    /// Makes the kernel write back its dirty pages. Errors are ignored, because the caller cannot
+    /// report them.
     pub fn write_back(&self) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         if let Ok(root) = rustix::fs::open(&self.path, flags, Mode::empty()) {
@@ -156,7 +156,7 @@ impl MountPoint {
         }
     }
 
-    /// Aborts the connection, even while it is used, and unmounts: requests in progress and all
+    /// Aborts the connection, even while it is used, and unmounts. Requests in progress and all
     /// later requests fail.
     ///
     /// # Errors
@@ -221,9 +221,9 @@ fn directory(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Returns whether the kernel made a connection for `device`: a new connection has its first
-/// request at once. If the block device is mounted as `fuseblk` already, mount(2) reuses that
-/// mount, and `device` belongs to no connection.
+/// Returns whether the kernel made a connection for `device`. If the kernel did, the first request
+/// can be read from `device` at once. If the block device is mounted as `fuseblk` already, mount(2)
+/// reuses that mount, and `device` belongs to no connection.
 fn is_connected(device: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(device, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -296,7 +296,8 @@ fn mount_by_helper(path: &Path, source: &OsStr, options: &Options) -> Result<Own
     let failed = |reason: String| MountError::Helper { path: path.into(), reason };
     let os = |error: Errno| failed(error.to_string());
     // The helper's socket must stay open across exec, so it is created without close-on-exec. Our
-    // socket must be closed by the exec: otherwise we would not notice that the helper has exited.
+    // socket must be closed by the exec, because otherwise we would not notice that the helper has
+    // exited.
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,

@@ -39,7 +39,8 @@ impl MountEntry {
     /// `path` or the table cannot be read.
     pub fn all_of(path: &Path) -> io::Result<Vec<MountEntry>> {
         let table = std::fs::read("/proc/self/mountinfo")?;
-        // The root of a mount without a server cannot be read, but its path can be used unresolved.
+        // If the server of a mount has terminated, the root of the mount cannot be read. The path
+        // is then used without resolving it.
         let path = path.canonicalize().or_else(|_| std::path::absolute(path))?;
         Ok(find(&table, &path))
     }
@@ -68,8 +69,8 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry { mount_point: mount_point.into(), source: source.into() })
 }
 
-/// Decodes blanks, tabs, newlines and backslashes. In the table each is a backslash and three octal
-/// digits.
+/// Decodes blanks, tabs, newlines and backslashes. The table writes each of these characters as a
+/// backslash and three octal digits.
 fn unescape(word: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(word.len());
     let mut rest = word;

@@ -19,15 +19,15 @@ const SET_READ_ONLY: Opcode = opcode::write::<u32>(b'L', 0xc1);
 ///
 /// # Errors
 /// `PermissionDenied` for users who are neither root nor the owner of the mount; `Unsupported` if
-/// it cannot grow while it is mounted.
+/// this file system cannot grow while it is mounted.
 pub fn grow_mounted(mount_point: &Path, blocks: u64) -> io::Result<()> {
     let root = File::open(mount_point)?;
     // SAFETY: the kernel reads one u64, which the setter has.
     Ok(unsafe { ioctl(&root, Setter::<RESIZE, u64>::new(blocks)) }?)
 }
 
-/// Discards the free blocks in a range of bytes of the file system that is mounted on
-/// `mount_point`, except in runs shorter than `least` bytes. Returns the number of discarded bytes.
+/// Discards the free blocks in a byte range of the file system that is mounted on `mount_point`,
+/// except runs shorter than `least` bytes. Returns the number of discarded bytes.
 ///
 /// # Errors
 /// `PermissionDenied` as for [`grow_mounted`]; the errors of the device.

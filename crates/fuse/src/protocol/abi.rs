@@ -7,7 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The major version of the protocol.
 pub const MAJOR: u32 = 7;
-/// The minor version that this server implements; the kernel uses the older of the two.
+/// The minor version that this server implements. A kernel whose version is older uses its own
+/// version.
 pub const MINOR: u32 = 39;
 /// The node id of the root directory.
 pub const ROOT_ID: u64 = 1;
@@ -117,11 +118,12 @@ pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// A flag of WRITE's `write_flags`, with the meaning of [`OPEN_KILL_SUIDGID`].
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// A flag of GETATTR's `getattr_flags`: the request has a handle; it is for a read, write or seek,
-/// not for stat(2).
+/// A flag of GETATTR's `getattr_flags`: the request has a handle, because the kernel needs the
+/// attributes for a read, write or seek, not for stat(2).
 pub const GETATTR_FH: u32 = 1 << 0;
-/// A notification: the kernel drops an inode's cached attributes, and pages if an offset is given.
-/// In the header, this code is in the field of a reply's error, and the request's number is 0.
+/// A notification: the kernel drops an inode's cached attributes, and also its cached pages if an
+/// offset is given. In the notification's header, this code stands where a reply has the error
+/// number, and the request number is 0.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// A flag of FSYNC's `fsync_flags`: synchronise only data.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
@@ -184,7 +186,7 @@ pub mod uring_cmd {
     pub const COMMIT_AND_FETCH: u32 = 2;
 }
 
-/// The buffer of a request by io_uring and of its reply, without the payload.
+/// The buffer of a request that comes by io_uring, and of its reply, without the payload.
 ///
 /// In a request, `in_out` starts with an [`InHeader`], `op_in` with the record of the operation,
 /// and the payload has the remaining bytes. In a reply, `in_out` starts with an [`OutHeader`], and

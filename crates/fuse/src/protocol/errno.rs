@@ -11,11 +11,11 @@ impl Errno {
     pub const IO: Errno = Errno(libc::EIO);
     /// Invalid argument.
     pub const INVAL: Errno = Errno(libc::EINVAL);
-    /// Not an operation of this object.
+    /// The object does not support this operation.
     pub const NOTTY: Errno = Errno(libc::ENOTTY);
-    /// An id has no counterpart.
+    /// An id is unmapped, or the result is too large for the caller's buffer.
     pub const OVERFLOW: Errno = Errno(libc::EOVERFLOW);
-    /// The result does not fit.
+    /// The result does not fit into the caller's buffer.
     pub const RANGE: Errno = Errno(libc::ERANGE);
     /// Not implemented; the kernel does not send this operation again.
     pub const NOSYS: Errno = Errno(libc::ENOSYS);

@@ -54,14 +54,14 @@ impl Offer {
         Ok(Offer { max_readahead: offer.max_readahead, flags })
     }
 
-    /// Returns whether requests can come by io_uring: the kernel offers that only where root
-    /// enabled it.
+    /// Returns whether requests can come by io_uring. The kernel offers io_uring only where root
+    /// has enabled it.
     pub fn has_ring(&self) -> bool {
         self.flags & init::OVER_IO_URING != 0
     }
 
-    /// Writes the reply: the features that the kernel offers and this server wants. Returns them as
-    /// bits of [`init`].
+    /// Writes the reply: the features that the kernel offers and this server wants. Returns these
+    /// features as bits of [`init`].
     pub fn accept(&self, wishes: Wishes, by_ring: bool, outbox: &mut Outbox) -> u64 {
         let mut agreed = self.flags & Self::WANTED & !not_wanted(wishes);
         if !by_ring {
@@ -92,7 +92,8 @@ fn not_wanted(wishes: Wishes) -> u64 {
         flags |= init::WRITEBACK_CACHE;
     }
     if wishes.opens == Opens::NotAsked {
-        // With this flag the kernel would leave the truncation to an OPEN, which it does not send.
+        // With this flag the kernel would expect OPEN to truncate the file, but on this mount it
+        // sends no OPEN.
         flags |= init::ATOMIC_O_TRUNC;
     }
     if wishes.async_direct == AsyncDirect::Waits {

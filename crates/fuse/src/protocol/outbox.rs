@@ -8,8 +8,8 @@ use zerocopy::{Immutable, IntoBytes};
 /// The maximum size of a read or write that the kernel may request, in bytes.
 pub const MAX_DATA: usize = 1 << 20;
 
-/// The buffer of a reply. In a reply of records, the header is on a page boundary, so that a short
-/// reply is a single page to the kernel. In a reply of bulk data, the data is on a page boundary.
+/// The buffer of a reply. In a reply of records, the header starts on a page boundary, so that a
+/// short reply lies in a single page. In a reply of bulk data, the data starts on a page boundary.
 pub struct Outbox {
     pages: Pages,
     /// The start of the header before records.
@@ -40,8 +40,8 @@ impl Outbox {
         Outbox { pages, records: 0, header: 0, len: 0 }
     }
 
-    /// Allocates a buffer in which every reply starts at [`Outbox::payload`], without a header: an
-    /// entry of a ring has the header in other memory.
+    /// Allocates a buffer in which every reply starts at [`Outbox::payload`], without a header,
+    /// because an entry of a ring has the header in other memory.
     ///
     /// # Errors
     /// The host has no memory.
@@ -89,8 +89,8 @@ impl Outbox {
     /// Appends a record.
     ///
     /// # Panics
-    /// If the record does not fit: an error of this program, since no reply of records is that
-    /// long.
+    /// If the record does not fit. That would be a bug in this program, since no reply of records
+    /// is that long.
     pub fn put(&mut self, record: &(impl IntoBytes + Immutable)) {
         self.put_bytes(record.as_bytes());
     }

@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
-/// The unit of buffer layouts. A host may have larger pages; mappings are aligned to those too.
+/// The page size that buffer layouts assume. On a host with larger pages, mappings are aligned to
+/// the host's pages too.
 pub const PAGE: usize = 4096;
 
 /// Whole pages of zeros. Pages that were never touched use no memory.

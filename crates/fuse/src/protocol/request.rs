@@ -1,4 +1,4 @@
-//! A request of the kernel: a header and a body, which is parsed from its start.
+//! A request of the kernel: a header and a body. The body is parsed from its start.
 
 use crate::protocol::Errno;
 use crate::protocol::abi::InHeader;

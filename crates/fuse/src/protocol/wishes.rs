@@ -8,7 +8,7 @@ pub enum Caching {
     /// each unlink, link and rename of a regular file.
     #[default]
     Writeback,
-    /// Each write(2) is a request, and so is each page that was changed through a mapping.
+    /// Each write(2) is a request. Each page that was changed through a mapping is a request too.
     Writethrough,
 }
 
@@ -18,8 +18,8 @@ pub enum Opens {
     /// The kernel sends OPEN and RELEASE for each open file.
     #[default]
     Asked,
-    /// The kernel sends neither: opening and closing cost no request, and the server cannot refuse
-    /// an open.
+    /// The kernel sends neither, so opening and closing cost no request, but the server cannot
+    /// refuse an open.
     NotAsked,
 }
 
@@ -32,7 +32,7 @@ pub enum AsyncDirect {
     Waits,
     /// Many requests are in flight. The kernel drops cached pages only before the write, so a page
     /// that is read during the write stays in the cache with the old data. The server cannot drop
-    /// the page later: `NOTIFY_INVAL_INODE` waits for pages whose requests are possibly queued
+    /// the page later, because `NOTIFY_INVAL_INODE` waits for pages whose requests may be queued
     /// behind the writes.
     InFlight,
 }
@@ -40,7 +40,7 @@ pub enum AsyncDirect {
 /// The wanted transport of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// The best that the kernel offers: io_uring where root enabled it.
+    /// The best that the kernel offers: io_uring where root enabled it, otherwise read(2).
     #[default]
     Auto,
     /// read(2) of /dev/fuse.

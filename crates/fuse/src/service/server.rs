@@ -1,17 +1,17 @@
 //! Serves requests on an ext4 file system.
 //!
 //! The kernel checks permissions (`default_permissions`), or the server checks them ([`checks`]).
-//! The kernel caches names and attributes without a time limit: every change passes through the
-//! kernel, so no cached entry can be stale. On a file system with `casefold` the kernel caches
+//! The kernel caches names and attributes without a time limit, because every change passes through
+//! the kernel and no cached entry can be stale. On a file system with `casefold` the kernel caches
 //! fewer names, since it does not know which spellings are equal. The kernel owns the size and
 //! times of a file while its writeback cache has dirty pages of that file.
 //!
 //! # Permissions
 //!
-//! The server adds, by [`lanefs_vfs::rules`], what the kernel lacks: the checks of immutable and
-//! append-only files, the umask (which a default ACL replaces), the hiding of `trusted.` names
-//! (listed to user 0 only, outside of user namespaces), and the loss of set-user-ID, set-group-ID
-//! and file capabilities.
+//! By the rules in [`lanefs_vfs::rules`], the server does what the kernel does not. It checks for
+//! immutable and append-only files, and applies the umask, unless a default ACL replaces it. It
+//! lists `trusted.` names only to user 0, and only if it runs outside of user namespaces. It clears
+//! set-user-ID, set-group-ID and file capabilities.
 //!
 //! With `HANDLE_KILLPRIV_V2` the kernel marks the writes that must clear set-ID bits and
 //! capabilities, sends them at once, and keeps its cached mode. So the server invalidates the
@@ -64,7 +64,8 @@ pub struct Server {
     ids: Ids,
     block_size: u32,
     wishes: Wishes,
-    /// The server runs outside of user namespaces: user 0 may use `trusted.` attributes.
+    /// Whether the server runs outside of user namespaces, so that user 0 may use `trusted.`
+    /// attributes.
     is_in_first_namespace: bool,
     /// Whether direct writes of one file may run in parallel.
     parallel_direct: bool,
@@ -83,22 +84,24 @@ impl Service for Server {
         self.wishes
     }
 
-    /// If the kernel can map files opened for direct I/O, lets such files bypass the kernel's
-    /// cache, and their writes run in parallel. With the writeback cache this is not done, because
-    /// the kernel then owns a file's times and sets none for such a write.
+    /// If the kernel can map files opened for direct I/O, such files bypass the kernel's cache, and
+    /// their writes may run in parallel. With the writeback cache, no file bypasses the kernel's
+    /// cache. The reason is that the kernel then owns a file's times, but does not update them for
+    /// a write that bypasses the cache.
     fn agreed(&mut self, flags: u64) {
         self.parallel_direct = self.wishes.caching == Caching::Writethrough
             && flags & abi::init::DIRECT_IO_ALLOW_MMAP != 0;
     }
 
-    /// Commits the changes of requests that were served: on type `fuse` the kernel sends no request
-    /// for sync(2).
+    /// Commits the changes of requests that were served, because on type `fuse` the kernel sends no
+    /// request for sync(2).
     fn paused(&self) {
         if !self.is_broken() {
             // If this commit fails, the next fsync reports the error.
             let _ = self.guarded(|| Ok(self.fs().sync()?));
         }
-        // Returns free memory to the system. A program with another heap has nothing to return.
+        // Returns free memory to the system. This has no effect in a program that uses another
+        // heap.
         lanefs_lanes::LineHeap::trim_excess();
     }
 
@@ -106,8 +109,8 @@ impl Service for Server {
         self.tally.note_carried(carried);
     }
 
-    /// Returns true for a search for holes and for a change of flags: both first make the kernel
-    /// write a file's dirty pages.
+    /// Returns true for a search for holes and for a change of flags, because serving either of
+    /// them first makes the kernel write a file's dirty pages.
     fn waits_for_kernel(&self, opcode: u32) -> bool {
         matches!(opcode, opcode::LSEEK | opcode::IOCTL)
     }
@@ -177,13 +180,13 @@ impl Server {
     }
 
     /// Closes the file system: commits, checkpoints the log, marks it clean. After a panic it
-    /// writes nothing: the log on disk has the consistent state.
+    /// writes nothing, because the log on disk has a consistent state.
     ///
     /// # Errors
     /// The errors of [`Mount::close`].
     pub fn close(self) -> Result<(), lanefs_ext4::Error> {
         if self.broken.load(Ordering::Relaxed) {
-            // Dropping the mount would commit, so it is leaked.
+            // Dropping the mount would commit, so the mount is leaked.
             let _ = std::mem::ManuallyDrop::new(self.vfs);
             return Ok(());
         }
@@ -204,11 +207,12 @@ impl Server {
     /// Returns the seconds for which the kernel may cache that a name in `dir` refers to an inode
     /// of this type.
     ///
-    /// In a directory that ignores case, the kernel would not find a cached name by another
-    /// spelling. A rename moves the kernel's cached name together with its validity. So a file's
-    /// cached name could be moved into such a directory, and would still be valid after the file
-    /// was removed by another spelling. A directory has only one cached name, which the kernel
-    /// moves when it looks the directory up by another spelling.
+    /// In a directory that ignores case, the kernel does not recognise a cached name in another
+    /// spelling. If a file is removed by another spelling, its cached name would therefore stay
+    /// valid. A rename moves the kernel's cached name together with its validity, possibly into a
+    /// directory that ignores case, so files in all directories are affected. A subdirectory is
+    /// affected only in a directory that ignores case, because a subdirectory has a single cached
+    /// name. The kernel moves this name when it looks the subdirectory up by another spelling.
     fn name_validity(&self, dir: &InodeRef, found: FileType) -> u64 {
         let folds = self.fs().has_casefold()
             && (found != FileType::Directory || folds_names(&dir.rights()));
@@ -216,8 +220,8 @@ impl Server {
     }
 
     /// Returns the seconds for which the kernel may cache that a name does not exist. A name can
-    /// begin to exist without a request for this name: after `chattr +F` of an empty directory, a
-    /// name created there also matches other spellings.
+    /// come into existence without a request that contains this name: after `chattr +F` of an empty
+    /// directory, a name created there also matches other spellings.
     fn absence_validity(&self) -> u64 {
         self.validity_unless(self.fs().has_casefold())
     }
@@ -297,8 +301,8 @@ impl Server {
                 }
                 return Ok(Answer::Silence);
             }
-            // FLUSH, POLL, locks and the like: the kernel works without these requests, and after
-            // this error sends no more of the same kind.
+            // FLUSH, POLL, locks and the like. The kernel works without these requests, and sends
+            // no more of the same kind after this error.
             _ => return Err(Errno::NOSYS),
         }
         Ok(Answer::Reply)

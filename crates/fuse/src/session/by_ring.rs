@@ -3,15 +3,15 @@
 //!
 //! The kernel (Linux 6.14) has a queue for each possible processor, and puts a request into the
 //! queue of its client's processor. The kernel holds requests back until each queue has an entry,
-//! so the rings are made before INIT is answered. If the kernel refuses an entry while a queue has
-//! none yet, both sides go back to read(2). FORGET and INTERRUPT always come by read(2); one more
-//! thread reads them.
+//! so the rings are made before INIT is answered. If the kernel refuses an entry for a queue that
+//! has none yet, both sides go back to read(2). FORGET and INTERRUPT always come by read(2); one
+//! more thread reads them.
 //!
 //! The threads of a queue are bound to its processor. The kernel gives a request to the thread that
-//! replied last, so with one client the same thread serves all requests. A thread that waits for
-//! the device delays no other request as long as another thread of its queue waits for requests. So
-//! if too few other threads of the queue wait, a thread starts another one before it serves its
-//! request. The watch thread also starts threads, for a queue that makes no progress.
+//! replied last, so with one client the same thread serves all requests. While a thread waits for
+//! the device, other requests are not delayed as long as another thread of its queue waits for
+//! requests. So if too few other threads of the queue wait, a thread starts another one before it
+//! serves its request. The watch thread also starts threads if a queue makes no progress.
 //!
 //! A request that finds no waiting thread stays in the kernel's queue until a thread of the queue
 //! replies, even if a thread is started for it. So some threads wait in reserve. A search for holes
@@ -19,9 +19,9 @@
 //! thread of the queue waits and none can be started, the search or the change fails with EBUSY.
 //! The queues of absent processors need an entry too; one thread serves all these queues.
 //!
-//! The number of threads never decreases: the kernel has no way to take an entry out of a queue. If
-//! a thread that has an entry terminates for any reason, the session ends: otherwise its queue
-//! might have no entry.
+//! The number of threads never decreases, because the kernel has no way to take an entry out of a
+//! queue. If a thread that has an entry terminates for any reason, the session ends, because its
+//! queue might otherwise have no entry.
 
 use super::processors::{Processors, bind};
 use super::queues::{Queue, Seen, Waiting, reserve};
@@ -43,8 +43,8 @@ use std::time::Duration;
 /// The largest number of threads of all queues together, except that each queue may have
 /// [`FEWEST_MOST`] in any case.
 const ALL: usize = 1024;
-/// The most requests of one processor that may be under way; further requests wait in the kernel's
-/// queue.
+/// The largest number of requests from one processor that are served at once. Further requests wait
+/// in the kernel's queue.
 const MOST: usize = 64;
 const FEWEST_MOST: usize = 16;
 /// The time after which an idle ring frees its memory for bulk data.
@@ -86,12 +86,13 @@ pub fn make() -> io::Result<(Rings, usize)> {
     Ok((made, usize::from(processors.possible)))
 }
 
-/// Where a new thread reports whether the kernel took its entries.
+/// The channel by which a new thread reports whether the kernel took its entries.
 type Report = mpsc::Sender<io::Result<bool>>;
 
 impl<S: Service> Shared<'_, S> {
     /// Starts a thread for each ring, and gives all entries to the kernel. Returns false if the
-    /// kernel refused: then it sends all requests by read(2), and the threads terminate.
+    /// kernel refused the rings. It then sends all requests by read(2), and the threads of the
+    /// rings terminate.
     ///
     /// # Errors
     /// It is unknown whether the kernel uses the rings.
@@ -147,8 +148,8 @@ impl<S: Service> Shared<'_, S> {
         started
     }
 
-    /// Starts threads of queues that make no progress; returns whether requests came since the last
-    /// look.
+    /// Starts threads for queues that make no progress. Returns whether requests came since the
+    /// last look.
     pub(super) fn look_at_rings<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -202,9 +203,8 @@ impl<S: Service> Shared<'_, S> {
     }
 
     /// Returns the result of the thread. Returns `None` if the thread was added to a running
-    /// session and the kernel refused its entry: the other threads of its queue continue without
-    /// it. The kernel refuses entries while the file system is unmounted, and where it has no
-    /// memory.
+    /// session and the kernel refused its entry. The other threads of its queue then continue
+    /// without it. The kernel refuses entries during an unmount, and if it has no memory.
     fn register_and_serve<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -298,8 +298,8 @@ impl<S: Service> Shared<'_, S> {
         };
         let error = match answer {
             Ok(Answer::Reply) => None,
-            // Requests without a reply do not come by rings, and every request on a ring needs a
-            // reply.
+            // Requests that need no reply come only by read(2). Every request on a ring must get a
+            // reply, so this one gets an error.
             Ok(Answer::Silence) => Some(Errno::INVAL),
             Err(error) => Some(error),
         };
@@ -307,7 +307,7 @@ impl<S: Service> Shared<'_, S> {
     }
 }
 
-/// Handles an entry that the kernel returned without a request: the connection is closed, or
+/// Handles an entry that the kernel returned without a request, because the connection is closed or
 /// failed.
 fn unmounted(error: rustix::io::Errno) -> Ended {
     use rustix::io::Errno as Os;

@@ -4,12 +4,13 @@
 /// If it is the same client, 1 is subtracted.
 const STEP: u8 = 4;
 /// From this score on, another reader is wanted. A shell that starts one program after the other
-/// stays below this score, since each program sends more than four requests.
+/// stays below this score. Each program sends more than four requests; its first request raises the
+/// score, and its further requests lower the score by at least as much.
 const SEVERAL: u8 = 32;
-/// The highest score: a reader stops reading after at most this many requests of one client in a
-/// row.
+/// The highest score. Because of this limit, a reader whose requests all come from one client stops
+/// reading after at most this many requests.
 const MOST: u8 = 160;
-/// The number of requests of other clients after which one more reader is wanted.
+/// How often the client must change before one more reader is wanted.
 const AGAIN: u8 = 8;
 
 /// What a reader concludes from a request.
@@ -27,7 +28,8 @@ pub enum Wanted {
 pub struct Clients {
     last: u32,
     score: u8,
-    /// The requests of other clients since this reader last wanted another reader.
+    /// How often the client has changed from one request to the next since this reader last wanted
+    /// another reader.
     others: u8,
 }
 

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 /// The time for which a reader looks.
 const PATIENCE: Duration = Duration::from_micros(30);
-/// The largest number of successful looks that is remembered.
+/// The maximum number of successful looks that are remembered.
 const MOST: u8 = 16;
 /// A look without a request cancels this many successful looks.
 const STEP: u8 = 4;
 /// The number of requests without a look after which a reader tries one look. If that look finds no
-/// request, the number doubles, up to [`SELDOM`]: on a busy machine a look takes processor time
-/// from other programs.
+/// request, the number doubles, up to [`SELDOM`], because on a busy machine a look takes processor
+/// time from other programs.
 const AGAIN: u16 = 32;
 const SELDOM: u16 = 4096;
 
@@ -33,7 +33,7 @@ impl Look {
         Look { hope: STEP, skipped: 0, again: AGAIN }
     }
 
-    /// Looks for a request with `is_there`, if a look is worth its cost.
+    /// If a look is worth its cost, looks for a request by calling `is_there` repeatedly.
     pub fn look(&mut self, is_there: impl Fn() -> bool) {
         let is_trial = self.hope == 0;
         if is_trial && self.skipped < self.again {

@@ -1,10 +1,9 @@
 //! Serves a mount: the handshake first, then the threads that serve requests.
 //!
 //! On type `fuseblk` the last request is DESTROY, and umount(2) waits for the reply. The thread
-//! that receives DESTROY does not reply, and ends the session. Other threads wait in read(2), which
-//! only a signal interrupts, or at a ring, where a signal interrupts the wait too. When all threads
-//! have terminated, the caller closes the file system and then drops the [`Farewell`], which sends
-//! the reply.
+//! that receives DESTROY does not reply, and ends the session. The other threads wait in read(2) or
+//! at a ring; a signal interrupts either wait. When all threads have terminated, the caller closes
+//! the file system and then drops the [`Farewell`], which sends the reply.
 
 mod by_read;
 mod by_ring;
@@ -38,7 +37,7 @@ pub struct Session<S> {
     carried: Carried,
 }
 
-/// Returns the most readers of a session without rings.
+/// Returns the maximum number of readers in a session without rings.
 fn most_readers() -> usize {
     thread::available_parallelism().map_or(1, usize::from).max(FEWEST_THREADS)
 }
@@ -69,8 +68,8 @@ impl<S: Service> Session<S> {
                 }
             };
             let wishes = server.wishes();
-            // The rings are made before the reply to INIT: after that reply the kernel holds
-            // requests back until the rings are registered.
+            // The rings are made before the reply to INIT, because after that reply the kernel
+            // holds requests back until the rings are registered.
             let (rings, carried) = choose(wishes.transport, &offer);
             server.agreed(offer.accept(wishes, !rings.rings.is_empty(), &mut outbox));
             channel.reply(unique, &mut outbox, None);
@@ -109,7 +108,7 @@ impl<S: Service> Session<S> {
     }
 }
 
-/// Creates the rings, if requests are to come by them, and returns the transport.
+/// Creates the rings if requests are to come by io_uring, and returns the transport.
 fn choose(wanted: Transport, offer: &Offer) -> (Rings, Carried) {
     let by_read = |why| (Rings::default(), Carried::ByRead(why));
     match wanted {
@@ -179,7 +178,7 @@ impl<S: Service> Shared<'_, S> {
             wake::interrupt(self.readers.running());
             thread::sleep(Duration::from_millis(1));
         }
-        // Joins all threads before it returns the first error.
+        // All threads are joined before the first error is returned.
         let panicked = |_| Err(io::Error::other("a serving thread panicked"));
         let join = |thread: ScopedJoinHandle<'_, Ended>| thread.join().unwrap_or_else(panicked);
         let mut ended: Vec<Ended> = threads.into_iter().map(join).collect();
@@ -188,7 +187,7 @@ impl<S: Service> Shared<'_, S> {
     }
 }
 
-/// The reply to DESTROY, if there was one; sent when this value is dropped.
+/// The reply to DESTROY, if that request came. The reply is sent when this value is dropped.
 pub struct Farewell {
     channel: Channel,
     last: Option<Last>,

@@ -1,12 +1,14 @@
-//! Predicts which requests will be slow: those of a kind that was slow recently. A cold read or an
-//! fsync is usually followed by others of its kind; on a RAM device neither is slow.
+//! Predicts which requests will be slow: those of a kind that was slow recently. After a cold read
+//! or an fsync, others of the same kind usually follow. A fixed list of slow kinds would not do,
+//! because on a RAM device neither a cold read nor an fsync is slow.
 
 use std::time::Duration;
 
 /// The time above which a request counts as slow: more than waking another thread takes.
 const SLOW: Duration = Duration::from_micros(100);
-/// The number that a slow request adds to the score. A quick request subtracts 1. One slow request
-/// proves nothing: the thread may have lost its processor meanwhile.
+/// The number that a slow request adds to the score. A quick request subtracts 1. A single slow
+/// request proves nothing, because the thread may have lost its processor while it served the
+/// request.
 const STEP: u8 = 16;
 /// From this score on, requests of a kind are expected to be slow. Two slow requests in a row give
 /// this score.
@@ -21,8 +23,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Creates the scores of a new thread: the first request of each kind is expected to be slow,
-    /// since threads are started while requests wait.
+    /// Creates the scores of a new thread. It expects the first request of each kind to be slow,
+    /// because threads are started while requests wait.
     pub fn new() -> Pace {
         Pace { seen: [EXPECTED; KINDS] }
     }

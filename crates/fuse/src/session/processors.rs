@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// The processors by number.
+/// The numbers of the machine's processors.
 pub struct Processors {
     /// The number of possible processors: queues are numbered from 0.
     pub possible: u16,

@@ -25,12 +25,12 @@ pub enum Waiting {
 pub struct Queue {
     /// The kernel's number of the queue, which is also the number of its processor.
     pub number: u16,
-    /// The threads that wait for a request, or are being started.
+    /// The number of threads that wait for a request, or are being started.
     free: AtomicUsize,
     threads: AtomicUsize,
     most: usize,
     reserve: usize,
-    /// Changes with each request.
+    /// The number of requests so far; it changes with each request.
     served: AtomicU64,
 }
 
@@ -89,9 +89,9 @@ impl Queue {
         self.free.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns whether requests came since the last look, and the number of threads to start. The
-    /// number of threads is to be doubled if at two successive looks no thread waited, and no
-    /// thread got a request between them.
+    /// Returns whether requests came since the last look, and the number of threads to start. If no
+    /// thread waited at two successive looks, and no thread got a request between these looks, the
+    /// queue's number of threads is to be doubled.
     pub fn look(&self, seen: &mut Seen) -> (bool, usize) {
         let now = Seen {
             served: self.served.load(Ordering::Relaxed),

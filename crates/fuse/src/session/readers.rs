@@ -1,10 +1,10 @@
 //! Manages the threads that read requests. There are as many readers as clients, up to a maximum,
-//! and each serves the requests that it reads. In addition there is one thread for each request
-//! that waits for the device.
+//! and each reader serves the requests that it reads. In addition, each request that waits for the
+//! device has a thread.
 //!
 //! The number of wanted readers is learned ([`super::clients`]): each reader records which client
-//! sends each request. With one client, one thread reads. A second reader would be woken for every
-//! other request, on a processor where the client does not run.
+//! sends each request. With one client, only one thread reads. A second reader would be woken for
+//! every second request, on a processor where the client does not run.
 //!
 //! A quick request touches only the thread's own [`Post`]. Before a request that is expected to be
 //! slow, the thread *leaves* the readers; if too few remain, a parked thread is woken or a new one
@@ -12,28 +12,29 @@
 //! thread makes the request's thread leave. After a slow request, the thread joins the readers
 //! again, or parks if there are enough.
 //!
-//! *Locking*: `spares` is a leaf, taken to wake or park threads, never held while serving.
+//! *Locking*: the lock `spares` is a leaf. A thread takes it to wake or park threads, and never
+//! holds it while it serves a request.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use lanefs_lanes::{Condvar, Mutex, MutexGuard, Padded, Rank};
 use std::time::Duration;
 
-/// The most threads besides the readers, and so the most requests that may wait for the device at
-/// once. Further requests wait in the kernel's queue.
+/// The maximum number of threads in addition to the readers. It limits how many requests may wait
+/// for the device at once. Further requests wait in the kernel's queue.
 pub const WAITING: usize = 64;
-/// The fewest readers: if fewer remain, a thread is woken or started before a slow request is
-/// served.
+/// The minimum number of readers. If fewer would remain, a thread is woken or started before a slow
+/// request is served.
 const FEWEST: usize = 1;
-/// The fewest threads without rings. With one thread, a search for holes would wait for ever: the
-/// kernel first writes a file's dirty pages, and another thread must serve these writes.
+/// The minimum number of threads in a session without rings. With one thread, a search for holes
+/// would wait for ever, because the kernel first writes the file's dirty pages, and another thread
+/// must serve these writes.
 pub const FEWEST_THREADS: usize = 2;
-/// How long a request that is expected to be quick may take before another thread is woken or
-/// started.
+/// How long a request that is expected to be quick may take before its thread leaves the readers.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// The number of looks without any request after which the session counts as paused, which is 40
-/// ms.
+/// After this many looks of the watch without any request, the session counts as paused. These
+/// looks take 40 ms.
 const PAUSED_LOOKS: u32 = 8;
-/// The number of looks without any request after which the watch sleeps until the next request.
+/// After this many looks without any request, the watch sleeps until the next request.
 const QUIET_LOOKS: u32 = 20;
 /// The time after which a parked thread returns its buffers.
 const IDLE: Duration = Duration::from_secs(2);
@@ -52,7 +53,7 @@ pub struct Readers {
     /// With this many readers or more, a thread parks after a slow request. Changes with the number
     /// of clients.
     enough: Padded<AtomicUsize>,
-    /// The most readers that are wanted. Changes only at the start.
+    /// The maximum number of wanted readers. Changes only at the start.
     most: AtomicUsize,
 }
 
@@ -62,7 +63,7 @@ struct Post {
     /// A number that grows with each request; it is odd while the thread serves a request that is
     /// expected to be quick. If the watch changes an odd number, the thread leaves.
     serving: AtomicU64,
-    /// The condition on which the thread parks.
+    /// The thread waits on this condition variable while it is parked.
     parked: Condvar,
     /// The host's thread id; 0 before the thread runs and after it has terminated.
     thread: AtomicU32,
@@ -71,9 +72,9 @@ struct Post {
 #[derive(Debug)]
 struct Spares {
     ended: bool,
-    /// All initial threads have started, and may read.
+    /// Whether all initial threads have started, and may read.
     begun: bool,
-    /// Requests have paused, and the service has not been called for that yet.
+    /// Whether requests have paused and the service has not been called for this pause yet.
     paused: bool,
     /// The parked threads; the last to park is at the end, since its buffers are the warmest in
     /// caches.
@@ -114,7 +115,7 @@ impl Readers {
         Readers {
             ready: Padded(AtomicUsize::new(enough)),
             watch_sleeps: Padded::default(),
-            // Rank: a leaf, like a bucket of a wait queue. No lock is held when it is taken.
+            // Rank: a leaf, like a bucket of a wait queue. No lock is held when this lock is taken.
             spares: Mutex::new(Rank::Bucket, spares),
             wake_watch: Condvar::new(),
             pause: Condvar::new(),
@@ -155,7 +156,7 @@ impl Readers {
         self.ready.load(Ordering::Relaxed) <= FEWEST
     }
 
-    /// Adds a reader, since several clients send requests.
+    /// Raises the number of wanted readers by one, since several clients send requests.
     pub fn grow(&self) {
         if self.enough.load(Ordering::Relaxed) >= self.most.load(Ordering::Relaxed) {
             return;
@@ -170,8 +171,8 @@ impl Readers {
         }
     }
 
-    /// Reduces the number of readers by one, since thread `me` gets only requests of one client.
-    /// Returns the next step of the thread.
+    /// Reduces the number of wanted readers by one, since thread `me` gets only requests of one
+    /// client. Returns the next step of the thread.
     pub fn shrink(&self, me: usize) -> Join {
         if self.enough.load(Ordering::Relaxed) <= FEWEST {
             return Join::Reader;
@@ -243,7 +244,7 @@ impl Readers {
     /// Joins thread `me` to the readers after a slow request, or parks it if there are enough
     /// readers.
     pub fn join(&self, me: usize) -> Join {
-        // The slow request is done: a pause can start only now.
+        // Records that the slow request is done, since a pause can start only now.
         self.note(me, 2);
         if self.ready.fetch_add(1, Ordering::AcqRel) < self.enough.load(Ordering::Relaxed) {
             return Join::Reader;
@@ -251,7 +252,7 @@ impl Readers {
         self.stand_back(me, self.spares.lock())
     }
 
-    /// Parks thread `me`, unless no other thread reads.
+    /// Removes thread `me` from the readers and parks it, unless no other thread reads.
     fn stand_back(&self, me: usize, mut spares: MutexGuard<'_, Spares>) -> Join {
         if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
             // Other readers have left meanwhile, so this one is needed.
@@ -313,11 +314,11 @@ impl Readers {
         !spares.ended
     }
 
-    /// Runs the watch: starts threads as needed, and wakes or starts one for each thread that
-    /// serves one request for too long. `start` gets the number of a thread, and returns false if
-    /// the host cannot start another. `look_at_rings` looks at the queues of rings in the same way,
-    /// and returns whether requests came. Returns true when the session has ended; returns false
-    /// without waiting if too few threads can be started.
+    /// Runs the watch: starts threads as needed. If a thread serves one request for too long and no
+    /// reader is left, wakes or starts another thread. `start` gets the number of a thread, and
+    /// returns false if the host cannot start another. `look_at_rings` does the same for the queues
+    /// of rings, and returns whether requests came. This function returns true when the session has
+    /// ended. It returns false without waiting if too few threads can be started.
     pub fn watch(
         &self,
         mut start: impl FnMut(usize) -> bool,
@@ -364,7 +365,7 @@ impl Readers {
         true
     }
 
-    /// Starts the threads in `to_start`; `seen` has an entry for each thread.
+    /// Starts `to_start` threads, and adds an entry to `seen` for each of them.
     fn start_threads(
         &self,
         spares: &mut Spares,
@@ -391,7 +392,8 @@ impl Readers {
             let now = post.serving.load(Ordering::Relaxed);
             busy |= now != *seen;
             if now == *seen && now % 2 == 1 {
-                // The new number is even, and is not the number `now + 1` that `done` would leave.
+                // The new number is even, and differs from `now + 1`, the number that `done` would
+                // leave.
                 let (old, new) = (now, now + 3);
                 let relaxed = Ordering::Relaxed;
                 if post.serving.compare_exchange(old, new, relaxed, relaxed).is_ok()

@@ -7,13 +7,13 @@ use lanefs_lanes::sync::atomic::AtomicBool;
 use lanefs_lanes::{Mutex, Padded, Rank};
 use std::io;
 
-/// The request DESTROY, by either transport.
+/// The DESTROY request, which comes by one of the two transports.
 pub enum Last {
     Read(u64),
     Ring(Entry),
 }
 
-/// The result of a thread: the last request, if this thread received it.
+/// The result of a thread: DESTROY if this thread received it, or an error.
 pub type Ended = io::Result<Option<Last>>;
 
 /// State that the threads of a session share.
@@ -26,9 +26,10 @@ pub struct Shared<'a, S> {
     /// The host's ids of the threads of rings. *Locking*: a leaf, taken when such a thread starts
     /// or terminates.
     pub ring_threads: Mutex<Vec<u32>>,
-    /// The results of the threads of rings. *Locking*: as `ring_threads`.
+    /// The results of the threads of rings. *Locking*: a leaf, taken when such a thread or the
+    /// session ends.
     pub ring_ends: Mutex<Vec<Ended>>,
-    /// The kernel refused the rings; all requests come by read(2).
+    /// Whether the kernel refused the rings, so that all requests come by read(2).
     pub without_rings: AtomicBool,
 }
 

@@ -27,7 +27,7 @@ impl Service for Tiny {
     }
 
     fn carried(&self, _: &Carried) {
-        // A request that does not wait for the transport would be served during this sleep.
+        // If the session did not wait for this call, a request would be served during this sleep.
         thread::sleep(Duration::from_millis(100));
         self.knows_transport.store(true, Ordering::Relaxed);
     }
@@ -100,8 +100,8 @@ fn if_the_kernel_refuses_rings_requests_are_read() {
     if !is_ring_wanted() {
         return;
     }
-    // The rings are for a queue that no machine has: first for this queue alone, then also for a
-    // valid queue.
+    // In the first round, all rings are for a queue that no machine has. In the second round, one
+    // more ring is for a valid queue.
     for queues in [vec![vec![u16::MAX]], vec![vec![0], vec![u16::MAX]]] {
         let (dir, device, point) = attach();
         let mut session = Session::start(device, Tiny::default()).unwrap();
@@ -153,7 +153,7 @@ fn a_thread_that_starts_during_the_unmount_is_no_failure() {
     }
     let (_dir, device, point) = attach();
     let session = Session::start(device, Tiny::default()).unwrap();
-    // The kernel holds back all requests until rings are registered, so the mount is idle.
+    // The mount is idle, because the kernel holds back all requests until rings are registered.
     point.detach(Busy::Detach).unwrap();
     let (readers, queues) = (Readers::new(1, 1), vec![Padded(Queue::new(0, 1, 2))]);
     let shared = Shared::new(&session.server, &session.channel, readers, queues);

@@ -26,7 +26,8 @@ impl Channel {
         Channel { device }
     }
 
-    /// Waits for a request; `None` after an unmount, or after a signal if `is_over` returns true.
+    /// Waits for a request and returns it. Returns `None` after an unmount, or after a signal if
+    /// `is_over` returns true.
     ///
     /// # Errors
     /// The device failed, or returned malformed data.
@@ -39,7 +40,8 @@ impl Channel {
         let len = loop {
             match rustix::io::read(self.device.as_fd(), inbox.room()) {
                 Ok(len) => break len,
-                // NOENT: the caller of that request was killed before the request was read.
+                // NOENT means that the process that made the request was killed before the request
+                // was read.
                 Err(Os::INTR) if is_over() => return Ok(None),
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => {}
                 Err(Os::NODEV | Os::CONNABORTED) => return Ok(None),
@@ -56,8 +58,8 @@ impl Channel {
         poll(&mut device, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Replies to request `unique` with the contents of `outbox`, or with an error. The kernel may
-    /// have discarded the request (the connection was aborted); that is not an error.
+    /// Replies to request `unique` with the contents of `outbox`, or with an error. It is not an
+    /// error if the kernel has discarded the request because the connection was aborted.
     pub fn reply(&self, unique: u64, outbox: &mut Outbox, error: Option<Errno>) {
         let reply = outbox.finish(unique, error.map(|e| e.0));
         while let Err(rustix::io::Errno::INTR) = rustix::io::write(self.device.as_fd(), reply) {}

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Entry {
     /// A [`UringReqHeader`], and after it the two vectors for REGISTER.
     header: Pages,
-    /// The payload, in the kernel's term: the rest of the request, later the reply.
+    /// The payload, as the kernel calls it: first the rest of the request, later the reply.
     reply: Outbox,
     /// The queue for which the entry was registered.
     pub queue: u16,
@@ -76,8 +76,8 @@ impl Entry {
         Some((Request::of_parts(header, operation, payload), beside))
     }
 
-    /// Completes the reply: with the contents of the buffer that [`Entry::request`] returned, or an
-    /// error.
+    /// Completes the reply, either with the contents of the buffer that [`Entry::request`] returned
+    /// or with an error.
     pub fn finish(&mut self, beside: &Outbox, error: Option<Errno>) {
         let mut head = self.head();
         let unique = self.request_header().unique;
@@ -108,7 +108,7 @@ mod tests {
     use crate::protocol::abi::{GetxattrIn, LseekIn};
     use zerocopy::FromZeros;
 
-    /// Returns an entry as the kernel fills it; `len` is the length in the request's header.
+    /// Returns an entry filled as by the kernel; `len` is the length in the request's header.
     fn arrived(operation: &[u8], payload: &[u8], len: usize) -> Entry {
         let mut entry = Entry::new(3).unwrap();
         let mut header = InHeader::new_zeroed();

@@ -4,11 +4,11 @@
 //! The command REGISTER gives an entry to the kernel. When the command completes, the entry has a
 //! request. COMMIT_AND_FETCH returns the entry to the kernel with the reply. Sources:
 //! Documentation/filesystems/fuse/fuse-io-uring.rst and `<linux/fuse.h>` 7.42 for the commands,
-//! `<linux/io_uring.h>` (MIT or GPL) for the place of `len` in an SQE.
+//! `<linux/io_uring.h>` (MIT or GPL) for the offset of `len` in an SQE.
 //!
 //! With SINGLE_ISSUER and DEFER_TASKRUN the kernel accesses an entry only inside io_uring_enter(2)
-//! of the one thread that uses the ring. At that time no reference to the entry exists: that thread
-//! has either given the entry to the ring, or taken it out.
+//! of the one thread that uses the ring. During that call, no thread has a reference to an entry in
+//! the ring, because the thread takes an entry out of the ring before it uses the entry itself.
 
 use super::entry::Entry;
 use crate::protocol::abi::{UringCmdReq, uring_cmd};
@@ -35,8 +35,8 @@ pub enum Event {
 
 /// A ring, used by one thread.
 pub struct Ring {
-    // This field is dropped first: the kernel must release the entries before their memory is
-    // freed.
+    // This field is dropped first, because the kernel must release the entries before their memory
+    // is freed.
     ring: IoUring<Entry128, cqueue::Entry>,
     entries: Vec<Option<Entry>>,
     /// The indexes at which `entries` has no entry, because the requests of these entries are being
@@ -66,8 +66,9 @@ impl Ring {
         Ok(Ring { ring, entries, free: Vec::new(), queues: queues.to_vec(), early: Vec::new() })
     }
 
-    /// Gives all entries to the kernel: from now on only the calling thread uses the ring. Returns
-    /// false if the kernel refused every entry of one queue; then it sends all requests by read(2).
+    /// Gives all entries to the kernel. From now on, only the calling thread may use the ring.
+    /// Returns false if the kernel refused every entry of some queue. It then sends all requests by
+    /// read(2).
     ///
     /// # Errors
     /// io_uring failed, and it is unknown which entries the kernel has.
@@ -115,10 +116,11 @@ impl Ring {
         pushed.map_err(|_| io::Error::other("the submission queue of a ring is full"))
     }
 
-    /// Gives a served request to the kernel, at the next [`Ring::wait`].
+    /// Queues the entry of a served request for return to the kernel; the next [`Ring::wait`]
+    /// submits it.
     ///
     /// # Errors
-    /// The ring has no free place: the entry is of another ring.
+    /// The ring has no free index, so the entry must belong to another ring.
     pub fn commit(&mut self, entry: Entry) -> io::Result<()> {
         let place = self.free.pop().ok_or_else(|| io::Error::other("an entry too many"))?;
         let id = entry.commit_id();
@@ -194,19 +196,19 @@ fn command(what: u32, queue: u16, id: u64, addr: u64, len: u32, place: u64) -> E
 
 /// Sets `len`: the library sets all fields of a command except this one.
 fn with_len(sqe: Entry128, len: u32) -> Entry128 {
-    // SAFETY: `Entry128` is `repr(C)` and the kernel's `struct io_uring_sqe` of 128 bytes, plain
-    // integers.
+    // SAFETY: `Entry128` is `repr(C)` and has the layout of the kernel's 128-byte `struct
+    // io_uring_sqe`, which consists of plain integers.
     let mut bytes = unsafe { std::mem::transmute::<Entry128, [u8; 128]>(sqe) };
     bytes[SQE_LEN..SQE_LEN + 4].copy_from_slice(&len.to_ne_bytes());
-    // SAFETY: as above; any 128 bytes are a valid value of the struct.
+    // SAFETY: `Entry128` has this layout, and any 128 bytes are a valid value of it.
     unsafe { std::mem::transmute::<[u8; 128], Entry128>(bytes) }
 }
 
-/// Submits a REGISTER that the kernel refuses, so that the kernel sends requests by read(2). This
-/// has no effect if the kernel sends requests by rings already.
+/// Submits a REGISTER that the kernel refuses, so that the kernel sends requests by read(2). The
+/// call has no effect if the kernel already sends requests by rings.
 ///
 /// # Errors
-/// io_uring failed: requests may wait for ever.
+/// io_uring failed. Requests may then wait for ever.
 pub fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
     let mut ring: IoUring<Entry128, cqueue::Entry> = IoUring::builder().build(1)?;
     ring.submitter().register_files(&[device.as_raw_fd()])?;
@@ -220,13 +222,13 @@ pub fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
 /// Replies to a request on a thread that has no ring, after all rings are dropped.
 ///
 /// # Errors
-/// io_uring failed: closing the connection then has the effect of a reply.
+/// io_uring failed. Closing the connection then has the effect of a reply.
 pub fn answer(device: BorrowedFd<'_>, entry: &Entry) -> io::Result<()> {
     let mut ring: IoUring<Entry128, cqueue::Entry> = IoUring::builder().build(1)?;
     ring.submitter().register_files(&[device.as_raw_fd()])?;
     let sqe = command(uring_cmd::COMMIT_AND_FETCH, entry.queue, entry.commit_id(), 0, 0, 0);
-    // SAFETY: the kernel takes the reply from the entry during this call and sends nothing more to
-    // it: the request was the last one.
+    // SAFETY: the kernel takes the reply from the entry during this call and writes nothing more to
+    // the entry, because the request was the last one.
     unsafe { ring.submission().push(&sqe) }.map_err(io::Error::other)?;
     ring.submit()?;
     Ok(())

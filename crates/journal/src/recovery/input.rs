@@ -13,6 +13,6 @@ pub struct Input<'a> {
     pub map: &'a LogMap,
     /// The checked journal superblock.
     pub superblock: &'a JournalSuperblock,
-    /// The number of blocks of the file system; nothing is written beyond them.
+    /// The number of blocks in the file system; nothing is written beyond its last block.
     pub blocks: u64,
 }

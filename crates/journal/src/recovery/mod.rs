@@ -4,20 +4,20 @@
 //! 1. *scan*: follow the transactions from the tail to the last one with a commit block;
 //! 2. *revoke*: collect the blocks that must not be replayed, each with the last transaction that
 //!    freed it;
-//! 3. *replay*: check the newest copy of each block, then write it in place.
+//! 3. *replay*: check the copies, then write the newest copy of each block in place.
 //!
-//! Supports any variant of jbd2: without checksums, with one checksum per transaction, with
-//! checksums of version 2 or 3; block numbers of 32 or 64 bits. Replaying twice has the same effect
-//! as replaying once, so a crash during recovery is harmless until [`mark_empty`] has moved the
-//! tail.
+//! Supports any variant of jbd2. A log may have no checksums, one checksum per transaction, or
+//! checksums of version 2 or 3, and block numbers of 32 or 64 bits. Replaying twice has the same
+//! effect as replaying once, so a crash during recovery is harmless until [`mark_empty`] has moved
+//! the tail.
 //!
 //! *Where a log ends.* The log ends at the first block that does not belong to the expected
 //! transaction. If the commit block, a descriptor or a revoke block of a transaction has a wrong
 //! checksum, a crash has probably interrupted that transaction, and the log ends before it. But if
-//! the log has commit blocks which prove that the transaction was committed, the wrong checksum is
-//! corruption. A wrong copy in a committed transaction is corruption too. (With `async_commit` the
-//! commit block may reach the device before the copies, so the last transaction is dropped in this
-//! case.)
+//! later commit blocks prove that the transaction was committed, the wrong checksum is corruption.
+//! A wrong copy in a committed transaction is corruption too. (With `async_commit` the commit block
+//! may reach the device before the copies. So if the last transaction has a wrong copy, this
+//! transaction is dropped.)
 //!
 //! *Fast commits* change files and names, not blocks, so only the file system can replay them: see
 //! [`Replay::fast_changes`]. [`put`] then replaces them by a transaction.
@@ -47,11 +47,11 @@ pub struct Recovered {
     pub transactions: u32,
     /// Number of blocks written.
     pub blocks: u64,
-    /// Copies that were not written because their block was freed later.
+    /// Number of copies that were not written because their block was freed later.
     pub revoked: u64,
     /// Number of fast commits.
     pub fast_commits: u32,
-    /// The number after the last transaction, for the journal superblock.
+    /// The number that follows the last transaction's, for the journal superblock.
     pub sequence: Sequence,
 }
 
@@ -65,8 +65,8 @@ pub struct Replay<'a> {
     fast: Vec<FastChange>,
 }
 
-/// Reads and checks the whole log of `input`: does the first two passes, and selects the newest
-/// copy of each block.
+/// Reads and checks the whole log of `input`: does the first two passes, checks the copies, and
+/// selects the newest copy of each block.
 ///
 /// # Errors
 /// [`Error::Corruption`] and [`Error::WildBlock`] if the log is damaged, [`Error::Unsupported`] if
@@ -113,14 +113,15 @@ impl Replay<'_> {
         self.head
     }
 
-    /// Returns the changes of the fast commits, which come after all copies. The file system has to
-    /// make them: [`Replay::write`] does not.
+    /// Returns the changes of the fast commits. The file system has to make these changes after the
+    /// copies are written, because [`Replay::write`] does not make them.
     pub fn fast_changes(&self) -> &[FastChange] {
         &self.fast
     }
 
-    /// Writes the copies to `target`: the same device, or an overlay of it for a mount that writes
-    /// nothing. Flushes `target`. The log is not changed until [`mark_empty`] is called.
+    /// Writes the copies to `target`, which is the device from which the log was read, or an
+    /// overlay of that device for a mount that writes nothing. Flushes `target`. The log is not
+    /// changed until [`mark_empty`] is called.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -128,7 +129,8 @@ impl Replay<'_> {
         self.write_ordered(target, None)
     }
 
-    /// Works as [`Replay::write`]; the copy of block `last` is written after a flush of all others.
+    /// Works as [`Replay::write`], but writes the copy of block `last` after a flush of all other
+    /// copies.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -143,7 +145,7 @@ impl Replay<'_> {
     }
 }
 
-/// Replays the log of `input` to `target`, by [`plan`] and [`Replay::write`].
+/// Replays the log of `input` to `target`, with [`plan`] and [`Replay::write`].
 ///
 /// # Errors
 /// The errors of [`plan`] and of [`Replay::write`]; [`Error::Unsupported`] for a log with fast
@@ -160,7 +162,7 @@ pub fn recover(input: &Input<'_>, target: &dyn Device) -> Result<Recovered, Erro
 /// which is [`Recovered::sequence`]. Called only after all replayed blocks are durable.
 ///
 /// # Errors
-/// [`Error::Device`]; the log is then as before, or empty.
+/// [`Error::Device`]; the log is then unchanged or empty.
 pub fn mark_empty(
     device: &dyn Device,
     map: &LogMap,

@@ -1,20 +1,22 @@
 //! Puts the effect of fast commits into the log, as a transaction.
 //!
 //! Fast commits belong to the number after the last transaction. As soon as the log has a
-//! transaction with that number or a later one, the fast commits have no effect. So the replacement
-//! takes effect by one write of the journal superblock. The order of the writes, and the reason for
-//! each step:
-//! - *all copies of the log in place*, by [`super::Replay::write`]: the new transaction may then
-//!   use the whole ring;
-//! - *the block after the last transaction is zeroed, then the log starts there*: such a log has no
-//!   transaction, and the fast commits are still valid. If the block were not zeroed, it could be a
-//!   part of a transaction that was not committed;
-//! - *the new transaction, with the number after the expected one, then the log starts at this
-//!   transaction*: the log never starts at half of a transaction;
-//! - *in the same write the log loses the feature of fast commits*: e2fsck (1.47.0) drops the whole
-//!   log, and so the transaction, if it finds fast commits of an older number. Without the feature,
-//!   e2fsck does not look at fast commits. But the ring of the log then includes their area and
-//!   wraps after it, so the new transaction must not wrap.
+//! transaction with that number or a later one, the fast commits have no effect. So a single write
+//! of the journal superblock replaces the fast commits. The following list has the writes in order,
+//! with the reason for each:
+//! - *all copies in the log are written in place*, by [`super::Replay::write`], so that the new
+//!   transaction may use the whole ring;
+//! - *the block after the last transaction is zeroed, then the start of the log is set to this
+//!   block*: the log has no transaction now, and the fast commits are still valid. If the block
+//!   were not zeroed, it could be a part of a transaction that was not committed;
+//! - *the new transaction is written, with a number one higher than that of the fast commits, then
+//!   the start of the log is set to this transaction*, so that the log never starts at an
+//!   incomplete transaction;
+//! - *the same write of the start clears the feature of fast commits*, because e2fsck (1.47.0)
+//!   drops the whole log, and with it the new transaction, if it finds fast commits with an older
+//!   number. Without the feature, e2fsck does not look at fast commits. But without it the ring of
+//!   the log includes their area and wraps only after this area, so the new transaction must not
+//!   wrap.
 
 use crate::config::Log;
 use crate::error::Error;
@@ -48,9 +50,10 @@ pub fn check_fits(
     writer(device, block_size, log, fast).map(drop)
 }
 
-/// Replaces the fast commits of `log` by a transaction with their effect, durably. The copies of
-/// all transactions must be in place, durably, and no other thread may write the log. After an
-/// error or a crash the log has either the fast commits or the transaction.
+/// Durably replaces the fast commits of `log` by a transaction with their effect. Before the call,
+/// the copies of all transactions must have been written in place and flushed. During the call, no
+/// other thread may write the log. After an error or a crash the log has either the fast commits or
+/// the transaction.
 ///
 /// # Errors
 /// [`Error::TooBig`] before anything is written, [`Error::Device`].
@@ -77,12 +80,13 @@ pub fn put(
     writer.start_without_fast_commits(&flusher, tid)
 }
 
-/// Returns a writer whose head has room for the transaction before the end of the log. The head is
-/// after the zeroed block, or else at the start of the log.
+/// Returns a writer whose head is far enough from the end of the log for the transaction to fit.
+/// The head is after the zeroed block if the transaction fits there, otherwise at the first block
+/// of the ring.
 ///
-/// At the start of the log, the transaction may cover the zeroed block. The log starts at this
-/// block until the transaction is valid. That does no harm: no block of the transaction has the
-/// number that is expected there.
+/// At the first block of the ring, the transaction may overwrite the zeroed block, which recovery
+/// would read first until the transaction is valid. That does no harm, because no block of the
+/// transaction has the number that recovery expects there.
 fn writer(
     device: &dyn Device,
     block_size: BlockSize,
@@ -92,7 +96,8 @@ fn writer(
     let area = log.superblock.log_area();
     let at = |head| {
         let mut log = log.clone();
-        // The transaction must not reach into the area of the fast commits.
+        // The feature stays set here, so that the transaction does not reach into the area of the
+        // fast commits.
         log.features |= log.superblock.incompat() & JournalIncompat::FAST_COMMIT;
         log.superblock.set_start(None);
         log.superblock.set_sequence(fast.end);

@@ -13,8 +13,8 @@ use std::ops::Range;
 /// The most bytes that are read together.
 const PIECE: usize = 64 << 10;
 
-/// The most bytes of the log that are kept in memory. So the later passes do not read a short log
-/// again.
+/// The most bytes of the log that are kept in memory, so that the later passes need not read a
+/// short log again.
 const KEPT: usize = 8 << 20;
 
 /// The log as a ring of blocks.
@@ -58,8 +58,8 @@ impl<'a> Reader<'a> {
         let size = self.format.block_size.bytes();
         let piece = match self.read_run(at, (PIECE / size).min(adjacent as usize)) {
             Ok(piece) => piece,
-            // The block that cannot be read may be one that was only read ahead: perhaps no pass
-            // needs this block.
+            // The block that cannot be read may be one that was only read ahead and that no pass
+            // needs.
             Err(_) => return self.read_run(at, 1),
         };
         let block = piece.get(..size).unwrap_or_default().to_vec();
@@ -88,8 +88,8 @@ impl<'a> Reader<'a> {
     fn read_run(&self, at: u32, len: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; len * self.format.block_size.bytes()];
         let (place, _) = self.map.place(at).ok_or(Error::BadLogMap { log_block: at })?;
-        // The map is within the file system, so this does not overflow. If the device is shorter
-        // than its file system, the read returns an error.
+        // The map is within the file system, so the shift does not overflow. If the device is
+        // shorter than its file system, the read returns an error.
         self.device.read_at(place.0 << self.format.block_size.bits(), &mut bytes)?;
         Ok(bytes)
     }

@@ -44,7 +44,7 @@ struct Wrong {
 }
 
 /// Checks the log and selects the copies to write. Drops the last transaction from `log` if one of
-/// its copies is wrong, and its commit block may have been written before the copies.
+/// its copies is wrong and its commit block may have been written before the copies.
 pub(super) fn plan(
     reader: &Reader<'_>,
     log: &mut Scanned,

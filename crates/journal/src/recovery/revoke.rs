@@ -7,8 +7,9 @@ use lanefs_ondisk::Block;
 use lanefs_ondisk::jbd2::{Revokes, Sequence, Tags};
 use std::collections::HashMap;
 
-/// The blocks with copies in the log, each with the last transaction that revoked it. Records of
-/// other blocks are ignored: they have no effect, and a hostile log could have very many.
+/// The blocks with copies in the log, each with the last transaction that revoked it. Revoke
+/// records of other blocks are ignored, because they have no effect, and a hostile log could have
+/// very many.
 pub(super) struct Revoked {
     last: HashMap<Block, Option<Sequence>>,
 }
@@ -28,7 +29,7 @@ impl Revoked {
                 let records = Revokes::decode(&block, &reader.format)
                     .map_err(|cause| Reader::corruption(*at, cause))?;
                 for block in records {
-                    // Transactions come in order, so the later transaction replaces the earlier
+                    // Transactions are visited in order, so a later transaction replaces an earlier
                     // one.
                     last.entry(block).and_modify(|t| *t = Some(transaction.sequence));
                 }

@@ -10,7 +10,7 @@ use lanefs_ondisk::jbd2::{
 #[derive(Debug)]
 pub(super) struct Transaction {
     pub(super) sequence: Sequence,
-    /// Log blocks of its descriptors; each is followed by its copies.
+    /// Log blocks of its descriptors; each descriptor is followed by its copies.
     pub(super) descriptors: Vec<u32>,
     /// Log blocks of its revoke blocks.
     pub(super) revokes: Vec<u32>,
@@ -38,7 +38,7 @@ impl Scanned {
     }
 }
 
-/// The content of the log where a transaction is expected.
+/// What the log contains where a transaction is expected.
 enum Found {
     Committed(Transaction),
     /// There is no commit block.
@@ -138,21 +138,22 @@ fn transaction(
 
 /// Returns whether the transaction after `log`, which is damaged at block `damaged`, was committed.
 /// It was committed if a correct commit block of this transaction or of the next one follows.
-/// Commit blocks that remain from an older log, whose numbers were reset, have an earlier time than
-/// the last transaction of `log`, and do not count.
+/// Commit blocks of an older log, whose numbers were reset since, do not count. They are recognised
+/// by a time before that of the last transaction of `log`.
 ///
 /// Between two header blocks of these transactions there are at most as many copies as a descriptor
-/// can list. So the search stops after that many blocks without a header, and is cheap in an empty
-/// log of any length.
+/// can list. So the search stops after that many blocks without a header, and is cheap even if a
+/// long log has no further transaction.
 fn was_committed(reader: &Reader<'_>, damaged: u32, log: &Scanned) -> Result<bool, Error> {
     if matches!(reader.format.checksums, LogChecksums::None) {
-        // Without checksums a block may look like a correct commit block by chance. In such a log,
-        // damage means only that a count was wrong.
+        // Without checksums a block may look like a correct commit block by chance. The only damage
+        // that is noticed in a log without checksums is a wrong count.
         return Ok(false);
     }
     let lost = log.end();
     let since = log.transactions.last().map_or((0, 0), |t| t.time);
-    // If the first tag has no uuid, there is room for two more tags.
+    // A descriptor whose first tag has no uuid has room for two more tags than
+    // `tags_per_descriptor` says.
     let gap = reader.format.tags_per_descriptor() as u32 + 3;
     let (mut n, mut end) = (1, gap);
     while n <= end && n < reader.size() {

@@ -30,13 +30,13 @@ pub fn has_e2fsprogs() -> bool {
     there
 }
 
-/// A loop mount by the kernel, unmounted when dropped.
+/// A loop mount by the kernel, which is unmounted when this value is dropped.
 pub struct Mounted {
     pub at: PathBuf,
 }
 
 impl Mounted {
-    /// Mounts `image` on `at`; returns `None` and prints the reason where mounting is forbidden.
+    /// Mounts `image` on `at`. Returns `None` and prints the reason if mounting is forbidden.
     pub fn new(image: &Path, at: &Path, options: &str) -> Option<Mounted> {
         std::fs::create_dir_all(at).unwrap();
         let options = format!("loop,{options}");
@@ -69,7 +69,7 @@ pub struct Ext4 {
 }
 
 impl Ext4 {
-    /// Reads the description of `image` with debugfs, without its log.
+    /// Reads the description of `image` with debugfs, without the position of its log.
     pub fn of_blocks(image: &Path) -> Ext4 {
         let stats = must("debugfs", &["-R", "stats -h", arg(image)]);
         let number = |name: &str| -> u64 {

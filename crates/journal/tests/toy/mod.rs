@@ -1,7 +1,7 @@
 //! A file system for tests, made of numbered cells of one block each.
 //!
 //! A cell's block is computed from the cell's number and its stamp alone, so that a recovered image
-//! can be compared with a model of stamps. Every fifth stamp gives a block that starts with the
+//! can be compared with a model of stamps. Every fifth stamp yields a block that starts with the
 //! log's magic number.
 #![allow(dead_code)] // each test file uses a part
 
@@ -22,7 +22,7 @@ pub const BS: usize = 1024;
 pub const BLOCKS: u64 = 2048;
 /// The first block of the cells.
 pub const HOME: u64 = 1500;
-/// The number of cells of tests on an ext4 image.
+/// The number of cells in tests on an ext4 image.
 pub const CELLS_OF_AN_IMAGE: usize = 500;
 pub const LOG_BLOCKS: u32 = 1024;
 
@@ -83,7 +83,7 @@ pub fn content(cell: usize, stamp: i64) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// Returns the stamp of a cell on `device`; panics if no stamp gives the cell's block.
+/// Returns the stamp of a cell on `device`; panics if no stamp yields the cell's block.
 pub fn stamp_at(device: &dyn Device, cell: usize) -> i64 {
     let mut bytes = vec![0; BS];
     device.read_at((HOME + cell as u64) * BS as u64, &mut bytes).unwrap();
@@ -135,7 +135,7 @@ impl Toy {
         *stamp = new(*stamp);
     }
 
-    /// Frees a cell's block inside `handle`, so that it is not metadata afterwards.
+    /// Frees a cell's block inside `handle`, so that the block is not metadata afterwards.
     pub fn free(&self, handle: &mut ToyHandle<'_>, cell: usize) {
         let mut guard = self.cells[cell].lock();
         let Cell { stamp, tracked } = &mut *guard;

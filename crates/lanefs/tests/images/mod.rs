@@ -1,5 +1,5 @@
 //! Images for tests, and mounts of images by the kernel. The images are in memory, and are removed
-//! at the end in any case.
+//! at the end even if a test fails.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -10,8 +10,8 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Returns whether this machine allows mounts; otherwise prints the reason in a line that `make
-/// test` counts.
+/// Returns whether this machine allows mounts. If not, prints the reason in a line that `make test`
+/// counts.
 pub fn can_mount() -> bool {
     let reason = if !rustix::process::geteuid().is_root() {
         "mounting needs root"
@@ -56,7 +56,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// Creates a folder, in memory if possible, that is removed when dropped.
+/// Creates a folder, in memory if possible. It is removed when the returned value is dropped.
 pub fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     let builder = || {
@@ -136,7 +136,7 @@ impl Image {
         self.dir.path().join("mnt")
     }
 
-    /// Panics unless e2fsck finds nothing, not even a log to replay.
+    /// Panics if e2fsck reports anything, even if only the log has to be replayed.
     pub fn assert_clean(&self) {
         assert_clean(&self.path);
     }
@@ -149,14 +149,14 @@ impl Image {
     }
 }
 
-/// Panics unless e2fsck finds nothing in `image`.
+/// Panics if e2fsck reports anything about `image`.
 pub fn assert_clean(image: &Path) {
     let (status, said) = try_run(Command::new("e2fsck").arg("-fn").arg(image));
     assert!(status.success(), "e2fsck -fn {}: {status}\n{said}", image.display());
     assert!(!said.contains("recovery"), "the log is not empty:\n{said}");
 }
 
-/// A mount of an image by the kernel's ext4, unmounted when dropped.
+/// A mount of an image by the kernel's ext4. Dropping this value unmounts it.
 pub struct KernelMounted {
     pub path: PathBuf,
 }
@@ -195,7 +195,7 @@ pub fn as_nobody(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A loop device on an image, detached when dropped.
+/// A loop device on an image. Dropping this value detaches it.
 pub struct LoopDevice {
     pub path: PathBuf,
 }

@@ -7,8 +7,8 @@ pub(super) const LINE: usize = 64;
 /// The largest alignment that classes support: two lines, as for [`Padded`].
 const STRICTEST: usize = 128;
 /// The sizes of blocks: every multiple of a line up to eight lines, then multiples of two lines, so
-/// that a layout aligned to two lines finds a class with this alignment. Each of the last sizes is
-/// a power of two, plus room for a header that the owner of the block adds.
+/// that a layout aligned to two lines finds a class with this alignment. Each of the last five
+/// sizes is a power of two plus room for a header that the owner of the block adds.
 pub(super) const SIZES: [usize; 24] = [
     64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
     3584, 4224, 8320, 16512, 33024, 65792,
@@ -19,8 +19,8 @@ pub(super) const SMALL: usize = 4224;
 /// The approximate size of a batch in bytes.
 const BATCH: usize = 8192;
 /// The smallest number of small blocks in a batch: twice as many as a lane's limbo list usually
-/// frees at once. So blocks that a limbo list frees together, and the lane then uses one by one, do
-/// not pass through the depot.
+/// frees at once. So if a limbo list frees blocks together and the lane then uses them one by one,
+/// these blocks do not pass through the depot.
 const SWEEP: usize = 2 * crate::limbo::STEP;
 const CLASS_OF: [u8; SMALL / LINE] = {
     let mut table = [0; SMALL / LINE];
@@ -71,8 +71,9 @@ pub(super) struct Span {
     pub(super) in_chunk: usize,
 }
 
-/// The spans of each class. Each span is the shortest of which at most a sixteenth stays unused,
-/// since a span can be returned to the system only when all its blocks are free.
+/// The spans of each class. Each span is as short as possible, on condition that at most a
+/// sixteenth of it stays unused. Spans are short because a span can be returned to the system only
+/// when all its blocks are free.
 pub(super) const SPANS: [Span; CLASSES] = {
     let mut spans = [Span { bytes: 0, blocks: 0, in_chunk: 0 }; CLASSES];
     let mut class = 0;

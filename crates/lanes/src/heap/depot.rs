@@ -1,14 +1,14 @@
 //! Depots: the memory of a class that no thread owns. This memory consists of batches of blocks,
 //! and of chunks that are still to be divided into blocks.
 //!
-//! A chunk belongs to one class permanently. Its first page is its header; the others form *spans*:
-//! whole pages with a number of blocks each. A span is *carved* when it is divided into blocks.
-//! Each block of a carved span is in use, in a thread's lists, or in the depot. A span that is not
-//! carved has no contents and possibly no memory.
+//! A chunk belongs to one class permanently. Its first page is its header. The other pages form
+//! *spans*, each of which consists of whole pages and has room for a number of blocks. A span is
+//! *carved* when it is divided into blocks. Each block of a carved span is in use, in a thread's
+//! lists, or in the depot. A span that is not carved has no contents and possibly no memory.
 //!
-//! The blocks of the spans that were carved last become batches a few at a time. Each new batch of
-//! a class is twice as large as the one before, up to a full batch. So a short program touches no
-//! page that it does not need.
+//! The blocks of the spans that were carved last are put into batches a few at a time. Each new
+//! batch of a class is twice as large as the one before, up to the size of a full batch. So a
+//! program that needs few blocks touches only the pages that it needs.
 
 use super::classes::{CHUNK, CLASSES, PAGE, SIZES, SPANS, full};
 use crate::lane::Padded;
@@ -27,8 +27,8 @@ pub(super) struct Free {
 /// Words of a bit set of spans.
 const WORDS: usize = CHUNK / PAGE / 64;
 
-/// The header of a chunk. [depot]: guarded by the lock of the class's depot; [trim]: guarded by the
-/// lock of trims.
+/// The header of a chunk. Fields marked [depot] are guarded by the lock of the class's depot,
+/// fields marked [trim] by the lock of trims.
 pub(super) struct Chunk {
     /// The next chunk with a span to carve. [depot]
     next: *mut Chunk,
@@ -38,7 +38,8 @@ pub(super) struct Chunk {
     /// list. [trim]
     pub(super) next_seen: *mut Chunk,
     pub(super) seen: bool,
-    /// The number of each span's blocks that a trim found in the depot; zero between trims. [trim]
+    /// For each span, the number of its blocks that a trim found in the depot; zero between trims.
+    /// [trim]
     pub(super) free: [u16; CHUNK / PAGE],
 }
 
@@ -51,13 +52,13 @@ pub(super) struct Depot {
     blocks: usize,
     /// All chunks with a span to carve.
     roomy: *mut Chunk,
-    /// The spans carved last, and the indexes of their blocks that never were in a batch.
+    /// The spans carved last, and the indexes of those of their blocks that were never in a batch.
     fresh: *mut u8,
     left: Range<usize>,
     /// The number of blocks in the next new batch.
     next_len: usize,
-    /// The number of free blocks that the last trim kept, or fewer if [`Depot::is_due`] found fewer
-    /// free blocks since.
+    /// The number of free blocks that the last trim kept, or the smallest number of free blocks
+    /// that [`Depot::is_due`] has found since, if that is smaller.
     kept: usize,
 }
 // SAFETY: only the thread that holds the lock accesses the memory of a depot.
@@ -119,15 +120,15 @@ impl Depot {
         self.kept = blocks;
     }
 
-    /// Returns whether enough is free for a trim: at least `least` bytes in addition to five
+    /// Returns whether enough memory is free for a trim: at least `least` bytes in addition to five
     /// quarters of the bytes that the last trim kept.
     pub(super) fn is_due(&mut self, class: usize, least: usize) -> bool {
         self.kept = self.kept.min(self.blocks);
         self.blocks.saturating_sub(self.kept + self.kept / 4) * SIZES[class] >= least
     }
 
-    /// Takes blocks that never were in a batch. Returns the address of their first span and their
-    /// indexes, or `None` if there is no memory.
+    /// Takes blocks that were never in a batch. Returns the address of their first span and the
+    /// blocks' indexes, or `None` if there is no memory.
     fn take_fresh(&mut self, class: usize) -> Option<(*mut u8, Range<usize>)> {
         let (span, full) = (SPANS[class], full(class) as usize);
         if self.left.is_empty() {
@@ -166,8 +167,8 @@ impl Depot {
         Some((span_at(chunk, class, first), end - first))
     }
 
-    /// Makes spans `from..to` of `chunk` free to be carved again; all their blocks are free and in
-    /// no list.
+    /// Allows spans `from..to` of `chunk` to be carved again. All their blocks are free and in no
+    /// list.
     pub(super) fn unclaim(&mut self, class: usize, chunk: *mut Chunk, from: usize, to: usize) {
         // SAFETY: a chunk of this depot, whose lock the caller holds; no other reference to this
         // field.
@@ -180,11 +181,12 @@ impl Depot {
         (from..to).for_each(|n| carved[n / 64] &= !(1 << (n % 64)));
     }
 
-    /// Removes the chunks without carved spans, and returns them as a list.
+    /// Removes the chunks that have no carved span, and returns them as a list.
     pub(super) fn take_empty_chunks(&mut self) -> Chunks {
         let (mut empty, mut roomy) = (ptr::null_mut(), ptr::null_mut());
         for chunk in Chunks(std::mem::replace(&mut self.roomy, ptr::null_mut())) {
-            // SAFETY: a chunk of this depot, whose lock the caller holds, and out of its list.
+            // SAFETY: a chunk of this depot, whose lock the caller holds; the chunk is in no list
+            // now.
             unsafe {
                 let list = if count(&(*chunk).carved) == 0 { &mut empty } else { &mut roomy };
                 (*chunk).next = std::mem::replace(list, chunk);

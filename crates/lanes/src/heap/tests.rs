@@ -13,7 +13,7 @@ fn a_class_holds_what_is_asked_for_and_wastes_a_quarter_at_most() {
         let class = class_of(layout(size, 8)).expect("not too large");
         let given = SIZES[class];
         assert!(given >= size);
-        // Larger sizes have only few classes, so more of a block may stay unused.
+        // The larger sizes have only few classes, so a larger part of a block may stay unused.
         if size <= SMALL {
             assert!(given * 3 <= size.next_multiple_of(64) * 4, "{given} for {size}");
         }
@@ -102,7 +102,7 @@ fn no_block_is_given_twice_when_any_thread_frees_it() {
                         0 | 1 => mine.push(Block::new(&mut random)),
                         2 if !mine.is_empty() => {
                             let block: Block = mine.swap_remove(random.usize(..mine.len()));
-                            // Less than 8000 bytes, since other tests count blocks of larger
+                            // Sizes below 8000 bytes, since other tests count the blocks of larger
                             // classes.
                             mine.push(block.resized(random.usize(1..8000)));
                         }
@@ -280,7 +280,8 @@ fn a_trim_is_due_once_much_more_is_free_than_the_last_one_kept() {
     assert!(!depot.is_due(0, 64), "just done");
     depot.give(free(30));
     assert!(depot.is_due(0, 5 * 64) && !depot.is_due(0, 6 * 64), "a quarter of 100 more, and five");
-    // All blocks that the trim kept are taken, so blocks that are freed later count as new.
+    // All blocks that the trim kept are taken out. Blocks that are given back later then count as
+    // freed since the trim.
     let second = depot.take();
     let first = depot.take();
     assert!(!depot.is_due(0, 64));

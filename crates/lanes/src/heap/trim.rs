@@ -10,10 +10,11 @@ use super::depot::{Chunk, DEPOTS, Free, chunk_of, locked, span_at, span_of};
 use crate::sync::unscheduled::{Mutex, TryLockError};
 use std::ptr;
 
-/// Held by the thread that trims. Taken before the locks of depots; no thread waits for it.
+/// The lock that the trimming thread holds. It is taken before the locks of depots, and no thread
+/// waits for it.
 static TRIMMING: Mutex<()> = Mutex::new(());
 
-/// Returns the free memory of `classes` to the system. Returns the bytes that can be carved again
+/// Returns the free memory of `classes` to the system. Returns how many bytes can be carved again
 /// or were unmapped. Does nothing while another thread trims, or on a machine with another page
 /// size than [`PAGE`].
 pub(super) fn trim(classes: impl Iterator<Item = usize>) -> usize {
@@ -80,8 +81,8 @@ struct Left {
     blocks: usize,
 }
 
-/// Makes batches of the blocks whose spans are not wholly free. The other blocks are then in no
-/// list.
+/// Makes batches of the blocks whose spans are not wholly free. Afterwards the other blocks are in
+/// no list.
 ///
 /// # Safety
 /// The same as for [`count`], which has counted these batches.
@@ -103,8 +104,8 @@ impl Left {
     /// `block` is free, of the class, and in no list.
     unsafe fn push(&mut self, class: usize, block: *mut Free) {
         self.blocks += 1;
-        // SAFETY: the caller's promise; it holds for the first block of the batch too, which was
-        // added in this way.
+        // SAFETY: the caller's promise. The promise was also made for the first block of the batch,
+        // when this function added it.
         unsafe {
             if !self.first.is_null() && (*self.first).len < full(class) {
                 (*block).next = (*self.first).next;
@@ -121,8 +122,8 @@ impl Left {
     }
 }
 
-/// Returns the memory of wholly free spans to the system, adjacent ones together, and clears the
-/// counts. Returns the number of bytes.
+/// Returns the memory of wholly free spans to the system, with one call for adjacent spans, and
+/// clears the counts. Returns the number of bytes.
 ///
 /// # Safety
 /// The same as for [`count`], which returned `chunk`; no list has a block of the spans that are

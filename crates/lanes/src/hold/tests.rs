@@ -76,8 +76,8 @@ mod plain {
             assert!(!holds.iter().any(Hold::release));
         });
         assert!(!thing.holds.is_spread());
-        // If lanes alternate, the value becomes spread, so that its count does not move back and
-        // forth.
+        // The value moves only once. When a second lane takes a hold, the value becomes spread, so
+        // that its count does not move back and forth between lanes.
         let hold = Hold::take(&thing).expect("alive");
         assert!(thing.holds.is_spread());
         assert_eq!(count(&thing), 0);

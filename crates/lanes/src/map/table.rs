@@ -14,8 +14,8 @@ pub(super) const SMALLEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 }
 const MOVED_AT_ONCE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
 /// An entry in a chain. Only the field `next` changes. Readers that look for other keys read the
-/// entry too. So each entry is on its own line: readers must not share a line with other data of
-/// the thread that allocated the entry.
+/// entry too. So each entry is on its own line; otherwise readers would share a line with other
+/// data of the thread that allocated the entry.
 #[repr(align(64))]
 pub(super) struct Node<K, V> {
     hash: u64,
@@ -24,7 +24,8 @@ pub(super) struct Node<K, V> {
     next: AtomicPtr<Node<K, V>>,
 }
 
-/// A chain on a line of its own: changing it does not disturb readers of other chains.
+/// A chain. Each bucket is on a line of its own, so changing one chain does not disturb readers of
+/// others.
 #[repr(align(64))]
 pub(super) struct Bucket<K, V> {
     lock: Mutex<()>,
@@ -39,8 +40,9 @@ pub(super) struct Bucket<K, V> {
 pub(super) struct Moved;
 
 pub(super) struct Table<K, V> {
-    /// Their number is a power of two. The hash's highest bits choose the bucket. In a successor,
-    /// these bits choose two adjacent buckets, and one more bit chooses between the two.
+    /// The number of buckets is a power of two. The hash's highest bits choose the bucket. In the
+    /// successor, the same bits choose a pair of adjacent buckets, and one more bit chooses between
+    /// the two.
     buckets: Box<[Bucket<K, V>]>,
     /// By how many bits a hash is shifted right to get the bucket number.
     shift: u32,
@@ -126,16 +128,18 @@ impl<K, V> Table<K, V> {
 
     /// Returns whether a table in which a chain has `chain` nodes is full enough to grow.
     ///
-    /// Consecutive numbers fill buckets evenly: a chain of this length is rare before there are two
-    /// or three nodes per bucket. The nodes of other buckets are counted only after such a chain is
-    /// found; then keys that were chosen to collide do not make the table grow without need.
+    /// Consecutive numbers fill buckets evenly, so a chain of `RARE` nodes is rare before there are
+    /// two or three nodes per bucket on average. Only when a chain has this length are the nodes of
+    /// other buckets counted. Because of that count, keys that were chosen to collide do not make
+    /// the table grow without need.
     pub(super) fn is_full(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {
             return false;
         }
         let sample = self.buckets.len().min(64);
-        // A chain of colliding keys is in one bucket, so it hardly changes the sum over the sample.
+        // Keys that collide are all in one bucket, so they hardly change the sum over the sampled
+        // buckets.
         let mean_times_sample: usize =
             self.buckets.iter().take(sample).map(|bucket| bucket.len().min(4)).sum();
         mean_times_sample >= sample
@@ -200,8 +204,9 @@ impl<K: Eq, V> Bucket<K, V> {
         if head == moved_mark() {
             return Err(Moved);
         }
-        // SAFETY: null or a node. The Acquire makes its contents visible. The epochs free the node
-        // after it was unlinked; otherwise it is freed with the table, which `self` borrows.
+        // SAFETY: null or a node. The Acquire makes its contents visible. An unlinked node is freed
+        // only after the pin has ended. Any other node is freed with the table, which `self`
+        // borrows.
         Ok(unsafe { head.as_ref() })
     }
 

@@ -88,7 +88,7 @@ mod production {
         let map = Map::new();
         let before = map.root(&pin()).len();
         (0..20_000_u64).for_each(|n| assert_eq!(map.insert(n, n), None));
-        // The following changes move the remaining buckets.
+        // The changes below move the buckets that are still in the old table.
         (0..20_000_u64).for_each(|n| assert_eq!(map.insert(n, n), Some(n)));
         let after = map.root(&pin()).len();
         assert!(before == 64 && (4096..65536).contains(&after), "{before} -> {after} buckets");
@@ -137,7 +137,7 @@ mod production {
             map.remove_if(&(n % 70), |_| true);
         }
         drop(map);
-        // Other tests pin sometimes, so the epochs may take a while.
+        // Other tests sometimes hold pins, so the epoch may not advance at once.
         while living.load(Ordering::Relaxed) > 0 {
             advance();
             std::thread::yield_now();
@@ -224,8 +224,8 @@ mod loom_tests {
     }
 
     // The writer is the model's main thread, which runs first. Loom searches for other schedules
-    // only from the last access to a location. If the reader ran first, the writer's own load
-    // before its store would be that access, and would hide the reader's.
+    // only from the last access to a location. If the reader ran first, the last access would be
+    // the writer's load before its store, so Loom would not search from the reader's access.
 
     #[test]
     fn loom_a_reader_finds_an_entry_that_is_replaced() {

@@ -97,7 +97,7 @@ mod loom_tests {
                 let lock = lock.clone();
                 thread::spawn(move || {
                     let visible = lock.enter();
-                    // The writer frees the lock while the reader may still hold its slot.
+                    // The writer frees the lock while the reader may still be releasing its slot.
                     drop(lock);
                     drop(visible);
                 })

@@ -53,7 +53,7 @@ mod production {
                     })
                 });
             }
-            // All threads sleep, after two attempts each.
+            // Waits until all threads sleep, each after two attempts.
             until(|| waits.waiting() == 6 && attempts.load(Ordering::SeqCst) == 12);
             for freed in 1..=6 {
                 budget.put();
@@ -120,7 +120,7 @@ mod production {
                     })
                 });
             }
-            // One attempt before a waiter joins the queue, and one after it.
+            // Each waiter makes one attempt before it joins the queue and one after.
             all_wait_after(2 * WAITERS);
             assert_eq!(waits.wake_all(), WAITERS);
             all_wait_after(4 * WAITERS);
@@ -231,8 +231,8 @@ mod loom_tests {
                 })
                 .collect();
             // Each waiter takes one unit and keeps it. The second wake-up may pick a waiter whose
-            // second attempt has already taken the first unit. Then the other waiter must get this
-            // wake-up.
+            // second attempt has already taken the first unit. In this case, that waiter must pass
+            // the wake-up on to the other waiter.
             budget.put();
             waits.wake_any(0);
             budget.put();

@@ -1,16 +1,17 @@
 //! The word of a [`crate::Mutex`]: a thread that finds the lock taken spins briefly, then sleeps.
 //!
-//! The locks guard about a microsecond of work; putting a thread to sleep and waking it takes
-//! several microseconds. So as few threads as possible sleep, and the lock never waits for a thread
-//! that has to wake up first:
+//! A lock is usually held for about a microsecond, but putting a thread to sleep and waking it
+//! takes several microseconds. So as few threads as possible sleep. The lock is not kept free for a
+//! thread that still has to wake up; the only exception is a reservation:
 //!
-//! - An unlock frees the lock for any thread. A woken thread tries to take it, and does not own it
-//!   yet.
+//! - An unlock frees the lock for any thread. A woken thread does not own the lock yet, but has to
+//!   try to take it.
 //! - At most one woken thread is about to try at a time ([`WOKEN`]). Until it has tried, the others
-//!   stay asleep. So with more threads than processors the running threads continue to work;
-//!   otherwise each unlock would wake the next thread, which would find the lock taken again.
-//! - A thread that was woken in vain [`PATIENCE`] times reserves the lock ([`RESERVED`]). Then no
-//!   other thread may take it, so no thread is overtaken for ever.
+//!   stay asleep. So the running threads can continue to work even if there are more threads than
+//!   processors. Without this rule, each unlock would wake the next thread, which would find the
+//!   lock taken again.
+//! - A thread that was woken in vain [`PATIENCE`] times reserves the lock ([`RESERVED`]). No other
+//!   thread may then take the lock, so no thread is overtaken for ever.
 //!
 //! *Invariant*: a thread sleeps only while the lock is held, or reserved for another thread. The
 //! thread that releases the lock sees the number of sleepers, and wakes one of them unless a woken
@@ -20,12 +21,13 @@ use super::atomic::Ordering;
 use super::futex::FutexWord;
 
 const HELD: u32 = 1;
-/// Set while a woken thread is about to try; that thread clears the mark.
+/// Set while a woken thread is about to try to take the lock. That thread clears the mark.
 const WOKEN: u32 = 2;
-/// Set if a thread that was woken often enough gets the lock next; that thread clears the mark.
+/// Set if a thread that was woken in vain too often must get the lock next. That thread clears the
+/// mark.
 const RESERVED: u32 = 4;
-/// One thread that sleeps, or was woken and does not have the lock yet. The remaining bits of the
-/// word count these threads.
+/// The word's remaining bits count the threads that sleep, or were woken and do not have the lock
+/// yet. This is the unit of that count.
 const SLEEPER: u32 = 8;
 
 /// The bit for wake-ups of any sleeper.
@@ -43,7 +45,8 @@ const PATIENCE: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct LockWord {
     word: FutexWord,
-    /// Used instead of `PATIENCE`, since eight wake-ups are too many to explore.
+    /// The number of vain wake-ups before a reservation. It replaces `PATIENCE`, since loom cannot
+    /// explore as many as eight.
     #[cfg(loom)]
     patience: u32,
 }
@@ -69,8 +72,8 @@ impl Waiter {
         ((word | HELD) & !self.marks).wrapping_sub(self.counted)
     }
 
-    /// Returns the value of the word with which this thread goes to sleep, and the marks in the
-    /// word that this thread has to clear.
+    /// Returns the value to which this thread changes the word before it sleeps, and the marks in
+    /// the word that this thread then has to clear.
     fn sleeping(&self, word: u32, patience: u32) -> (u32, u32) {
         let word = word + (SLEEPER - self.counted);
         if self.marks & RESERVED != 0 {
@@ -186,13 +189,14 @@ impl LockWord {
         }
     }
 
-    /// Wakes the sleeper for which the word was marked.
+    /// Wakes a sleeper, after the caller has set [`WOKEN`] in the word.
     fn wake(&self) {
         if self.word.wake_one(ANY) {
             return;
         }
-        // The counted threads were still about to sleep, and now see a changed word. But while the
-        // word was marked, other threads may have gone to sleep without being woken.
+        // No counted thread was asleep yet. These threads will not sleep, because they now see a
+        // changed word. But while the word was marked, other threads may have gone to sleep, and no
+        // unlock has woken them.
         let word = self.word.take_away(WOKEN);
         if word & HELD == 0 && word >= SLEEPER {
             self.word.wake_one(ANY);
@@ -302,8 +306,8 @@ mod tests {
         let add = || {
             for _ in 0..2000 {
                 WORD.lock();
-                // A load and a store, not one step, so that an addition by another thread in
-                // between would be lost.
+                // A load and a store instead of one atomic step, so that an addition by another
+                // thread in between would be lost.
                 let count = COUNT.load(Ordering::Relaxed);
                 COUNT.store(count + 1, Ordering::Relaxed);
                 WORD.unlock();

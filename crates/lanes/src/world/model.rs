@@ -24,22 +24,22 @@ pub(crate) const LANES: usize = 2;
 #[cfg(shuttle)]
 pub(crate) const LANES: usize = 4;
 
-/// The checkers do not count waits: a try before each wait would only double the schedules to
-/// explore.
+/// Under the checkers, waits are not counted, because a try before each wait would only double the
+/// schedules to explore.
 pub(crate) const COUNTS_WAITS: bool = false;
 
 /// A mutex of this world, without poisoning.
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(checker::sync::Mutex<T>);
 
-/// The guard is an option because the checkers' condition variables take guards by value.
+/// The guard is an `Option` because the checkers' condition variables take guards by value.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T> {
     lock: &'a Mutex<T>,
     inner: Option<checker::sync::MutexGuard<'a, T>>,
 }
 
-/// The panic for an empty guard: a broken invariant of this file.
+/// The panic message for an empty guard, which would be a broken invariant of this file.
 const HELD: &str = "a guard is empty only while it waits";
 
 impl<T> Mutex<T> {
@@ -118,8 +118,8 @@ impl Condvar {
         let inner = guard.inner.take().expect(HELD);
         guard.inner = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
     }
-    /// Returns at once, as if the time had run out: the checkers have no clock, and an endless wait
-    /// would be reported as a deadlock.
+    /// Returns at once, as if the time had run out, because the checkers have no clock and would
+    /// report an endless wait as a deadlock.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) -> bool {
         drop(guard.inner.take());
         thread::yield_now();

@@ -16,7 +16,8 @@ pub use std::thread;
 /// The largest number of lanes.
 pub(crate) const LANES: usize = 64;
 
-/// Whether a lock tries first, so that only a contended wait reads the clock.
+/// Whether taking a lock begins with a try, so that the clock is read only if the lock is
+/// contended.
 pub(crate) const COUNTS_WAITS: bool = true;
 
 /// A mutex of this world.
@@ -27,8 +28,8 @@ pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 #[derive(Debug)]
 pub(crate) struct RawLock(LockWord);
 
-// SAFETY: one thread at a time holds a `LockWord`. To take the lock, the thread changes, with
-// Acquire, a word that says that the lock is free; it releases the lock with Release.
+// SAFETY: one thread at a time holds a `LockWord`. A thread takes the lock by an atomic change,
+// with Acquire, of a word that says that the lock is free. It releases the lock with Release.
 unsafe impl lock_api::RawMutex for RawLock {
     #[allow(clippy::declare_interior_mutable_const)] // the way in which the trait creates a lock
     const INIT: RawLock = RawLock(LockWord::new());
@@ -74,12 +75,12 @@ impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.waiting(guard, |seen| self.wakes.sleep(seen, FutexWord::ANY));
     }
-    /// Waits; returns `true` if notified, `false` if the time was over first.
+    /// Waits. Returns `true` after a notification, and `false` if the time ran out first.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         !self.waiting(guard, |seen| self.wakes.sleep_for(seen, timeout))
     }
-    /// Runs `sleep` without the mutex, with the number of notifications read while the mutex was
-    /// held.
+    /// Releases the mutex while `sleep` runs. `sleep` gets the number of notifications, which was
+    /// read while the mutex was held.
     fn waiting<T>(&self, guard: &mut MutexGuard<'_, T>, sleep: impl FnOnce(u32) -> bool) -> bool {
         let seen = self.wakes.load(Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::Relaxed);

@@ -136,8 +136,8 @@ fn imports(file: &File) -> BTreeSet<Module> {
         .into_iter()
         .chain(paths(&file.code, &children))
     {
-        // Inside modules with braces, each of the first `super`s only leaves one such module, and
-        // stays in the file.
+        // Inside inline modules (`mod name { .. }`), each of the first `super`s leaves just one
+        // inline module, and stays in the file.
         let up = path.iter().take_while(|word| *word == "super").count();
         if path[0] != "crate" && up < depth {
             continue;
@@ -168,10 +168,10 @@ fn children(code: &str) -> Vec<String> {
     declared.map(|(_, name)| name.trim()).filter(is_name).map(str::to_owned).collect()
 }
 
-/// Returns the file to which a path refers: the file of the longest module in the path, or the file
-/// from which that module re-exports the next word. The re-exports of the crate's root, `lib.rs`,
-/// are for other crates. Inside the crate, the root counts as one more file, which imports all
-/// files.
+/// Returns the file to which a path refers. This is the file of the longest module path at the
+/// start of `path`, or the file from which that module re-exports the next word. The re-exports of
+/// the crate's root, `lib.rs`, are for other crates. Inside the crate, the root counts as one more
+/// file, which imports all files.
 fn resolve(files: &[File], modules: &BTreeMap<Module, usize>, path: &[String]) -> usize {
     let longest = (0..=path.len()).rev().find_map(|len| Some((len, *modules.get(&path[..len])?)));
     let Some((len, file)) = longest else { return 0 };

@@ -25,7 +25,7 @@ fn code(text: &str) -> String {
             let body = 1 + quotes.len();
             (rest[body..].find(&end).map_or(rest.len(), |at| body + at + end.len()), "\"\"")
         } else if rest.starts_with("'\\") || rest.chars().nth(2) == Some('\'') {
-            // A character literal; otherwise this mark starts a lifetime.
+            // This is a character literal. In all other cases the quote starts a lifetime.
             (string(&rest[1..], '\'') + 2, "' '")
         } else {
             (1, &rest[..1])
@@ -88,7 +88,7 @@ fn item(code: &str) -> usize {
     code.len()
 }
 
-/// A path, and the number of modules with braces around it.
+/// A path, and the number of inline modules (`mod name { .. }`) around it.
 pub struct Import {
     pub path: Vec<String>,
     pub depth: usize,
@@ -101,7 +101,8 @@ pub fn paths(code: &str, roots: &[&str]) -> Vec<Import> {
     for root in roots {
         for (at, _) in code.match_indices(&format!("{root}::")) {
             let before = code[..at].chars().next_back();
-            // `$crate` in a macro is a path of the crate that calls it.
+            // A path that starts with `$crate` belongs to a macro. It is resolved where the macro
+            // is used, so it is no import of this file.
             if !before.is_some_and(|c| c.is_alphanumeric() || "_:$".contains(c)) {
                 let mut found = Vec::new();
                 expand(&mut Vec::new(), &code[at..], &mut found);

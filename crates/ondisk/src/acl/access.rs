@@ -1,4 +1,4 @@
-//! Decides accesses by an access control list.
+//! Decides whether an access control list permits an access.
 
 use super::{Acl, Permissions, Tag};
 
@@ -22,8 +22,9 @@ pub struct Owner {
 
 impl Acl {
     /// Returns whether `subject` has all permissions `wanted` for a file of `owner`, by the
-    /// algorithm of acl(5): the first matching class of owner, named users, groups and others
-    /// decides. One single group must grant all wanted permissions. The caller checks privileges.
+    /// algorithm of acl(5). The classes are owner, named users, groups and others, in this order,
+    /// and the first class that matches decides. A single group must grant all wanted permissions.
+    /// The caller checks privileges.
     pub fn allows(&self, wanted: Permissions, subject: &Subject<'_>, owner: &Owner) -> bool {
         let gives =
             |tag| self.permissions(tag).is_some_and(|has: Permissions| has.contains(wanted));
@@ -31,8 +32,8 @@ impl Acl {
             return gives(Tag::Owner);
         }
         if self.mode_bits() & 0o070 == 0 {
-            // Without group permissions in the mode, Linux ignores the list: a named user or group
-            // gets the permissions of others, where acl(5) would deny access.
+            // Without group permissions in the mode, Linux ignores the list. So a named user or
+            // group gets the permissions of others, although acl(5) would deny access.
             return match subject.gids.contains(&owner.gid) {
                 true => wanted == Permissions::NONE,
                 false => gives(Tag::Other),

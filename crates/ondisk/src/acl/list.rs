@@ -15,7 +15,7 @@ impl Permissions {
     /// Permission to execute, or to search a directory.
     pub const EXECUTE: Permissions = Permissions(1);
 
-    /// Returns the permissions of the low three bits.
+    /// Returns the permissions that the low three bits of `bits` stand for.
     pub fn from_bits(bits: u16) -> Permissions {
         Permissions((bits & 7) as u8)
     }
@@ -52,14 +52,14 @@ pub enum Tag {
     OwningGroup,
     /// A named group.
     Group(u32),
-    /// The upper limit for named users and all groups.
+    /// The most permissions that named users and all groups can get.
     Mask,
     /// All other users.
     Other,
 }
 
 impl Tag {
-    /// Returns the position in the order of entries.
+    /// Returns the position that the tag has in the order of a list's entries.
     fn rank(self) -> u8 {
         match self {
             Tag::Owner => 0,
@@ -102,7 +102,7 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Creates a list of the entries, which must be complete and in order.
+    /// Creates a list from the entries, which must be complete and in order.
     pub fn new(entries: Vec<AclEntry>) -> Result<Acl, Cause> {
         let count = |rank| entries.iter().filter(|entry| entry.tag.rank() == rank).count();
         let ordered = entries.is_sorted_by_key(|entry| entry.tag.rank());
@@ -115,7 +115,7 @@ impl Acl {
         Ok(Acl { entries })
     }
 
-    /// Creates a list of the entries, which must be complete, but may have any order.
+    /// Creates a list from the entries, which must be complete, but may be in any order.
     pub fn from_unordered(mut entries: Vec<AclEntry>) -> Result<Acl, Cause> {
         entries.sort_by_key(|entry| (entry.tag.rank(), entry.tag.id()));
         Acl::new(entries)
@@ -135,7 +135,8 @@ impl Acl {
         &self.entries
     }
 
-    /// Returns whether the nine bits of a mode can express the list: then only the mode is stored.
+    /// Returns whether the nine bits of a mode can express the list. If they can, only the mode is
+    /// stored.
     pub fn is_minimal(&self) -> bool {
         self.entries.iter().all(|entry| !entry.tag.is_named() && entry.tag != Tag::Mask)
     }

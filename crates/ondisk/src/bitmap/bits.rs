@@ -23,8 +23,8 @@ impl Bitmap {
         bitmap
     }
 
-    /// Creates a bitmap from the first bytes of `bytes`, in their form on disk; missing bytes count
-    /// as used.
+    /// Creates a bitmap of `bits` bits from `bytes`, which have the on-disk form. Bits for which
+    /// `bytes` is too short count as used.
     pub fn from_bytes(bytes: &[u8], bits: u32) -> Bitmap {
         let words = vec![u64::MAX; bits.div_ceil(WORD) as usize].into_boxed_slice();
         let mut bitmap = Bitmap { words, bits };
@@ -38,7 +38,8 @@ impl Bitmap {
         bitmap
     }
 
-    /// Fills `bytes` with the bits in their form on disk, and sets the bits after the last one.
+    /// Fills `bytes` with the bits in their on-disk form, and sets all bits of `bytes` after the
+    /// bitmap's last bit.
     pub fn write_to(&self, bytes: &mut [u8]) {
         let (chunks, rest) = bytes.as_chunks_mut();
         for (chunk, word) in chunks.iter_mut().zip(&self.words) {
@@ -97,7 +98,8 @@ impl Bitmap {
         }
     }
 
-    /// Sets all bits of a range, whether set or not; ignores the part beyond the end.
+    /// Sets all bits of a range, some of which may be set already. Ignores the part of the range
+    /// beyond the bitmap's end.
     pub fn fill(&mut self, range: Range<u32>) {
         let end = range.end.min(self.bits);
         self.for_words(range.start..end, |word, mask| *word |= mask);
@@ -132,8 +134,7 @@ fn mask_of(bit: u32) -> u64 {
     1 << (bit % WORD)
 }
 
-/// Returns the mask of one word's bits from `start` to before `end`, which is at most the end of
-/// the word.
+/// Returns a mask of the bits `start..end`, which must all be in one word of the bitmap.
 fn mask_between(start: u32, end: u32) -> u64 {
     u64::MAX >> (WORD - (end - start)) << (start % WORD)
 }

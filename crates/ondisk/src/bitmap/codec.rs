@@ -1,4 +1,5 @@
-//! Reads and writes bitmaps as blocks, with the checks against their group's descriptor.
+//! Decodes bitmaps from their blocks and encodes them, and checks them against the descriptor of
+//! their group.
 
 use super::{Bitmap, Cause};
 use crate::checksum::Checksums;
@@ -63,11 +64,11 @@ impl Bitmap {
         decode().map_err(|cause| Corruption::Bitmap { group, cause })
     }
 
-    /// Writes this block bitmap to its block, and its checksum to the descriptor (whose own
-    /// checksum is not updated).
+    /// Writes this block bitmap to `bytes`, its block, and its checksum to the descriptor. The
+    /// checksum of the descriptor itself is not updated.
     ///
     /// # Panics
-    /// If `bytes` is not one block long: an error of the caller.
+    /// If `bytes` is not one block long, which is an error of the caller.
     pub fn encode_blocks_into(
         &self,
         bytes: &mut [u8],
@@ -81,11 +82,11 @@ impl Bitmap {
         }
     }
 
-    /// Writes this inode bitmap to its block, and its checksum to the descriptor (whose own
-    /// checksum is not updated).
+    /// Writes this inode bitmap to `bytes`, its block, and its checksum to the descriptor. The
+    /// checksum of the descriptor itself is not updated.
     ///
     /// # Panics
-    /// If `bytes` is not one block long: an error of the caller.
+    /// If `bytes` is not one block long, which is an error of the caller.
     pub fn encode_inodes_into(
         &self,
         bytes: &mut [u8],
@@ -105,10 +106,10 @@ impl Bitmap {
     }
 
     /// Returns the block bitmap of a group with `BLOCK_UNINIT`. The blocks in use are those of the
-    /// superblock, of the descriptors and of the runs of `metadata`, as far as they are in the
-    /// group. Usually `metadata` is only the group's own [`GroupDesc::metadata`]: a group that also
-    /// contains metadata of other groups does not have `BLOCK_UNINIT`, since the program that
-    /// placed the metadata there initialised the bitmap.
+    /// superblock and the descriptors, and the parts of the runs in `metadata` that are in the
+    /// group. Usually `metadata` is only [`GroupDesc::metadata`] of the same group. A group that
+    /// also contains metadata of other groups does not have `BLOCK_UNINIT`, because the program
+    /// that placed the metadata in the group initialised the group's bitmap.
     ///
     /// # Errors
     /// [`Corruption::Bitmap`] if the group does not exist.
@@ -172,7 +173,7 @@ impl GroupDesc {
     }
 }
 
-/// Returns the bits of a group's block bitmap for the group's own metadata: superblock,
+/// Returns which bits of a group's block bitmap stand for the group's own metadata: superblock,
 /// descriptors, and the parts of its bitmaps and inode table that are in the group. These bits must
 /// be set.
 fn own_metadata(
@@ -192,8 +193,8 @@ fn own_metadata(
     std::iter::once(0..overhead).chain(rest)
 }
 
-/// Returns the bits of a group's block bitmap for `len` blocks from `start`, as far as they are in
-/// the group.
+/// Returns which bits of a group's block bitmap stand for the `len` blocks from `start`; `None` if
+/// none of these blocks is in the group.
 fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<Range<u32>> {
     let first = geometry.group_first_block(group)?.0;
     let end = geometry.group_last_block(group)?.0 + 1;
@@ -206,8 +207,8 @@ fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<
     Some(bit(from)..bit(to - 1) + 1)
 }
 
-/// Computes the checksum over the bytes of a whole group's bits, also for the last group, which may
-/// be shorter. Later bytes of the block are not covered.
+/// Computes the checksum over the bytes that the bitmap of a full group takes, even for the last
+/// group, which may be shorter. The rest of the block is not covered.
 fn block_checksum(
     bytes: &[u8],
     geometry: &Geometry,

@@ -41,8 +41,8 @@ impl Bitmap {
             .find(|run| run.end - run.start >= len)
     }
 
-    /// Returns the longest run of clear bits of a range: the first one, if several are equally
-    /// long.
+    /// Returns the longest run of clear bits in a range. If several runs are equally long, returns
+    /// the first of them.
     pub fn longest_clear_run(&self, range: Range<u32>) -> Option<Range<u32>> {
         // `max_by_key` would return the last of equal runs.
         self.clear_runs(range).reduce(|best, run| if run.len() > best.len() { run } else { best })

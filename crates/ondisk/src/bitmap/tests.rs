@@ -1,4 +1,5 @@
-//! Compares searches and changes with a plain list of bits.
+//! Makes the same searches and changes in a bitmap and in a plain list of bits, and compares the
+//! results.
 
 use super::*;
 use proptest::prelude::*;

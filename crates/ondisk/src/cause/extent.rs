@@ -30,7 +30,8 @@ pub enum Cause {
     Range { start: FileBlock, to: FileBlock },
     #[error("the entry at {start} points to {len} blocks from {block}, outside of the file system")]
     Target { start: FileBlock, block: Block, len: u32 },
-    /// With `bigalloc` a block has the same offset in its logical and in its physical cluster.
+    /// With `bigalloc`, a block must have the same offset in its logical cluster as in its physical
+    /// cluster.
     #[error("the extent at {start} is at {block}, with another offset in its cluster")]
     Cluster { start: FileBlock, block: Block },
     #[error("checksum is {found:#010x}, expected {computed:#010x}")]

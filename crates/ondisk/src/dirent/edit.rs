@@ -44,8 +44,8 @@ pub fn clear(format: &DirFormat, block: &mut [u8]) {
     }
 }
 
-/// Creates a leaf of these entries, one after another; the last record gets the slack. Returns
-/// `None` if they do not fit.
+/// Creates a leaf that contains these entries in the given order. The last record gets the rest of
+/// the block as slack. Returns `None` if they do not fit.
 pub fn pack(format: &DirFormat, packed: &[Packed<'_>]) -> Option<Vec<u8>> {
     let mut block = vec![0; format.block_size.bytes()];
     clear(format, &mut block);
@@ -73,8 +73,8 @@ pub fn new_directory(format: &DirFormat, ino: Ino, parent: Ino) -> Vec<u8> {
     pack(format, &[dot(b".", ino), dot(b"..", parent)]).expect("two short names fit every block")
 }
 
-/// A record with slack for one more entry: returned by [`find_room`], used by [`insert_at`] for the
-/// same block.
+/// A record with slack for one more entry. [`find_room`] returns it, and [`insert_at`] uses it for
+/// the same block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     offset: usize,
@@ -98,7 +98,8 @@ pub fn find_room(
 /// The result of [`find_or_room`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sought<'a> {
-    /// The entry with the name, and where the record before it starts; 0 for the first record.
+    /// The entry with the name, and the offset of the record before it, or 0 if the entry is in the
+    /// first record.
     Entry {
         /// The entry.
         entry: Entry<'a>,
@@ -131,12 +132,13 @@ pub fn find_or_room<'a>(
     Ok(Sought::Room(room))
 }
 
-/// Returns the slack of `record`, if it has `needed` bytes.
+/// Returns the slack of `record` if it has at least `needed` bytes.
 #[inline(always)]
 fn room_in(record: &Record<'_>, needed: usize) -> Result<Option<Room>, Cause> {
     let (offset, used, rec_len) = (record.offset, record.used(), record.rec_len);
     if record.ino != 0 && record.name.is_empty() {
-        // This record would become shorter than the minimum if a new entry got its slack.
+        // If a new entry got the slack of a used record with an empty name, that record would
+        // become shorter than the minimum.
         return Err(Cause::NameEmpty { offset });
     }
     Ok((rec_len - used >= needed).then_some(Room { offset, used, rec_len }))
@@ -163,10 +165,10 @@ pub fn insert(
     Ok(room.map(|room| insert_at(format, block, room, new)))
 }
 
-/// Removes the entry at `offset`: its record becomes slack of the previous record, or stays as an
-/// unused record if it is the first. The name is overwritten with zeros, so that it does not stay
-/// on disk. The search for the previous record starts at `from`, the offset of a record before the
-/// entry; 0 is always possible.
+/// Removes the entry at `offset`. Its record becomes slack of the previous record, or, if it is the
+/// first record, stays as an unused record. The name is overwritten with zeros, so that it does not
+/// stay on disk. The search for the previous record starts at `from`, the offset of a record before
+/// the entry; 0 is always possible.
 pub fn remove(
     format: &DirFormat,
     block: &mut [u8],
@@ -185,8 +187,8 @@ pub fn remove(
         before = Some((record.offset, record.rec_len));
     }
     let Some((rec_len, used)) = found else { return Err(Cause::NoRecord { offset }) };
-    // The slack after the entry is not cleared: it may be nearly a whole block, and never contained
-    // this name.
+    // The slack after the entry is not cleared, because it may be nearly as long as the block, and
+    // because it never contained this name.
     if let Some(entry) = block.get_mut(offset..offset + used) {
         entry.fill(0);
     }

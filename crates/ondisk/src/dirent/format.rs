@@ -34,22 +34,22 @@ pub struct DirFormat {
     pub has_file_types: bool,
     /// Feature `metadata_csum`: blocks end in a tail with a checksum.
     pub has_checksums: bool,
-    /// Feature `large_dir`: an index may have one more level, and a directory may have more than 4
+    /// Feature `large_dir`: an index may have one more level, and a directory may be larger than 4
     /// GiB.
     pub has_large_dirs: bool,
-    /// Number of inodes of the file system, which is the highest inode number.
+    /// Number of inodes in the file system, which is also the highest inode number.
     pub inodes: u32,
-    /// The bytes that names can have.
+    /// The bytes that names may contain.
     pub names: NameForm,
 }
 
-/// The bytes that the names of a directory can have.
+/// The bytes that the names in a directory may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameForm {
-    /// All but `/` and NUL.
+    /// All bytes except `/` and NUL.
     #[default]
     Plain,
-    /// All bytes: the names are encrypted.
+    /// All bytes, because the names are encrypted.
     Encrypted,
 }
 
@@ -60,7 +60,7 @@ impl DirFormat {
     }
 }
 
-/// Returns the bytes that a record with a name of `name_len` bytes needs.
+/// Returns how many bytes a record with a name of `name_len` bytes needs.
 #[inline]
 pub fn space(name_len: usize) -> usize {
     (HEADER + name_len + 3) & !3
@@ -74,9 +74,9 @@ pub(super) fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause
     Ok(())
 }
 
-/// Decodes a record's length. The length of a record that fills a 64 KiB block does not fit into 16
-/// bits and is written as 65,535 (by older writers as 0). In any other value in a block of 64 KiB,
-/// the low two bits are bits 16 and 17 of the length.
+/// Decodes a record's length. In 64 KiB blocks, the length of a record that fills the block does
+/// not fit into 16 bits and is written as 65,535 (by older writers as 0). In every other value of a
+/// 64 KiB block, the low two bits are bits 16 and 17 of the length.
 pub(super) fn decode_rec_len(raw: u16, block_size: BlockSize) -> usize {
     let raw = usize::from(raw);
     match (block_size.bytes() == 1 << 16, raw) {

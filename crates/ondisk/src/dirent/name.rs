@@ -11,7 +11,7 @@ pub const MAX_NAME: usize = 255;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name<'a>(&'a [u8]);
 
-/// The reason why bytes are not a name: an error of the caller, never of the image.
+/// The reason why bytes are not a name. This is an error of the caller, never of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NameError {
     /// The name is empty.
@@ -31,7 +31,7 @@ impl<'a> Name<'a> {
         Name::of(NameForm::Plain, bytes)
     }
 
-    /// Creates a name of this form from `bytes`, after checking them.
+    /// Creates a name of the given form from `bytes`, after checking them.
     pub fn of(form: NameForm, bytes: &'a [u8]) -> Result<Name<'a>, NameError> {
         if bytes.is_empty() {
             return Err(NameError::Empty);

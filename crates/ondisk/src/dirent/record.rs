@@ -20,7 +20,7 @@ pub struct Entry<'a> {
     pub ino: Option<Ino>,
     /// The file type, if the directory stores it and the type is known.
     pub file_type: Option<FileType>,
-    /// The name; without meaning in an unused record.
+    /// The name, which has no meaning in an unused record.
     pub name: &'a [u8],
 }
 
@@ -34,13 +34,15 @@ impl Entry<'_> {
 /// Iterates over the entries of a linear block or leaf, unused records included, with all checks.
 ///
 /// # Errors
-/// Fails at once for a wrong length or a missing tail; returns a broken record as the last item.
+/// Fails at once if the block has a wrong length or no tail. For a broken record, the iterator
+/// returns an error as its last item.
 pub fn entries<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Entries<'a>, Cause> {
     Ok(Entries { records: records(format, block)? })
 }
 
-/// Iterates over the entries of one of the two areas of a directory in its inode (feature
-/// `inline_data`), with all checks. The area has neither "." and ".." nor a tail.
+/// Iterates over the entries of a directory that is stored in its inode (feature `inline_data`),
+/// with all checks. `area` is one of the inode's two areas for entries. It contains no tail, and no
+/// entries for "." and "..".
 pub fn inline_entries<'a>(format: &DirFormat, area: &'a [u8]) -> Entries<'a> {
     Entries { records: Records { format: *format, block: area, at: 0, end: area.len() } }
 }
@@ -60,8 +62,8 @@ pub fn places<'a>(
 }
 
 /// Finds the entry with that name in a linear block or leaf. Checks the bounds of all records
-/// before the entry, and the whole entry; [`entries`] checks the other names when the block is
-/// read.
+/// before the entry, and the entry completely. The other names need no check, because [`entries`]
+/// checks them when the block is read.
 pub fn find<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -76,7 +78,7 @@ pub fn find<'a>(
     Ok(None)
 }
 
-/// Returns the entry at `offset` of a linear block or leaf, if it has that name.
+/// Returns the entry at `offset` of a linear block or leaf, if the entry has that name.
 ///
 /// # Errors
 /// If no record starts at `offset`.
@@ -104,8 +106,8 @@ pub fn entry_at<'a>(
     record(format.block_size, block, offset, block.len())?.check(format)
 }
 
-/// Returns "." and "..", which start the first block of every directory, indexed or not. The record
-/// of ".." may extend to the end of the block, as in the root of an index.
+/// Returns "." and "..", the first two entries in the first block of every directory, indexed or
+/// not. The record of ".." may extend to the end of the block, as in the root of an index.
 pub fn dots<'a>(format: &DirFormat, block: &'a [u8]) -> Result<(Entry<'a>, Entry<'a>), Cause> {
     let dot = entry_at(format, block, 0)?;
     if dot.name != b"." || dot.ino.is_none() || dot.rec_len == block.len() {
@@ -178,7 +180,7 @@ pub(super) fn records<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Records
     records_from(format, block, 0)
 }
 
-/// Iterates like [`records`] from the record at offset `at`.
+/// Iterates like [`records`], but starts at the record at offset `at`.
 pub(super) fn records_from<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -202,7 +204,8 @@ pub(super) struct Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>, Cause>;
 
-    // Inlined, so that a loop keeps the record in registers: a search is called for every name.
+    // Inlined, so that a loop keeps the record in registers. This matters because each look-up of a
+    // name runs such a loop.
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.at >= self.end {

@@ -34,7 +34,7 @@ fn bytes(node: &Node) -> Vec<u8> {
     bytes
 }
 
-/// Returns the error of decoding `node` after `change` was made to its bytes.
+/// Returns the error with which `node` is refused after `change` was made to its bytes.
 fn broken(node: &Node, change: impl FnOnce(&mut [u8])) -> Cause {
     let mut bytes = bytes(node);
     change(&mut bytes);

@@ -8,7 +8,7 @@ use crate::dirent::DirFormat;
 /// Sets the checksum of an index block; without `metadata_csum` does nothing.
 ///
 /// # Errors
-/// If limit and count, which determine the position of the checksum, are wrong.
+/// If limit or count is wrong, because they determine the position and the range of the checksum.
 pub fn seal(format: &DirFormat, kind: Kind, seed: Seed, block: &mut [u8]) -> Result<(), Cause> {
     if !format.has_checksums {
         return Ok(());
@@ -34,8 +34,9 @@ pub fn verify(format: &DirFormat, kind: Kind, seed: Seed, block: &[u8]) -> Resul
     Ok(())
 }
 
-/// Returns the position of the tail, and the checksum: over the block up to the last entry in use,
-/// then over the tail with a checksum of zero. The bytes between them are not covered.
+/// Returns the position of the tail, and the checksum. The checksum covers the block up to the last
+/// entry in use, and then the tail with a checksum field of zero. The bytes between the last entry
+/// in use and the tail are not covered.
 fn compute(
     format: &DirFormat,
     kind: Kind,

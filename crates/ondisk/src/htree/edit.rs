@@ -9,7 +9,7 @@ use crate::types::Ino;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// Creates a root with these entries. Returns `None` unless there are 1 to [`Kind::limit`] of them.
+/// Creates a root with these entries. Returns `None` unless there are 1 to [`Kind::limit`] entries.
 /// [`super::seal`] sets the checksum.
 pub fn new_root(
     format: &DirFormat,
@@ -20,7 +20,8 @@ pub fn new_root(
     entries: &[IndexEntry],
 ) -> Option<Vec<u8>> {
     let mut block = dirent::new_directory(format, ino, parent);
-    // The second record extends to the end of the block: an index has another tail than a leaf.
+    // The second record extends to the end of the block, because an index has no tail of the kind
+    // that ends the records of a leaf.
     let covers = block.len() - dirent::MIN_RECORD;
     block.get_mut(dirent::MIN_RECORD + dirent::MIN_RECORD..)?.fill(0);
     block.get_mut(16..18)?.copy_from_slice(&u16::try_from(covers).ok()?.to_le_bytes());
@@ -35,7 +36,7 @@ pub fn new_root(
     write_entries(format, Kind::Root, &mut block, entries).then_some(block)
 }
 
-/// Creates a node with these entries. Returns `None` unless there are 1 to [`Kind::limit`] of them.
+/// Creates a node with these entries. Returns `None` unless there are 1 to [`Kind::limit`] entries.
 pub fn new_node(format: &DirFormat, entries: &[IndexEntry]) -> Option<Vec<u8>> {
     let mut block = vec![0; format.block_size.bytes()];
     let covers = u16::try_from(block.len()).unwrap_or(0xffff);

@@ -7,7 +7,7 @@ use crate::types::{FileBlock, Ino};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The offset of the information in a root: after the two records' headers and names.
+/// The offset of the index information in a root, after the headers and names of the two records.
 pub(super) const ROOT_INFO: usize = 24;
 /// The offset of the entries in a root.
 pub(super) const ROOT_ENTRIES: usize = 32;
@@ -15,10 +15,10 @@ pub(super) const ROOT_ENTRIES: usize = 32;
 pub(super) const NODE_ENTRIES: usize = 8;
 /// Bytes of an entry, and of the tail after the last one.
 pub(super) const ENTRY: usize = 8;
-/// Child numbers have 28 bits; readers ignore the rest.
+/// Child numbers have 28 bits; readers ignore the upper four bits of the field.
 pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 
-/// The flag of a root that readers must understand. They ignore the other flags.
+/// The only flag of a root that readers must understand. Readers ignore the other flags.
 const FLAG_INCOMPAT: u8 = 1;
 
 /// The highest block number that a child can have.
@@ -35,7 +35,8 @@ pub(super) struct RawRootInfo {
     pub(super) unused_flags: u8,
 }
 
-/// `struct dx_entry`; the first one's hash is a [`RawCountLimit`].
+/// `struct dx_entry`. In the first entry of a block, a [`RawCountLimit`] takes the place of the
+/// hash.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct RawEntry {
@@ -59,7 +60,7 @@ const _: () = assert!(size_of::<RawEntry>() == ENTRY);
 pub enum Kind {
     /// The first block of the directory.
     Root,
-    /// A block of a further level.
+    /// A block of a level below the root.
     Node,
 }
 
@@ -136,7 +137,7 @@ impl Index<'_> {
         Some(IndexEntry { hash, block: FileBlock(raw.block.get() & BLOCK_MASK) })
     }
 
-    /// Returns the position of the last entry whose hash is not above `hash`. Its child contains
+    /// Returns the position of the last entry whose hash is not above `hash`. Below this entry is
     /// the first leaf that can have a name with that hash.
     pub fn search(&self, hash: u32) -> usize {
         let hashed = self.entries.get(1..).unwrap_or_default();
@@ -154,8 +155,9 @@ pub fn max_levels(format: &DirFormat) -> u8 {
     if format.has_large_dirs { 2 } else { 1 }
 }
 
-/// Returns the kind of an index block by its form; `None` for another block. In a file system with
-/// checksums the form is unambiguous; without checksums, an empty leaf looks like a node.
+/// Returns the kind of an index block, judged by its form; `None` if it is not an index block. In a
+/// file system with checksums the form is unambiguous. Without checksums, an empty leaf looks like
+/// a node.
 pub fn shape(format: &DirFormat, block: &[u8]) -> Option<Kind> {
     let first = dirent::entry_at(format, block, 0).ok()?;
     if first.ino.is_none() && first.rec_len == block.len() {

@@ -1,10 +1,10 @@
 //! Inodes that hold the value of an extended attribute (feature `ea_inode`).
 //!
 //! Such an inode is a regular file with the flag `EA_INODE` and a link count of one, but no
-//! directory entry refers to it. Its time fields hold no times: the field of the access time holds
-//! the hash of the value. The field of the change time and the lower half of the version hold the
-//! number of attributes with this value. Source: kernel documentation, *Large Extended Attribute
-//! Values*.
+//! directory entry refers to it. Its time fields hold no times. The field of the access time holds
+//! the hash of the value. The field of the change time and the lower half of the version together
+//! hold the number of attributes with this value. Source: kernel documentation, *Large Extended
+//! Attribute Values*.
 
 use super::{Inode, InodeFlags};
 use crate::types::{FileType, Ino, Time};
@@ -46,7 +46,7 @@ impl Inode {
     }
 }
 
-/// Returns the time whose seconds are stored as this word.
+/// Returns the time whose seconds, as stored in the inode, are this word.
 fn word(value: u32) -> Time {
     Time { secs: i64::from(value as i32), nanos: 0 }
 }

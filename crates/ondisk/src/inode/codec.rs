@@ -43,9 +43,9 @@ impl Inode {
         inode.check(geometry).map(|()| inode)
     }
 
-    /// Returns whether the size has an upper half: in regular files always, in others only with
-    /// `large_dir`. In directories the field once contained the block of default access control
-    /// lists.
+    /// Returns whether the inode stores an upper half of the size. Regular files always store it,
+    /// all other types only with `large_dir`. In directories the field once contained the block of
+    /// the default access control list.
     fn has_size_high(mode: u16, geometry: &Geometry) -> bool {
         FileType::from_mode(mode) == Some(FileType::Regular)
             || geometry.features().incompat.contains(Incompat::LARGE_DIR)
@@ -110,13 +110,13 @@ impl Inode {
         } else {
             1
         };
-        // The product of 48 bits and at most 128 fits into 64 bits.
+        // The product of a 48-bit number and a number of at most 128 fits into 64 bits.
         count * unit
     }
 
     /// Encodes the allocated space in the first form that fits: sectors in 32 bits, sectors in 48
-    /// bits, or blocks in 48 bits. Keeps the unit found on disk where possible, so that an
-    /// unchanged inode keeps its bytes.
+    /// bits, or blocks in 48 bits. Keeps the unit in which the inode on disk counts, if possible,
+    /// so that the bytes of an unchanged inode stay the same.
     pub(super) fn encode_space(&self, geometry: &Geometry) -> Result<Space, TooLarge> {
         let huge_file = geometry.features().ro_compat.contains(RoCompat::HUGE_FILE);
         let too_large = TooLarge::Blocks { sectors: self.sectors };

@@ -1,18 +1,18 @@
-//! Device numbers, which device inodes store in place of their blocks.
+//! Device numbers, which device inodes store in the field that maps the blocks of other inodes.
 
 /// Major and minor number of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DeviceNumber {
     /// Major number, the driver; 12 bits are stored.
     pub major: u32,
-    /// Minor number, the device of that driver; 20 bits are stored.
+    /// Minor number, the device among those of the driver; 20 bits are stored.
     pub minor: u32,
 }
 
 impl DeviceNumber {
     /// Decodes either form. The old form has 8 bits of each number in the first word. If the first
-    /// word is zero, the second word has the new form: minor bits 0-7, major bits 0-11, minor bits
-    /// 8-19.
+    /// word is zero, the second word has the new form, which is, from the lowest bit on: minor bits
+    /// 0-7, major bits 0-11, minor bits 8-19.
     pub(super) fn decode(block: &[u8; 60]) -> DeviceNumber {
         let word = |at: usize| {
             u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
@@ -29,7 +29,7 @@ impl DeviceNumber {
         }
     }
 
-    /// Encodes the old form if it can hold the numbers, else the new form.
+    /// Encodes the numbers in the old form if it can hold them, otherwise in the new form.
     pub(super) fn encode(self, block: &mut [u8; 60]) {
         let (major, minor) = (self.major & 0xfff, self.minor & 0xf_ffff);
         let words = if major < 256 && minor < 256 && (major, minor) != (0, 0) {

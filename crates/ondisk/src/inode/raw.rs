@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 pub(super) const GOOD_OLD_SIZE: usize = 128;
 /// Default size of an inode in bytes.
 const USUAL_SIZE: usize = 256;
-/// The number of bytes that are chained for the seed of an inode: see [`Seed::of_inode`].
+/// The number of bytes from which the seed of an inode is computed: see [`Seed::of_inode`].
 const SEEDED: usize = 8;
 const CHECKSUM_LO: usize = 0x7c;
 const CHECKSUM_HI: usize = 0x82;
@@ -76,7 +76,7 @@ impl RawExtra {
     /// Decodes the fields at the start of `bytes`; fields beyond the end of `bytes` are zero.
     #[inline]
     pub(super) fn from_front(bytes: &[u8]) -> RawExtra {
-        // The usual case is separate: a copy of a fixed length needs no call.
+        // The usual case is separate, because a copy of fixed length needs no function call.
         if let Ok((extra, _)) = RawExtra::read_from_prefix(bytes) {
             return extra;
         }
@@ -132,8 +132,8 @@ pub(super) fn set_checksum(
 }
 
 /// Computes the checksum over the whole inode, attributes included, with both halves of the
-/// checksum taken as zeros. If the inode's fields end before the upper half, the bytes there are
-/// not a checksum, and are included unchanged.
+/// checksum field taken as zeros. If the inode's fields end before the upper half of the checksum,
+/// the bytes at its position are not a checksum, and are included unchanged.
 fn checksum(
     bytes: &[u8],
     ino: Ino,

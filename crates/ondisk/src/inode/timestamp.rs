@@ -8,15 +8,15 @@ use crate::types::Time;
 const MIN: i64 = i32::MIN as i64;
 const MAX: i64 = MIN + (4 << 32) - 1;
 
-/// Decodes a time. A hostile image may have a second or more in the nanoseconds, which are then
-/// reduced to less than a second.
+/// Decodes a time. A hostile image may have nanoseconds of a second or more, which are reduced to
+/// less than a second.
 pub(super) fn join(secs: u32, extra: u32) -> Time {
     let epoch = i64::from(extra & 3) << 32;
     Time { secs: i64::from(secs as i32) + epoch, nanos: (extra >> 2).min(999_999_999) }
 }
 
-/// Returns the lower word; a time that the inode cannot hold is replaced by the nearest possible
-/// one.
+/// Returns the lower word. A time that the inode cannot hold is replaced by the nearest time that
+/// it can hold.
 pub(super) fn low(time: Time, extended: bool) -> u32 {
     let max = if extended { MAX } else { i32::MAX.into() };
     time.secs.clamp(MIN, max) as u32

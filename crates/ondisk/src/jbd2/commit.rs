@@ -1,4 +1,4 @@
-//! Commit blocks: a transaction is valid only with its commit block.
+//! Commit blocks. A transaction is valid only if the log has its commit block.
 
 use super::format::{LogChecksums, LogFormat};
 use super::header::{Header, Sequence, word_at};
@@ -24,8 +24,9 @@ static CRC32_BE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&crc::CRC_32_M
 pub struct Commit {
     /// The number of the transaction.
     pub sequence: Sequence,
-    /// The time in seconds since 1970. Within a log it never decreases, so an earlier time shows
-    /// that the block is left from an earlier lap of the log.
+    /// The time in seconds since 1970. Within a log the time never decreases. So a time before that
+    /// of the previous transaction shows that the block is left over from an earlier lap of the
+    /// log.
     pub secs: u64,
     /// The nanoseconds of the time.
     pub nanos: u32,
@@ -35,8 +36,9 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// Checks kind, length and checksum of a commit block. The caller checks a transaction's
-    /// checksum, since only the caller has the blocks: see [`TransactionChecksum`].
+    /// Checks kind, length and checksum of a commit block. The checksum of a whole transaction is
+    /// left to the caller, because only the caller has the transaction's blocks: see
+    /// [`TransactionChecksum`].
     ///
     /// # Errors
     /// [`Cause::WrongKind`], [`Cause::Length`] or [`Cause::Checksum`].

@@ -1,4 +1,5 @@
-//! Descriptors: tags with the numbers of the blocks whose copies follow.
+//! Descriptors. A descriptor contains tags, which have the numbers of the blocks whose copies
+//! follow.
 
 use super::format::{BlockNumbers, LogChecksums, LogFormat, UUID_SIZE};
 use super::header::{HEADER_SIZE, Header, MAGIC, Sequence, word_at};
@@ -36,7 +37,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Checks the copy as it is in the log, escaped or not.
+    /// Checks the copy as it is in the log, that is, before [`unescape`].
     ///
     /// # Errors
     /// [`Cause::Checksum`].
@@ -60,7 +61,7 @@ fn copy_checksum(copy: &[u8], sequence: Sequence, format: &LogFormat) -> u32 {
 /// The tags of a descriptor, in order. The copy for the n-th tag is n log blocks after the
 /// descriptor.
 ///
-/// The iteration ends at the tag marked as the last, or where no further tag fits.
+/// The iteration ends after the tag marked as the last, or where no further tag fits.
 #[derive(Debug, Clone)]
 pub struct Tags<'b> {
     rest: &'b [u8],
@@ -112,7 +113,8 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
         LogChecksums::V2(_) => second >> 16,
         LogChecksums::None | LogChecksums::Transaction => 0,
     };
-    // The flags are in the lower half, even for v3 tags: debugfs does not set the other half.
+    // The flags are only in the lower half, even in v3 tags, because debugfs does not set the upper
+    // half.
     let flags = second & 0xffff;
     let block = Block(u64::from(high) << 32 | u64::from(low));
     Some(Tag { block, flags: TagFlags::from_bits_retain(flags), checksum })
@@ -125,7 +127,7 @@ pub struct Image<'b> {
     pub block: Block,
     /// The block's copy in the log: escaped if necessary.
     pub copy: &'b [u8],
-    /// [`TagFlags::ESCAPE`] or empty; the encoder sets the others.
+    /// [`TagFlags::ESCAPE`] or empty; the encoder sets the other flags.
     pub flags: TagFlags,
 }
 
@@ -133,7 +135,7 @@ pub struct Image<'b> {
 ///
 /// # Panics
 /// If `images` is empty or longer than [`LogFormat::tags_per_descriptor`], or if a block number
-/// needs more than 32 bits and the format has only 32: an error of the caller.
+/// needs more than 32 bits and the format has only 32. Each of these is an error of the caller.
 pub fn encode_descriptor(
     images: &[Image<'_>],
     sequence: Sequence,
@@ -179,7 +181,8 @@ fn encode_tag(tag: &Tag, bytes: &mut [u8], format: &LogFormat) {
     }
 }
 
-/// Returns whether an unchanged copy of the block would look like a block of the log itself.
+/// Returns whether an unchanged copy of the block would look like a block that belongs to the log
+/// itself.
 pub fn needs_escape(block: &[u8]) -> bool {
     block.starts_with(&MAGIC.to_be_bytes())
 }

@@ -1,10 +1,11 @@
-//! Reads the area of fast commits, which follows the log; `write.rs` encodes them.
+//! Reads the area of fast commits, which follows the log. `write.rs` encodes fast commits.
 //!
-//! The area has records of a tag, a length and a value, little endian. A fast commit is some
-//! records and a `TAIL` with a checksum of all of them; the first fast commit starts with a `HEAD`.
-//! No record crosses the end of a block: a padding record fills the rest of the block, and the
-//! length of `TAIL` reaches to the end of its block. A fast commit without its `TAIL` was not
-//! acknowledged. It ends the area, and so do bytes that are not a record.
+//! The area consists of records. A record has a tag, a length and a value, all little endian. A
+//! fast commit is a sequence of records that ends with a `TAIL`, which contains a checksum of all
+//! of them. The first fast commit starts with a `HEAD`. No record crosses the end of a block: a
+//! padding record fills the rest of the block, and the length of `TAIL` reaches to the end of its
+//! block. A fast commit without its `TAIL` was not acknowledged. The fast commits end where a fast
+//! commit has no `TAIL`, or where bytes are not a record.
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
@@ -34,9 +35,10 @@ const ADDED: usize = 16;
 const REMOVED: usize = 12;
 /// The bytes before a name: the numbers of the parent and of the inode.
 const BEFORE_NAME: usize = 8;
-/// The fewest bytes of an inode.
+/// The shortest inode, in bytes.
 const GOOD_OLD_SIZE: usize = 128;
-/// The largest length of an extent with data. A greater length means that the blocks read as zeros.
+/// The largest length of an extent with data. A greater length means that reading the blocks
+/// returns zeros.
 const WRITTEN_MAX: u32 = 1 << 15;
 
 /// A name in a directory.
@@ -54,18 +56,18 @@ pub struct FastName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FastChange {
-    /// A part of a file got these blocks.
+    /// Device blocks were assigned to a range of a file's blocks.
     AddRange {
         /// The file.
         ino: Ino,
         /// The file's blocks, never empty.
         range: Range<u32>,
-        /// The first block on the device.
+        /// The device block of the first file block.
         block: Block,
-        /// Whether the blocks contain data; otherwise they read as zeros.
+        /// Whether the blocks contain data; if not, reading them returns zeros.
         is_written: bool,
     },
-    /// A part of a file became a hole.
+    /// A range of a file's blocks became a hole.
     RemoveRange {
         /// The file.
         ino: Ino,
@@ -82,13 +84,13 @@ pub enum FastChange {
     Inode {
         /// The inode.
         ino: Ino,
-        /// The start of its record in the inode table: at least 128 bytes. The bytes of `i_block`
-        /// mean nothing if the inode has an extent tree.
+        /// The start of its record in the inode table: at least 128 bytes. If the inode has an
+        /// extent tree, the bytes of `i_block` have no meaning.
         record: Vec<u8>,
     },
 }
 
-/// A fault of a whole fast commit.
+/// A fault of a fast commit that is complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FastFault {
@@ -117,28 +119,28 @@ pub enum FastNext {
     End,
 }
 
-/// Collects the changes of all whole fast commits of one transaction, block by block.
+/// Collects the changes of all complete fast commits of one transaction, block by block.
 #[derive(Debug)]
 pub struct FastCommits {
     expected: Sequence,
     /// The number of blocks that were read.
     blocks: u32,
-    /// The checksum of the open fast commit; it starts with zero, unlike the other checksums of the
-    /// journal.
+    /// The checksum of the open fast commit, whose `TAIL` was not read yet. It starts from zero,
+    /// unlike the other checksums of the journal.
     sum: Seed,
     has_head: bool,
     open: Vec<FastChange>,
-    /// The first fault of the open fast commit; returned as an error only if the tail of this fast
-    /// commit follows.
+    /// The first fault of the open fast commit. It is returned as an error only if the `TAIL` of
+    /// this fast commit follows.
     fault: Option<FastFault>,
     changes: Vec<FastChange>,
-    /// The number of whole fast commits.
+    /// The number of complete fast commits.
     count: u32,
 }
 
 impl FastCommits {
-    /// Creates a reader of the fast commits of transaction `expected`, the first one that the log
-    /// does not have as a whole.
+    /// Creates a reader for the fast commits of transaction `expected`, the first transaction that
+    /// is not complete in the log.
     pub fn new(expected: Sequence) -> FastCommits {
         FastCommits {
             expected,
@@ -152,13 +154,14 @@ impl FastCommits {
         }
     }
 
-    /// Returns the number of whole fast commits.
+    /// Returns the number of complete fast commits.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Returns the changes of the whole fast commits, in order. If a fast commit has the record of
-    /// an inode, the inode's ranges in the same fast commit come after the record.
+    /// Returns the changes of the complete fast commits, in order. If a fast commit has
+    /// [`FastChange::Inode`] for an inode, the inode's ranges in the same fast commit are returned
+    /// after it.
     pub fn into_changes(self) -> Vec<FastChange> {
         self.changes
     }
@@ -166,7 +169,7 @@ impl FastCommits {
     /// Reads the next block of the area.
     ///
     /// # Errors
-    /// [`FastFault`] if a whole fast commit is damaged, or its format is not known.
+    /// [`FastFault`] if a complete fast commit is damaged, or its format is not known.
     pub fn add(&mut self, block: &[u8]) -> Result<FastNext, FastFault> {
         let n = self.blocks;
         self.blocks = self.blocks.saturating_add(1);
@@ -198,7 +201,7 @@ impl FastCommits {
                     continue;
                 }
                 PAD => {}
-                // Zeros: nothing was written to this part of the area.
+                // Zeros mean that nothing was written to this part of the area.
                 0 => return Ok(FastNext::End),
                 _ => match change(tag, value) {
                     Ok(change) => self.open.push(change),
@@ -226,8 +229,9 @@ impl FastCommits {
     }
 }
 
-/// Moves the ranges of each inode after its first record. A fast commit may have the ranges first,
-/// even if the inode's number belonged to another inode before.
+/// Moves the ranges of each inode behind the first [`FastChange::Inode`] of this inode. This is
+/// needed because a fast commit may have the ranges first, even if another inode had the inode
+/// number before.
 fn put_records_first(changes: &mut Vec<FastChange>) {
     let mut records = HashMap::new();
     for (n, change) in changes.iter().enumerate() {
@@ -246,7 +250,7 @@ fn put_records_first(changes: &mut Vec<FastChange>) {
     changes.extend(keyed.into_iter().map(|(_, change)| change));
 }
 
-/// A record's fault, without its place.
+/// A record's fault, without the position of the record.
 enum Wrong {
     Tag,
     Length(usize),
@@ -305,7 +309,8 @@ fn change(tag: u16, value: &[u8]) -> Result<FastChange, Wrong> {
     }
 }
 
-/// Returns `len` blocks of a file from `start` on. No file has block `u32::MAX`.
+/// Returns the range of `len` blocks of a file from `start` on. The range ends before block
+/// `u32::MAX` at the latest, because no file has that block.
 fn range_of(start: u32, len: u32) -> Result<Range<u32>, Wrong> {
     let end = start.saturating_add(len);
     (start < end).then_some(start..end).ok_or(Wrong::Range)

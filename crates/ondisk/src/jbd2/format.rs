@@ -5,8 +5,8 @@ use crate::cause::jbd2::Cause;
 use crate::checksum::Seed;
 use crate::types::BlockSize;
 
-/// Offset of the records of a revoke block: after the header and the word that counts the bytes in
-/// use.
+/// Offset of the records in a revoke block. The header and the word that counts the bytes in use
+/// come before them.
 pub(super) const RECORDS_OFFSET: usize = 16;
 
 /// Bytes of a uuid after a tag.
@@ -69,12 +69,12 @@ impl LogFormat {
         room / self.record_size()
     }
 
-    /// Returns the bytes of a tag, without the uuid that may follow.
+    /// Returns the size of a tag in bytes, without the uuid that may follow.
     pub(super) fn tag_size(&self) -> usize {
         match (self.checksums, self.numbers) {
             (LogChecksums::V3(_), _) => 16,
-            // With v2 a tag has two bytes more than its fields need: a bug that became part of the
-            // format.
+            // With v2 a tag has two bytes more than its fields need, because of a bug that became
+            // part of the format.
             (LogChecksums::V2(_), BlockNumbers::Bits64) => 14,
             (LogChecksums::V2(_), BlockNumbers::Bits32) => 10,
             (_, BlockNumbers::Bits64) => 12,
@@ -82,7 +82,7 @@ impl LogFormat {
         }
     }
 
-    /// Returns the bytes of a revoke record.
+    /// Returns the size of a revoke record in bytes.
     pub(super) fn record_size(&self) -> usize {
         match self.numbers {
             BlockNumbers::Bits32 => 4,
@@ -90,7 +90,7 @@ impl LogFormat {
         }
     }
 
-    /// Returns the bytes at the end of descriptors and revoke blocks that contain their checksum.
+    /// Returns how many bytes at the end of a descriptor or revoke block contain its checksum.
     pub(super) fn tail_size(&self) -> usize {
         if self.checksums.seed().is_some() { TAIL_SIZE } else { 0 }
     }

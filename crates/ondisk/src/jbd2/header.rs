@@ -20,8 +20,8 @@ impl Sequence {
         Sequence(self.0.wrapping_add(1))
     }
 
-    /// Returns whether this transaction came before `other`: the difference is less than half of
-    /// all numbers.
+    /// Returns whether this transaction came before `other`, given that their distance is less than
+    /// half of the number range.
     pub fn is_before(self, other: Sequence) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
@@ -55,8 +55,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Decodes the header of a log block. Returns `None` for another block, which marks the end of
-    /// the log.
+    /// Decodes the header at the start of `block`. Returns `None` if there is no valid header;
+    /// where recovery expects a header, this marks the end of the log.
     pub fn decode(block: &[u8]) -> Option<Header> {
         let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
         if raw.h_magic.get() != MAGIC {
@@ -75,7 +75,7 @@ impl Header {
         block[..HEADER_SIZE].copy_from_slice(raw.as_bytes());
     }
 
-    /// Decodes the header; fails if it is not of `kind`.
+    /// Decodes the header of a log block; fails if the block is not of `kind`.
     pub(super) fn expect(block: &[u8], kind: BlockKind) -> Result<Header, Cause> {
         let header = Header::decode(block).filter(|header| header.kind == kind);
         header.ok_or(Cause::WrongKind { expected: kind })

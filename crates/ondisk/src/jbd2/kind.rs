@@ -11,7 +11,7 @@ pub enum BlockKind {
     SuperblockV1,
     /// The superblock.
     SuperblockV2,
-    /// Lists blocks whose earlier copies must not be replayed.
+    /// Lists blocks whose copies in this or an earlier transaction must not be replayed.
     Revoke,
 }
 

@@ -1,4 +1,5 @@
-//! Revoke blocks: they list blocks that must not be replayed from this or an earlier transaction.
+//! Revoke blocks. They list blocks whose copies in the same or an earlier transaction must not be
+//! replayed.
 
 use super::format::{LogFormat, RECORDS_OFFSET};
 use super::header::{Header, Sequence, word_at};
@@ -41,7 +42,7 @@ impl Iterator for Revokes<'_> {
 /// Encodes a revoke block for `blocks`.
 ///
 /// # Panics
-/// If there are more than [`LogFormat::revokes_per_block`]: an error of the caller.
+/// If there are more than [`LogFormat::revokes_per_block`] blocks, which is an error of the caller.
 pub fn encode_revoke(blocks: &[Block], sequence: Sequence, format: &LogFormat) -> Vec<u8> {
     assert!(blocks.len() <= format.revokes_per_block(), "records of one revoke block");
     let mut bytes = vec![0; format.block_size.bytes()];

@@ -13,12 +13,12 @@ use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const SIZE: usize = 1024;
-/// The largest number of file systems whose UUIDs fit.
+/// The largest number of file systems whose UUIDs fit into the superblock.
 const USERS: usize = 48;
 /// `JBD2_MIN_JOURNAL_BLOCKS`.
 const MIN_BLOCKS: u32 = 1024;
 /// The largest number of blocks before the log. A journal on a device of its own with blocks of 1
-/// KiB has the boot block and two superblocks there.
+/// KiB has the boot block and two superblocks before the log.
 const MOST_BEFORE_LOG: u32 = 3;
 /// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: used if the field is 0.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
@@ -49,7 +49,7 @@ bitflags! {
         const CSUM_V2 = 0x8;
         /// See [`LogChecksums::V3`].
         const CSUM_V3 = 0x10;
-        /// There may be fast commits.
+        /// The journal may contain fast commits.
         const FAST_COMMIT = 0x20;
         const _ = !0;
     }
@@ -116,8 +116,8 @@ impl JournalSuperblock {
         JournalSuperblock { raw, version: JournalVersion::V2, block_size }
     }
 
-    /// Creates the superblock of a new, empty journal on its own device, in block `at`. No file
-    /// system uses it yet.
+    /// Creates the superblock of a new, empty journal on its own device. The superblock is in block
+    /// `at` of the device. No file system uses the journal yet.
     pub fn of_device(
         block_size: BlockSize,
         blocks: u32,
@@ -130,9 +130,9 @@ impl JournalSuperblock {
         superblock
     }
 
-    /// Returns the superblock of a journal whose last `blocks` blocks are for fast commits
-    /// (`s_num_fc_blks`); 0 stands for `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`. While the feature
-    /// `fast_commit` is not set, the log uses these blocks too.
+    /// Sets how many of the journal's last blocks are for fast commits (`s_num_fc_blks`); 0 stands
+    /// for `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`. While the feature `fast_commit` is not set, the log
+    /// uses these blocks too.
     pub fn with_fast_commit_blocks(mut self, blocks: u32) -> JournalSuperblock {
         self.raw.s_num_fc_blks.set(blocks);
         self
@@ -254,8 +254,8 @@ impl JournalSuperblock {
 
     /// Fails if Lanefs cannot replay and write this journal.
     ///
-    /// `fast_commit` is accepted: the area shows whether there are fast commits, see
-    /// [`super::FastCommits`].
+    /// `fast_commit` is accepted, because the area shows whether there are fast commits (see
+    /// [`super::FastCommits`]).
     ///
     /// # Errors
     /// [`Unsupported`] for unknown features.
@@ -297,7 +297,7 @@ impl JournalSuperblock {
         LogFormat { block_size: self.block_size, checksums, numbers }
     }
 
-    /// Returns the blocks of the journal file that the log uses in a circle.
+    /// Returns the blocks of the journal file that the log uses as a ring.
     pub fn log_area(&self) -> Range<u32> {
         let end = self.raw.s_maxlen.get().saturating_sub(self.fast_commit_blocks());
         self.raw.s_first.get()..end
@@ -310,8 +310,8 @@ impl JournalSuperblock {
         self.log_area().end.saturating_add(1).min(blocks)..blocks
     }
 
-    /// Returns whether the journal may get [`JournalIncompat::FAST_COMMIT`]: the kernel sets it
-    /// only if the log keeps 1024 blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
+    /// Returns whether the journal may get [`JournalIncompat::FAST_COMMIT`]. The kernel sets this
+    /// feature only if at least 1024 blocks (`JBD2_MIN_JOURNAL_BLOCKS`) remain for the log.
     pub fn has_room_for_fast_commits(&self) -> bool {
         self.raw.s_maxlen.get().saturating_sub(self.wanted_fast_commit_blocks()) >= MIN_BLOCKS
     }
@@ -330,7 +330,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// Returns the length of the journal file in blocks, including this block.
+    /// Returns the length of the journal file in blocks, including the block of this superblock.
     pub fn blocks(&self) -> u32 {
         self.raw.s_maxlen.get()
     }
@@ -346,8 +346,8 @@ impl JournalSuperblock {
         (start != 0).then_some(start)
     }
 
-    /// Returns the block where the log of a cleanly closed journal may continue; 0 if that was not
-    /// recorded.
+    /// Returns the block where the log of a cleanly closed journal may continue; 0 if this block
+    /// was not recorded.
     pub fn head(&self) -> u32 {
         self.raw.s_head.get()
     }

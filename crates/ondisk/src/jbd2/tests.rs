@@ -1,4 +1,5 @@
-//! Tests one corruption for each check, and round trips of every variant of the log.
+//! Tests one corruption for each check. Also tests that every variant of the log can be encoded and
+//! decoded.
 
 use super::*;
 use crate::checksum::Seed;
@@ -44,7 +45,7 @@ fn decode_journal(bytes: &[u8]) -> Result<JournalSuperblock, Cause> {
     JournalSuperblock::decode(bytes, BlockSize::new(1024).unwrap(), 4096)
 }
 
-/// Returns the cause of the error after `change`, with the checksum corrected.
+/// Returns the cause of the error after `change` was made and the checksum was corrected.
 fn journal_broken(change: fn(&mut [u8])) -> Cause {
     let mut bytes = journal().encode();
     change(&mut bytes);

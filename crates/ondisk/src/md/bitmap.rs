@@ -1,9 +1,10 @@
-//! The internal write-intent bitmap: it marks the chunks in which the members may be inconsistent.
+//! The internal write-intent bitmap, which marks the chunks in which the members may be
+//! inconsistent.
 //!
 //! One bit represents a chunk of every member's data area (not of the array's data). The bit is set
-//! durably before a write to the chunk starts. After a crash only the chunks of set bits need new
-//! parity; a member that is added again needs only the chunks whose bits were set while it was
-//! absent.
+//! durably before a write to the chunk starts. After a crash only the chunks whose bits are set
+//! need new parity. A member that is added again needs only the chunks whose bits were set while
+//! the member was absent.
 //!
 //! Source: `md-bitmap.h` as documented in md(4), and bitmaps that Linux's md wrote.
 
@@ -11,7 +12,7 @@ use super::{Cause, SECTOR, Uuid};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of the header; the bits follow immediately, lowest bit first.
+/// Bytes of the header. The bits follow immediately, the lowest bit of each byte first.
 pub const HEADER_SIZE: usize = 256;
 
 const MAGIC: u32 = 0x6d74_6962;
@@ -118,7 +119,8 @@ impl Header {
         Uuid(self.raw.uuid)
     }
 
-    /// Returns the bytes of member space per bit: a power of two, at least 512.
+    /// Returns how many bytes of a member's data area one bit represents: a power of two, at least
+    /// 512.
     pub fn chunk(&self) -> u64 {
         u64::from(self.raw.chunksize.get())
     }
@@ -128,7 +130,7 @@ impl Header {
         self.raw.sync_size.get().div_ceil((self.chunk() / SECTOR).max(1))
     }
 
-    /// Returns the bytes that the bits take.
+    /// Returns how many bytes the bits take.
     pub fn bit_bytes(&self) -> u64 {
         self.bits().div_ceil(8)
     }
@@ -144,12 +146,12 @@ impl Header {
     }
 
     /// Returns the array's event count when bits were last cleared while *all* members were in
-    /// sync. A member with this event count or a higher one can be updated from the bits.
+    /// sync. A member whose event count is at least this can be updated from the bits.
     pub fn events_cleared(&self) -> u64 {
         self.raw.events_cleared.get()
     }
 
-    /// Returns the seconds after which the kernel writes cleared bits.
+    /// Returns after how many seconds the kernel writes cleared bits to the device.
     pub fn daemon_sleep(&self) -> u32 {
         self.raw.daemon_sleep.get()
     }
@@ -169,7 +171,7 @@ impl Header {
         self.raw.events_cleared.set(events);
     }
 
-    /// Declares the bits as reliable again.
+    /// Declares the bits reliable again.
     pub fn set_fresh(&mut self) {
         self.raw.state.set(self.raw.state.get() & !(STALE | WRITE_ERROR));
     }

@@ -14,7 +14,8 @@ bitflags! {
         const RESHAPE_ACTIVE = 4;
         /// The bad-block log has entries.
         const BAD_BLOCKS = 8;
-        /// The contents of the member with the same role are being copied to this member.
+        /// This member is to replace another member with the same role, whose contents are being
+        /// copied to this member.
         const REPLACEMENT = 16;
         /// A reshape proceeds from the end to the start.
         const RESHAPE_BACKWARDS = 32;
@@ -30,7 +31,7 @@ bitflags! {
         const PPL = 1024;
         /// There is a partial parity log with several headers.
         const MULTIPLE_PPLS = 2048;
-        /// The superblock gives the layout of a raid0 whose members differ in size.
+        /// The superblock contains the layout of a raid0 whose members differ in size.
         const RAID0_LAYOUT = 4096;
         const _ = !0;
     }

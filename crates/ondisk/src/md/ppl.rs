@@ -4,7 +4,7 @@
 //! parities of these writes follow the header in the same order. The partial parity of a write is
 //! the XOR of the data in the row that the write does not change. After a crash, the parity of the
 //! row is the XOR of the partial parity and the data on the members to which the write goes. This
-//! holds whatever part of the write reached those members.
+//! is true regardless of which parts of the write reached those members.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; `linux/raid/md_p.h`. The checksums
 //! are standard CRC-32C (started from all ones, inverted at the end).
@@ -64,7 +64,7 @@ pub struct Entry {
 pub struct Header {
     /// See [`signature`].
     pub signature: u32,
-    /// Increases with each header; only the newest header is valid.
+    /// The number of the header, which increases with each header. Only the newest header is valid.
     pub generation: u64,
     /// The entries, at most [`MAX_ENTRIES`].
     pub entries: Vec<Entry>,
@@ -72,7 +72,7 @@ pub struct Header {
 
 /// Returns the signature of headers of the array with this uuid.
 pub fn signature(set: Uuid) -> u32 {
-    // The kernel starts the CRC from all ones and inverts the result, which is the standard
+    // The kernel starts the CRC from all ones and inverts the result, so it computes the standard
     // CRC-32C.
     checksum(&set.0)
 }
@@ -92,7 +92,8 @@ impl Header {
     ///
     /// # Errors
     /// [`Cause::NotALog`] if the header's signature is not `signature`, which means that the log
-    /// ends before this header. Other causes for a wrong checksum and an impossible count.
+    /// ends before this header. Another cause if `bytes` is too short, the checksum is wrong, or
+    /// the count is impossible.
     pub fn decode(bytes: &[u8], signature: u32) -> Result<Header, Cause> {
         let (raw, _) =
             RawHeader::ref_from_prefix(bytes).map_err(|_| Cause::Length { len: bytes.len() })?;
@@ -119,7 +120,7 @@ impl Header {
     /// Encodes the header into `block`, checksum included.
     ///
     /// # Panics
-    /// If there are more than [`MAX_ENTRIES`] entries: an error of the caller.
+    /// If there are more than [`MAX_ENTRIES`] entries, which is an error of the caller.
     pub fn encode_into(&self, block: &mut [u8; HEADER_SIZE]) {
         assert!(self.entries.len() <= MAX_ENTRIES, "{} entries", self.entries.len());
         let mut raw = RawHeader::new_zeroed();
@@ -140,7 +141,8 @@ impl Header {
         block.copy_from_slice(raw.as_bytes());
     }
 
-    /// Returns the bytes from this header to the next one: the header and all its partial parities.
+    /// Returns how many bytes there are from the start of this header to the next header, which is
+    /// the size of the header and all its partial parities.
     pub fn span(&self) -> u64 {
         let parities: u64 = self.entries.iter().map(|entry| u64::from(entry.pp_size)).sum();
         HEADER_SIZE as u64 + parities

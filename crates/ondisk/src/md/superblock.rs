@@ -1,5 +1,5 @@
-//! A superblock of version 1.2. It describes the array, and the role and state of the member that
-//! holds it.
+//! A superblock of version 1.2. It describes the array, and the role and state of the member on
+//! which it is stored.
 
 mod change;
 mod check;
@@ -61,7 +61,7 @@ impl Role {
     }
 }
 
-/// A part of a member, in bytes of the member.
+/// A byte range of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
     /// First byte.
@@ -95,7 +95,8 @@ struct RawSuperblock {
     size: U64,
     chunksize: U32,
     raid_disks: U32,
-    /// If the array has a partial parity log, this is `ppl.offset` (i16) and `ppl.size` (u16).
+    /// If the array has a partial parity log, this field holds `ppl.offset` (i16) and `ppl.size`
+    /// (u16).
     bitmap_offset: U32,
     new_level: U32,
     reshape_position: U64,
@@ -145,11 +146,11 @@ pub struct Superblock {
 pub struct NewArray<'a> {
     /// The array's uuid.
     pub set: Uuid,
-    /// The name, `HOST:NAME`. It is cut off after 32 bytes.
+    /// The name, in the form `HOST:NAME`. A name of more than 32 bytes is truncated.
     pub name: &'a str,
     /// The present time, in microseconds since 1970.
     pub time: u64,
-    /// The number of one of the six layouts.
+    /// The layout's number, from 0 to 5.
     pub layout: u32,
     /// The number of sectors used on each member: a multiple of the chunk size.
     pub size: u64,
@@ -159,7 +160,7 @@ pub struct NewArray<'a> {
     pub members: u32,
     /// [`Features::BITMAP_OFFSET`], [`Features::MULTIPLE_PPLS`] or empty.
     pub features: Features,
-    /// The sector of the data areas from which parity is unknown; `None` if parity is right
+    /// The first sector of the data areas where parity is unknown; `None` if parity is right
     /// everywhere.
     pub resync_from: Option<u64>,
 }
@@ -177,8 +178,8 @@ pub struct Device {
     pub data_size: u64,
     /// Start of the bad-block log, relative to the superblock. The log is 8 sectors long.
     pub bad_blocks: u16,
-    /// Length of the partial parity log, if there is one. The log, or the bitmap in its place,
-    /// starts 8 sectors after the superblock.
+    /// Length of the partial parity log, if there is one. The log, or the bitmap that an array
+    /// without such a log has, starts 8 sectors after the superblock.
     pub ppl: u16,
 }
 
@@ -223,8 +224,8 @@ impl Superblock {
     /// Decodes a superblock with every check that is possible on a single member. `bytes` are at
     /// least 4096 bytes from [`SUPERBLOCK_OFFSET`] on; `len` is the member's length in bytes.
     ///
-    /// [`Superblock::support`] decides whether Lanefs can use the array. Other levels have other
-    /// rules, so checks that depend on the level are made only for level 5.
+    /// Rules that depend on the RAID level are checked only for level 5. Whether Lanefs can use the
+    /// array is decided by [`Superblock::support`].
     ///
     /// # Errors
     /// Any [`Cause`].
@@ -270,7 +271,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// Returns the bytes with the checksum set, to be written at [`SUPERBLOCK_OFFSET`].
+    /// Returns the bytes that are to be written at [`SUPERBLOCK_OFFSET`], with the checksum set.
     pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         let mut raw = self.raw.clone();
@@ -307,7 +308,8 @@ pub enum BadBlocks {
     Some,
 }
 
-/// Encodes a time: the seconds in the low 40 bits, and the rest in microseconds above them.
+/// Encodes a time: the seconds in the low 40 bits, and the microseconds within the second above
+/// them.
 fn md_time(micros: u64) -> U64 {
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     U64::new(seconds & 0xff_ffff_ffff | micros << 40)

@@ -1,4 +1,4 @@
-//! The unit of lengths and offsets, and the place of the superblock.
+//! The unit of lengths and offsets, and the position of the superblock.
 
 /// Size of a sector in md's units, in bytes.
 pub const SECTOR: u64 = 512;

@@ -23,16 +23,16 @@ pub struct Usage {
     pub inodes: u64,
 }
 
-/// The limits of an id; 0 is no limit.
+/// The limits of an id; 0 means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// The usage of space that is never exceeded, in units of 1024 bytes.
+    /// The hard limit of space, which usage never exceeds, in units of 1024 bytes.
     pub kib_hard: u64,
-    /// The usage of space that may be exceeded for the grace time, in units of 1024 bytes.
+    /// The soft limit of space, which usage may exceed for the grace time, in units of 1024 bytes.
     pub kib_soft: u64,
-    /// The number of inodes that is never exceeded.
+    /// The hard limit of inodes, which usage never exceeds.
     pub inodes_hard: u64,
-    /// The number of inodes that may be exceeded for the grace time.
+    /// The soft limit of inodes, which usage may exceed for the grace time.
     pub inodes_soft: u64,
 }
 
@@ -43,10 +43,11 @@ pub struct Quota {
     pub usage: Usage,
     /// Limits.
     pub limits: Limits,
-    /// The end of the grace time of the soft limit of space, in seconds since 1970; 0 if the limit
-    /// is not exceeded.
+    /// When the grace time for space ends, in seconds since 1970; 0 if the soft limit of space is
+    /// not exceeded.
     pub bytes_until: u64,
-    /// The end of the grace time of the soft limit of inodes, in the same form.
+    /// When the grace time for inodes ends, in seconds since 1970; 0 if the soft limit of inodes is
+    /// not exceeded.
     pub inodes_until: u64,
 }
 
@@ -74,8 +75,8 @@ impl Quota {
     }
 
     pub(super) fn encode(&self, id: u32, bytes: &mut [u8]) {
-        // An entry of zeros counts as free. So if id 0 has no usage and no limits, a time in its
-        // entry marks the entry as used.
+        // An entry of zeros counts as free. So if id 0 has no usage and no limits, its entry is
+        // marked as used by a time that is not zero.
         let fields = if id == 0 && *self == Quota::default() { IN_USE } else { *self };
         bytes.fill(0);
         let mut put = |at: usize, word: u64| {
@@ -95,7 +96,7 @@ impl Quota {
     }
 }
 
-/// The contents of the entry of id 0 if id 0 has no usage and no limits.
+/// What the entry of id 0 contains if id 0 has no usage and no limits.
 const IN_USE: Quota = Quota {
     usage: Usage { bytes: 0, inodes: 0 },
     limits: Limits { kib_hard: 0, kib_soft: 0, inodes_hard: 0, inodes_soft: 0 },

@@ -70,7 +70,7 @@ fn every_check_of_a_quota_file_has_its_cause() {
     assert_eq!(decode(20, 1), Cause::Blocks { blocks: 1, has: 66 });
     assert_eq!(decode(BLOCK, 40), Cause::Reference { block: 1, to: 40 });
     assert_eq!(decode(BLOCK, 1), Cause::Reference { block: 1, to: 1 });
-    // The data block is block 2, the blocks of the tree are 3, 4 and 5.
+    // Block 2 is the data block; blocks 3, 4 and 5 belong to the tree.
     assert_eq!(decode(5 * BLOCK + 12, 4), Cause::Reference { block: 5, to: 4 });
     assert_eq!(decode(5 * BLOCK + 20, 2), Cause::Missing { block: 2, id: 5 });
     assert_eq!(decode(2 * BLOCK + 8, 3), Cause::Entries { block: 2, found: 3, expected: 2 });

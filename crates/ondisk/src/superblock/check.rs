@@ -1,4 +1,4 @@
-//! Makes every check of a superblock: a superblock that passes needs no further check.
+//! Makes every check of a superblock. A superblock that passes needs no further check.
 
 use super::{Cause, Geometry, RawSuperblock};
 use crate::checksum::Seed;
@@ -109,8 +109,8 @@ pub(super) fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
     BlockSize::new(bytes).ok_or(Cause::BlockSize { log })
 }
 
-/// Checks the cluster size. Without `bigalloc` the field is the size of fragments, which are as
-/// large as blocks.
+/// Checks the cluster size. Without `bigalloc` the field is the fragment size, which must equal the
+/// block size.
 fn cluster_bits(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     let (cluster, block) = (raw.s_log_cluster_size.get(), raw.s_log_block_size.get());
     let cause = Cause::ClusterSize { log: cluster };
@@ -173,8 +173,9 @@ fn per_group(
     Ok((blocks, inodes))
 }
 
-/// Checks the first data block. With 1 KiB blocks, block 0 is the boot block and group 0 starts at
-/// block 1, but if clusters are larger than blocks, group 0 starts at block 0.
+/// Checks the first data block, which is block 0 unless blocks have 1 KiB. With 1 KiB blocks, block
+/// 0 is the boot block and group 0 starts at block 1. But if clusters are larger than blocks, group
+/// 0 starts at block 0 even with 1 KiB blocks.
 fn first_data_block(
     raw: &RawSuperblock,
     block_size: BlockSize,
@@ -185,8 +186,8 @@ fn first_data_block(
     (block == right).then_some(block).ok_or(Cause::FirstDataBlock { block })
 }
 
-/// Returns the number of groups in a flexible group. It is 1 without the feature `flex_bg`, because
-/// the field has no meaning then, and 1 if the field is 0, as in the kernel (6.18).
+/// Returns the number of groups in a flexible group. Without the feature `flex_bg` it is 1, because
+/// then the field has no meaning. It is also 1 if the field is 0, as in the kernel (6.18).
 fn flex_size(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     if !features.incompat.contains(Incompat::FLEX_BG) {
         return Ok(1);
@@ -233,8 +234,8 @@ fn special_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause>
     let exists = |ino: u32| ino != 0 && ino <= geometry.inode_count;
     if compat.contains(Compat::HAS_JOURNAL) {
         let (ino, device) = (raw.s_journal_inum.get(), raw.s_journal_dev.get());
-        // The journal is either an inode or a device. The number of the device is only a hint, and
-        // is 0 for an image file; the UUID identifies the device.
+        // The journal is either an inode or a device. A device is identified by its UUID; its
+        // number is only a hint, and is 0 for an image file.
         let names_device = device != 0 || raw.s_journal_uuid != [0; 16];
         if (ino == 0 && !names_device) || (ino != 0 && (device != 0 || !exists(ino))) {
             return Err(Cause::JournalPlace { ino, device });

@@ -1,8 +1,8 @@
 //! The arithmetic of clusters.
 
-/// The size of clusters (feature `bigalloc`): space is allocated in runs of `2^bits` blocks that
-/// start at a multiple of this number, and a bit of a block bitmap stands for one cluster. Extents
-/// still count blocks. Without `bigalloc` a cluster is a block.
+/// The size of clusters (feature `bigalloc`): space is allocated in runs of `2^bits` blocks, each
+/// of which starts at a multiple of `2^bits`. A bit of a block bitmap stands for one such run, a
+/// cluster. Extents still count blocks. Without `bigalloc` a cluster is a block.
 ///
 /// Format: <https://docs.kernel.org/filesystems/ext4/>, "Bigalloc".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ impl Clusters {
         Clusters { bits: if bits > 16 { 16 } else { bits } }
     }
 
-    /// Returns whether a cluster is a block.
+    /// Returns whether a cluster is a single block.
     pub fn are_blocks(self) -> bool {
         self.bits == 0
     }
@@ -36,13 +36,13 @@ impl Clusters {
         (blocks >> self.bits) + u32::from(blocks & self.mask() != 0)
     }
 
-    /// Returns the first block of the cluster of a file block.
+    /// Returns the first block of the cluster that contains a file block.
     pub fn floor(self, block: u32) -> u32 {
         block & !self.mask()
     }
 
-    /// Returns `block` if a cluster starts there, else the start of the next cluster, or the
-    /// largest number if no cluster follows.
+    /// Returns `block` if a cluster starts at it, otherwise the start of the next cluster. Returns
+    /// the largest number if no cluster follows.
     pub fn ceil(self, block: u32) -> u32 {
         match block & self.mask() {
             0 => block,
@@ -50,8 +50,7 @@ impl Clusters {
         }
     }
 
-    /// Returns the index of a block in its cluster. The number is that of a block of the file
-    /// system, or of a file.
+    /// Returns the index of a block in its cluster. `block` counts in the file system or in a file.
     pub fn offset(self, block: u64) -> u32 {
         block as u32 & self.mask()
     }

@@ -1,5 +1,5 @@
-//! Comparisons of two superblocks: a torn superblock with a backup, and the superblock on the
-//! device with the superblock in the log.
+//! Compares two superblocks: a torn superblock with a backup, or the superblock on the device with
+//! the superblock in the log.
 
 use super::{Cause, RawSuperblock, Superblock, check};
 use crate::checksum::Checksums;
@@ -15,8 +15,8 @@ const RO_COMPAT_IN_USE: RoCompat = RoCompat::LARGE_FILE
     .union(RoCompat::ORPHAN_PRESENT);
 
 impl Superblock {
-    /// Decodes like [`Superblock::decode`], but does not check the checksum. This is for a
-    /// superblock in which a crash left some sectors old and some new. The result may be trusted
+    /// Decodes like [`Superblock::decode`], but does not check the checksum. This is for a torn
+    /// superblock, in which a crash left some sectors old and some new. The result may be trusted
     /// only if it [agrees](Superblock::agrees_with) with a copy whose checksum is right.
     ///
     /// # Errors
@@ -30,16 +30,17 @@ impl Superblock {
         }
     }
 
-    /// Returns whether both superblocks agree in every field that only a change of the layout
-    /// changes. A backup may be as old as the last such change, so its other fields may differ.
-    /// None of the compared fields crosses the boundary of two sectors.
+    /// Returns whether both superblocks agree in every field that changes only when the layout of
+    /// the file system changes. Other fields may differ, because a backup may be as old as the last
+    /// change of the layout. None of the compared fields crosses a sector boundary.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
     }
 
-    /// Fails unless `next`, the superblock in the log, agrees with this one in the fields that were
-    /// used to find the log: sizes, kind of checksums, width of block numbers, place of the
-    /// journal. `next` may have more blocks, but not fewer, since a file system can grow.
+    /// Fails unless `next`, the superblock in the log, agrees with this superblock in the fields
+    /// that were used to find the log. These are the sizes, the kind of checksums, the width of
+    /// block numbers, and the journal's location. `next` may have more blocks, since a file system
+    /// can grow, but not fewer.
     ///
     /// # Errors
     /// [`Cause::ChangedInLog`].
@@ -66,8 +67,8 @@ impl Superblock {
     }
 }
 
-/// Returns whether the checksums of both superblocks are computed in the same way. The uuid, from
-/// which the checksums of `gdt_csum` start, may differ, because the log is found without it.
+/// Returns whether both file systems compute their checksums in the same way. The uuid, from which
+/// the checksums of `gdt_csum` start, may differ, because the log is found without it.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,
@@ -80,18 +81,19 @@ fn bigalloc(old: &Superblock, new: &Superblock) -> bool {
     has(old) != has(new)
 }
 
-/// Returns the fields that only a change of the layout changes, with all other fields zeroed.
+/// Returns a copy in which all fields are zeroed except those that change only when the layout of
+/// the file system changes.
 fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let blank = RawSuperblock::new_zeroed();
     let mut kept = raw.clone();
     let features = check::features(raw);
     if !features.incompat.contains(Incompat::CSUM_SEED) {
         // Without `metadata_csum_seed` the field has no meaning. A program writes the field before
-        // it sets the feature, so the copies may differ in it.
+        // it sets the feature, so the field may differ between copies.
         kept.s_checksum_seed = blank.s_checksum_seed;
     }
     if !features.incompat.contains(Incompat::ENCRYPT) {
-        // The same is true of `s_encrypt_algos` and the feature `encrypt`.
+        // For the same reason `s_encrypt_algos` is ignored without the feature `encrypt`.
         kept.s_encrypt_algos = blank.s_encrypt_algos;
     }
     kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());

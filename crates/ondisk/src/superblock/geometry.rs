@@ -1,4 +1,4 @@
-//! Sizes and positions: plain numbers of a checked superblock, and the arithmetic on them.
+//! Sizes and positions in a file system, computed from the numbers in a checked superblock.
 
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::superblock::Clusters;
@@ -21,8 +21,8 @@ pub struct InodePlace {
 
 /// The numbers of a checked superblock that are needed to find metadata, as a copyable value.
 ///
-/// No function panics. Those that look up a number return `None` if the file system does not have
-/// it.
+/// None of its functions panics. A function that looks something up by the number of a group, block
+/// or inode returns `None` if the file system does not have that number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(super) block_size: BlockSize,
@@ -54,8 +54,8 @@ impl Geometry {
         self.block_count
     }
 
-    /// Returns the first block of group 0: 1 with 1 KiB blocks, unless clusters are larger than
-    /// blocks; otherwise 0.
+    /// Returns the first block of group 0. It is 1 if blocks have 1 KiB and clusters are not larger
+    /// than blocks; otherwise it is 0.
     pub fn first_data_block(&self) -> Block {
         Block(self.first_data_block.into())
     }
@@ -70,8 +70,8 @@ impl Geometry {
         self.blocks_per_group
     }
 
-    /// Returns the binary logarithm of the number of blocks that a bit of a block bitmap stands
-    /// for: 0 without `bigalloc`.
+    /// Returns the binary logarithm of the number of blocks for which one bit of a block bitmap
+    /// stands. It is 0 without `bigalloc`.
     pub fn cluster_bits(&self) -> u32 {
         self.cluster_bits
     }
@@ -81,8 +81,8 @@ impl Geometry {
         Clusters::new(self.cluster_bits)
     }
 
-    /// Returns the number of bits in use in the block bitmap of a whole group: one for each block,
-    /// or for each cluster with `bigalloc`.
+    /// Returns how many bits of a whole group's block bitmap stand for blocks: one bit for each
+    /// block or, with `bigalloc`, for each cluster.
     pub fn clusters_per_group(&self) -> u32 {
         self.blocks_per_group >> self.cluster_bits
     }
@@ -122,7 +122,8 @@ impl Geometry {
         self.group_count.div_ceil(self.descs_per_block())
     }
 
-    /// Returns the number of blocks reserved after the descriptors for growing.
+    /// Returns the number of blocks that are reserved after the descriptors, so that the file
+    /// system can grow.
     pub fn reserved_gdt_blocks(&self) -> u32 {
         self.reserved_gdt_blocks.into()
     }
@@ -137,12 +138,13 @@ impl Geometry {
         self.inodes_per_group.div_ceil(self.inodes_per_block())
     }
 
-    /// Returns the number of groups whose bitmaps and tables may lie together: 1 without `flex_bg`.
+    /// Returns the number of groups in a flexible group, whose bitmaps and tables may lie together.
+    /// It is 1 without `flex_bg`.
     pub fn flex_size(&self) -> u32 {
         self.flex_size
     }
 
-    /// Returns the features from which the numbers follow.
+    /// Returns the features, on which the other numbers depend.
     pub fn features(&self) -> Features {
         self.features
     }
@@ -168,8 +170,8 @@ impl Geometry {
         })
     }
 
-    /// Returns the block where a group's superblock is, or would be: the first block of the group,
-    /// except for group 0 with `bigalloc` and blocks of 1 KiB.
+    /// Returns the block where a group's superblock is, or would be if the group had one. This is
+    /// the first block of the group, except for group 0 with `bigalloc` and blocks of 1 KiB.
     pub fn group_head(&self, group: Group) -> Option<Block> {
         if group.0 == 0 { Some(self.super_block()) } else { self.group_first_block(group) }
     }
@@ -204,7 +206,7 @@ impl Geometry {
         Some((Group((offset / per_group) as u32), bit))
     }
 
-    /// Returns the first block that a bit in a group's bitmap stands for.
+    /// Returns the first of the blocks for which a bit in a group's block bitmap stands.
     pub fn block_at(&self, group: Group, bit: u32) -> Option<Block> {
         let offset = u64::from(bit) << self.cluster_bits;
         let first = self.group_first_block(group)?;
@@ -224,8 +226,8 @@ impl Geometry {
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
         let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
-        // Every access to an inode calls this function. So shifts replace divisions where they can:
-        // the block size and the inode size are powers of two.
+        // Every access to an inode calls this function. So shifts replace divisions by the block
+        // size and by the inode size, which are powers of two.
         let size = self.inode_size.trailing_zeros();
         let per_block = self.block_size.bits() - size;
         Some(InodePlace {
@@ -236,7 +238,7 @@ impl Geometry {
         })
     }
 
-    /// Returns the inode of a bit in a group's inode bitmap.
+    /// Returns the inode for which a bit in a group's inode bitmap stands.
     pub fn ino_at(&self, group: Group, index: u32) -> Option<Ino> {
         if group.0 >= self.group_count || index >= self.inodes_per_group {
             return None;
@@ -246,8 +248,8 @@ impl Geometry {
 
     /// Returns whether a group starts with the superblock or a backup of it.
     ///
-    /// With `sparse_super` these are groups 0, 1 and the powers of 3, 5 and 7. With `sparse_super2`
-    /// they are group 0 and two groups that the superblock names. Otherwise they are all groups.
+    /// With `sparse_super`, groups 0, 1 and the powers of 3, 5 and 7 do. With `sparse_super2`,
+    /// group 0 and two groups that the superblock names do. Otherwise all groups do.
     pub fn group_has_super(&self, group: Group) -> bool {
         let g = group.0;
         if g == 0 {
@@ -313,8 +315,8 @@ impl Geometry {
         Some(Block(head.0 + u64::from(self.group_has_super(group))))
     }
 
-    /// Returns the place of a group's descriptor: the number of its block (see
-    /// [`Geometry::desc_block`]) and its bytes in that block.
+    /// Returns the position of a group's descriptor: the index of its descriptor block (see
+    /// [`Geometry::desc_block`]) and its byte range in that block.
     pub fn desc_place(&self, group: Group) -> Option<(u32, Range<usize>)> {
         if group.0 >= self.group_count {
             return None;
@@ -336,14 +338,14 @@ impl Geometry {
         u64::from(self.first_data_block)..end
     }
 
-    /// Returns the block with byte 1024 of the image, which contains the superblock. This is the
+    /// Returns the block that contains the superblock, that is, byte 1024 of the image. This is the
     /// first data block, except with `bigalloc` and 1 KiB blocks, where groups start at block 0.
     pub fn super_block(&self) -> Block {
         Block(u64::from(self.block_size.bytes() == 1024))
     }
 
-    /// Returns the largest size in bytes of a file mapped by extents: 2^32 - 1 blocks. File block
-    /// 2^32 - 1 is never used, because its number serves as an end mark.
+    /// Returns the largest size in bytes of a file mapped by extents: 2^32 - 1 blocks. A file never
+    /// has file block 2^32 - 1, because its number serves as an end mark.
     pub fn max_file_size(&self) -> u64 {
         u64::from(u32::MAX) << self.block_size.bits()
     }

@@ -1,8 +1,8 @@
 //! The superblock of a device that only has a log (`journal_dev`).
 //!
-//! The device has a superblock at the same offset as a file system, with few fields in use. The
-//! journal superblock is in the block after this superblock, and the log in the blocks after the
-//! journal superblock.
+//! The device has a superblock at the same offset as a file system, but only a few of its fields
+//! are in use. The journal superblock is in the block after this superblock, and the log in the
+//! blocks after the journal superblock.
 //!
 //! Source: ext4 disk layout documentation, "External Journal".
 
@@ -18,7 +18,8 @@ use zerocopy::{FromBytes, IntoBytes};
 const MOST_PER_GROUP: u32 = 65528;
 const VALID: u16 = 1;
 const ERRORS_CONTINUE: u16 = 1;
-/// The revision that has feature words, and the values of two fields that programs expect with it.
+/// The revision that has feature words, and the values of two fields that programs expect in this
+/// revision.
 const DYNAMIC: u32 = 1;
 const FIRST_INO: u32 = 11;
 const INODE_SIZE: u16 = 256;
@@ -56,7 +57,7 @@ impl JournalDevice {
     }
 
     /// Returns the bytes of the superblock of a new device, with the fields that mke2fs sets.
-    /// `time` is in seconds since 1970. More blocks than 2^32 are an error of the caller.
+    /// `time` is in seconds since 1970. A device of 2^32 blocks or more is an error of the caller.
     pub fn encode(&self, time: u32) -> [u8; SUPERBLOCK_SIZE] {
         let mut raw = RawSuperblock::zeroed();
         raw.s_blocks_count_lo.set(self.blocks as u32);

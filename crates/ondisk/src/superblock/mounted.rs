@@ -40,7 +40,7 @@ impl Superblock {
         self.raw.s_mnt_count.set(count);
     }
 
-    /// Sets the head of the list of orphans that is chained through the inodes.
+    /// Sets the head of the orphan list that is chained through the inodes.
     pub fn set_last_orphan(&mut self, ino: Option<Ino>) {
         self.raw.s_last_orphan.set(ino.map_or(0, |ino| ino.0));
     }
@@ -60,9 +60,8 @@ impl Superblock {
         self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
     }
 
-    /// Records an error: counts the error, and stores it as the last error. If it is the first
-    /// error, it is also stored as the first. Marks the file system so that e2fsck checks it
-    /// completely.
+    /// Counts an error, and stores it as the last error. If no first error is stored, also stores
+    /// it as the first error. Marks the file system so that e2fsck checks it completely.
     pub fn record_error(&mut self, error: &ErrorRecord) {
         let raw = &mut self.raw;
         raw.s_state.set(raw.s_state.get() | State::ERROR.bits());

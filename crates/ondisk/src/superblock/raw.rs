@@ -1,9 +1,9 @@
-//! The bytes of a superblock with the format's names.
+//! The fields of a superblock in their on-disk form, with the format's names.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The offset of the superblock in the image, in bytes; the same for any block size.
+/// The offset of the superblock in the image, in bytes. It does not depend on the block size.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// Bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;

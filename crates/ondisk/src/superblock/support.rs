@@ -10,9 +10,9 @@ const CREATOR_HURD: u32 = 1;
 const UTF8_12_1: u16 = 1;
 
 impl Superblock {
-    /// Returns the operations that Lanefs supports on this file system. All fields of the
-    /// superblock count, not only the features. A file system with an external journal is refused,
-    /// since the caller does not have the journal's device.
+    /// Returns the operations that Lanefs supports on this file system. The result depends on all
+    /// fields of the superblock, not only on the features. A file system with an external journal
+    /// is refused, because the caller does not have the journal's device.
     pub fn support(&self) -> Support {
         match self.has_journal_elsewhere() {
             true => Support::Refused(vec!["external journal".into()]),
@@ -20,11 +20,11 @@ impl Superblock {
         }
     }
 
-    /// Returns the operations that Lanefs supports if the caller has the device of the external
-    /// journal, if there is one.
+    /// Returns the operations that Lanefs supports on this file system. If it has an external
+    /// journal, the caller must have the journal's device.
     pub fn support_with_journal(&self) -> Support {
         if self.raw.s_creator_os.get() == CREATOR_HURD {
-            // Inodes of the Hurd have other fields at the same offsets.
+            // Inodes that the Hurd wrote have different fields at some offsets.
             return Support::Refused(vec!["creator OS Hurd".into()]);
         }
         let more = self.refused_beyond_features();
@@ -59,8 +59,7 @@ impl Superblock {
         }
     }
 
-    /// Returns reasons to refuse the file system other than unsupported features, such as a missing
-    /// feature.
+    /// Returns the reasons, other than unsupported features, to refuse the file system.
     fn refused_beyond_features(&self) -> Vec<String> {
         let mut names = Vec::new();
         if HashVersion::from_byte(self.hash_version()).is_none() {

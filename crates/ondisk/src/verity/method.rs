@@ -1,10 +1,10 @@
-//! How a hash tree is computed: its algorithm, the size of its blocks, its salt.
+//! How a hash tree is computed: algorithm, block size and salt.
 
 use crate::cause::verity::Cause;
 use crate::types::BlockSize;
 
-/// The limits of the size of the tree's blocks, as binary logarithms. They must also not exceed the
-/// blocks of the file system.
+/// The limits of the tree's block size, as binary logarithms. The tree's blocks must also not be
+/// larger than the blocks of the file system.
 const LEAST_BLOCK_BITS: u8 = 10;
 const MOST_BLOCK_BITS: u8 = 16;
 /// The longest salt in bytes.
@@ -41,7 +41,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the block size of the algorithm in bytes. A salt is padded to a multiple of it.
+    /// Returns the block size of the hash algorithm in bytes. A salt is padded to a multiple of
+    /// this size.
     pub fn unit_bytes(self) -> usize {
         match self {
             Algorithm::Sha256 => 64,
@@ -93,8 +94,8 @@ impl Method {
         self.algorithm
     }
 
-    /// Returns the binary logarithm of the size of blocks, of the data and of the tree. Each block
-    /// is hashed as a whole.
+    /// Returns the binary logarithm of the block size, which is the same for the data and the tree.
+    /// Each block is hashed as a whole.
     pub fn block_bits(&self) -> u8 {
         self.block_bits
     }

@@ -51,7 +51,7 @@ fn every_wrong_field_of_a_descriptor_is_damage() {
 
 #[test]
 fn the_blocks_of_a_tree_are_counted_from_the_top() {
-    // 128 hashes in a block: 1 + 2 + 129 blocks.
+    // A block has 128 hashes, so the tree has 1 + 2 + 129 blocks.
     let tree = Tree::new(((129 << 7) - 5) << 12, &method(Algorithm::Sha256, 12)).unwrap();
     let counts: Vec<u64> = (0..=4).map(|level| tree.blocks_in(level)).collect();
     assert_eq!(counts, [(129 << 7) - 5, 129, 2, 1, 0]);
@@ -71,7 +71,7 @@ fn a_file_of_one_block_has_no_tree_and_too_many_levels_are_refused() {
     assert_eq!(levels(0, Algorithm::Sha256, 12), Ok(0));
     assert_eq!(levels(4096, Algorithm::Sha256, 12), Ok(0));
     assert_eq!(levels(4097, Algorithm::Sha256, 12), Ok(1));
-    // 16 hashes in a block.
+    // A block has 16 hashes.
     assert_eq!(levels(1 << 42, Algorithm::Sha512, 10), Ok(8));
     assert_eq!(levels((1 << 42) + 1, Algorithm::Sha512, 10), Err(Cause::Levels));
     assert_eq!(levels(u64::MAX, Algorithm::Sha256, 10), Err(Cause::Levels));

@@ -1,8 +1,8 @@
 //! The shape of a hash tree: its levels, and where each block is.
 //!
 //! Level 0 is the data. Each block of a higher level has the hashes of blocks of the level below,
-//! and the highest level has one block. A file of one block or none has no tree. The blocks of the
-//! tree are stored level by level, the highest first.
+//! and the highest level has one block. A file of one block, or an empty file, has no tree. The
+//! blocks of the tree are stored level by level, the highest first.
 
 use super::method::Method;
 use crate::cause::verity::Cause;
@@ -21,14 +21,14 @@ pub struct Tree {
     blocks: u64,
 }
 
-/// The place of a block's hash in the level above.
+/// The position of a block's hash in the level above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Child {
-    /// The number of the block that has the hash, within the level of that block.
+    /// The number of the block that has the hash, counted within its level.
     pub parent: u64,
-    /// The number of that block in the stored tree.
+    /// The number of the block that has the hash, counted in the stored tree.
     pub stored: u64,
-    /// The offset of the hash in that block, in bytes.
+    /// The offset of the hash in the block that has it, in bytes.
     pub offset: usize,
 }
 
@@ -65,7 +65,7 @@ impl Tree {
         1 << self.block_bits
     }
 
-    /// Returns the number of the block of data that has byte `offset` of the file.
+    /// Returns the number of the data block that has byte `offset` of the file.
     pub fn block_at(&self, offset: u64) -> u64 {
         offset >> self.block_bits
     }
@@ -79,7 +79,7 @@ impl Tree {
     pub fn blocks_in(&self, level: usize) -> u64 {
         let Some(above) = level.checked_sub(1) else { return self.data_blocks };
         let Some(start) = self.starts.get(above) else { return 0 };
-        // The blocks of the level below follow in the stored tree.
+        // In the stored tree, the blocks of the level below follow those of this level.
         let next = above.checked_sub(1).and_then(|below| self.starts.get(below));
         next.unwrap_or(&self.blocks) - start
     }

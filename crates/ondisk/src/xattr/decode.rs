@@ -18,7 +18,7 @@ pub struct AttributeBlock<'a> {
     pub attributes: Vec<Attribute<'a>>,
 }
 
-/// The properties that differ between the two areas.
+/// An area, with the properties that differ between the inode and a block.
 struct Area<'a> {
     bytes: &'a [u8],
     /// The offset of the first entry.
@@ -67,7 +67,7 @@ pub fn decode_inode(area: &[u8]) -> Result<Vec<Attribute<'_>>, Cause> {
     Ok(decode(&area)?.into_iter().map(|(_, attribute)| attribute).collect())
 }
 
-/// Decodes the attributes, with the offsets of their entries.
+/// Decodes the attributes, and returns them with the offsets of their entries.
 fn decode<'a>(area: &Area<'a>) -> Result<Vec<(usize, Attribute<'a>)>, Cause> {
     let (raw, end) = entries(area)?;
     let mut decoded = Vec::with_capacity(raw.len());
@@ -145,8 +145,9 @@ fn value<'a>(
     area.bytes.get(start..start + size).ok_or(out_of_range)
 }
 
-/// Checks the hash of an entry. A hash of 0 means that it was not computed. Existing images have
-/// hashes computed with either signedness of the name's bytes.
+/// Checks the hash of an entry. A hash of 0 means that no hash was computed. Some existing images
+/// have hashes for which the name's bytes counted as signed, others have hashes for which they
+/// counted as unsigned.
 fn check_hash(offset: usize, found: u32, name: &[u8], value: &[u8]) -> Result<(), Cause> {
     let computed = entry_hash(name, value, unsigned);
     if found == 0 || found == computed || found == entry_hash(name, value, signed) {

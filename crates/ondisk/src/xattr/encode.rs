@@ -7,8 +7,8 @@ use super::entry::{
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// Creates a block of these attributes, sorted, for one inode. Returns `None` if they do not fit.
-/// [`super::seal`] sets the checksum.
+/// Creates a block that contains these attributes, sorted, for one inode. Returns `None` if they do
+/// not fit. [`super::seal`] sets the checksum.
 pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut sorted = attributes.to_vec();
     sorted.sort_by_key(|attribute| attribute.name);
@@ -60,7 +60,8 @@ fn block_hash(attribute: &Attribute<'_>) -> u32 {
     }
 }
 
-/// Writes entries from `entries` on and values from the back, and returns the entries' hashes.
+/// Writes the entries from offset `entries` on and the values from the end of the area backwards.
+/// Returns the entries' hashes.
 fn encode(
     area: &mut [u8],
     entries: usize,

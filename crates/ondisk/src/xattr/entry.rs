@@ -15,7 +15,7 @@ pub(super) const INODE_HEADER: usize = 4;
 pub(super) const ENTRY: usize = 16;
 /// Bytes of zeros after the last entry.
 pub(super) const END: usize = 4;
-/// The most inodes that share a block.
+/// The most inodes that can share a block.
 pub const MAX_REFCOUNT: u32 = 1024;
 /// The largest value in an inode of its own, in bytes.
 pub const MAX_VALUE: u32 = 1 << 24;
@@ -72,13 +72,13 @@ pub enum Value<'a> {
     },
 }
 
-/// Rounds a length up to a multiple of 4, as entries and values are padded.
+/// Rounds a length up to a multiple of 4, to which entries and values are padded.
 pub(super) fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
-/// Computes the hash of an entry over the bytes of the name and then the words of the value. The
-/// last word is padded with zeros.
+/// Computes the hash of an entry over the bytes of the name, and then over the 32-bit words of the
+/// value, of which the last is padded with zeros.
 pub(super) fn entry_hash(name: &[u8], value: &[u8], widen: fn(u8) -> u32) -> u32 {
     let hash = name.iter().fold(0u32, |hash, &byte| hash.rotate_left(5) ^ widen(byte));
     value.chunks(4).fold(hash, |hash, bytes| {

@@ -1,4 +1,4 @@
-//! Names of attributes: a prefix, stored as a number, and the rest.
+//! Names of attributes. A name consists of a prefix, which is stored as a number, and the rest.
 
 use std::cmp::Ordering;
 use thiserror::Error;
@@ -16,8 +16,8 @@ const PREFIXES: [(u8, &[u8]); 5] = [
     (AttributeName::SECURITY, b"security."),
 ];
 
-/// The name of an attribute. Any prefix number is valid, so that entries of unknown kinds survive
-/// changes of other attributes.
+/// The name of an attribute. Any prefix number is valid, so that entries with unknown prefixes
+/// survive when other attributes are changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributeName<'a> {
     /// The number of the prefix (`e_name_index`).
@@ -26,13 +26,14 @@ pub struct AttributeName<'a> {
     pub rest: &'a [u8],
 }
 
-/// The reason why bytes are not a name: an error of the caller, never of the image.
+/// The reason why bytes are not a name. This is an error of the caller, never of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// The prefix is not supported by ext4.
+    /// The name has no prefix that the kernel's ext4 supports.
     #[error("the attribute's name has no known prefix")]
     Prefix,
-    /// The rest after the prefix is missing, or is present although it must be empty.
+    /// The rest after the prefix contains a NUL, is empty although it must not be, or is not empty
+    /// although it must be.
     #[error("the attribute's name is not valid for its prefix")]
     Rest,
     /// The name has more than 255 bytes.

@@ -17,7 +17,7 @@ pub fn seal(seed: Seed, place: Block, block: &mut [u8]) {
     }
 }
 
-/// Checks the checksum of a block read from `place`.
+/// Checks the checksum of a block that was read from block `place`.
 pub fn verify(seed: Seed, place: Block, block: &[u8]) -> Result<(), Cause> {
     if block.len() < HEADER {
         return Err(Cause::Length { len: block.len() });

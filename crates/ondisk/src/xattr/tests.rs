@@ -97,7 +97,7 @@ fn every_broken_field_is_its_cause() {
     ));
     assert!(matches!(cause(|block| block[HEADER + 3] = 0xff), Cause::ValueRange { .. }));
     assert!(matches!(cause(|block| block[HEADER + 11] = 0xff), Cause::ValueRange { .. }));
-    // The first value's offset is changed to the offset of the third value.
+    // The offset of the first value is set to that of the third value.
     assert!(matches!(
         cause(|block| {
             block[HEADER + 2] -= 4;

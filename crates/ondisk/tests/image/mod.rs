@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// The configuration that mke2fs 1.47 comes with. The configuration of a distribution may have
+/// The configuration that mke2fs 1.47 comes with. The configuration of a distribution may select
 /// other features.
 const CONFIG: &str = include_str!("../../testdata/mke2fs.conf");
 
@@ -25,7 +25,8 @@ impl Image {
     }
 }
 
-/// Options of mke2fs, with image sizes, that together produce every form of every structure.
+/// Sets of options for mke2fs, each with the size of the image to create. Together these images
+/// contain every form of every structure.
 pub const OPTIONS: [(&str, &str); 11] = [
     ("-t ext4", "40M"),
     ("-t ext4 -b 4096", "64M"),

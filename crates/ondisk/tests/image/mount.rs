@@ -6,21 +6,22 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-/// Returns the image after the kernel mounted it, ran `work` and synced, with a log that is not
-/// empty. Returns `None` and prints the reason where this machine cannot mount.
+/// Mounts the image with the kernel, runs `work`, and syncs. Returns the image before it is
+/// unmounted, with a log that is not empty. Returns `None` and prints the reason where this machine
+/// cannot mount.
 pub fn with_log(image: Image, options: &str, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
     mounted(image, options, work).map(|(during, _)| during)
 }
 
-/// Returns the image after the kernel mounted it, ran `work` and unmounted it. Returns `None` and
-/// prints the reason where this machine cannot mount.
+/// Mounts the image with the kernel, runs `work`, and returns the image after unmounting it.
+/// Returns `None` and prints the reason where this machine cannot mount.
 pub fn and_unmount(image: Image, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
     mounted(image, "", work).map(|(_, after)| after)
 }
 
-/// Returns the image while the kernel has it mounted but frozen, with everything written in place.
-/// The files that `work` returned are still open. Returns `None` and prints the reason where this
-/// machine cannot mount.
+/// Mounts the image with the kernel, runs `work`, and returns the image while it is frozen, with
+/// everything written in place. The files that `work` returned are still open at that time. Returns
+/// `None` and prints the reason where this machine cannot mount.
 pub fn frozen<T>(image: Image, work: fn(&Path) -> io::Result<T>) -> Option<Image> {
     let folder = tempfile::tempdir().expect("a folder");
     let mountpoint = mount(&folder, &image, "")?;
@@ -54,7 +55,7 @@ fn mounted(
     Some((during, Image { options: image.options, bytes: after }))
 }
 
-/// Mounts the image on a folder within `folder`.
+/// Mounts the image on a directory in `folder`.
 fn mount(folder: &tempfile::TempDir, image: &Image, options: &str) -> Option<PathBuf> {
     let (path, mountpoint) = (folder.path().join("image"), folder.path().join("mounted"));
     fs::write(&path, &image.bytes).expect("the image");
@@ -72,8 +73,8 @@ fn mount(folder: &tempfile::TempDir, image: &Image, options: &str) -> Option<Pat
     }
 }
 
-/// Unmounts, and waits while the mount is busy. If another test of this program starts a process,
-/// that process has all files open until its execve(2).
+/// Unmounts, and tries again while the mount is busy. If another test of this program starts a
+/// process, this process inherits all open files, and has them open until its execve(2).
 fn unmount(mountpoint: &Path) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

@@ -5,10 +5,10 @@ use crate::*;
 use lanefs_lanes::sync::unscheduled::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-/// The number of a write, and its recording.
+/// The number of a write, and the recorded operation.
 type Numbered = (u64, Op);
 
-/// An array whose members are recorded, and run a test's code during an operation.
+/// An array whose members record their operations and can run a test's code during one of them.
 struct Gathering {
     array: Arc<Array>,
     hooks: Vec<Arc<HookDevice>>,
@@ -32,8 +32,8 @@ impl Gathering {
     }
 
     /// Writes conflicting ranges of sectors. The first write starts at once. The others start
-    /// during its first member operation of this kind, or after it if it has no such operation.
-    /// Returns the writes.
+    /// during the first member operation of this kind, or after the first write if no such
+    /// operation occurs. Returns the writes.
     fn round(
         self: &Arc<Self>,
         kind: Kind,
@@ -79,11 +79,11 @@ impl Gathering {
     }
 }
 
-/// Records rounds of three writes of one row, in a random order of their chunks. Returns also the
+/// Records rounds in which three writes go to chunks of one row, in random order. Also returns the
 /// number of writes that were gathered.
 fn record_gathered(lost: Option<usize>, consistency: Consistency, seed: u64) -> (Recorded, u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    // The content of a lost member is known only for whole blocks.
+    // The content of a lost member is known only for whole blocks, so the load writes whole blocks.
     let load = Load { members: 4, unit: 8, ..random_load(&mut rng, lost) };
     let (mut rig, tape, base) = recording(load, consistency, Planted::Nothing);
     let mut hooks = Vec::new();
@@ -124,8 +124,9 @@ fn record_gathered(lost: Option<usize>, consistency: Consistency, seed: u64) -> 
     (Recorded { rig, tape, base, ops }, array.statistics().gathered)
 }
 
-/// Checks the crash states of gathered writes. The array is whole, or lacks the member `lost`.
-/// With a log, a whole array loses a member in the crash too.
+/// Checks the crash states of gathered writes. The array is whole, or lacks the member `lost`. With
+/// a log, the states of a whole array are also checked without one member, as if it had been lost
+/// in the crash.
 fn check_gathered(seed: u64, lost: Option<usize>, consistency: Consistency) -> (usize, u64) {
     println!("seed {seed}");
     let (recorded, gathered) = record_gathered(lost, consistency, seed);

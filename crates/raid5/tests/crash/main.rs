@@ -49,7 +49,8 @@ struct Recorded {
     rig: Rig,
     tape: Arc<Tape>,
     base: Vec<Vec<u8>>,
-    /// The operations. Those on one sector are in order, because threads write different sectors.
+    /// The operations. Operations on the same sector are listed in the order in which they ran,
+    /// because only one thread writes each sector.
     ops: Vec<Op>,
 }
 
@@ -255,7 +256,8 @@ impl Recorded {
             if found.is_some_and(newer) {
                 continue;
             }
-            // The lost member had the only copy of a block that was being written.
+            // The block was being written, and the lost member may have had the only copy of its
+            // content.
             if lost == Some(slot) && self.is_at_stake(cut, place, &in_flight(&self.ops, cut)) {
                 continue;
             }
@@ -282,7 +284,7 @@ impl Recorded {
     }
 }
 
-/// Returns the writes that no flush covers at this cut.
+/// Returns the writes that had started at this cut but are not certain to be durable.
 fn in_flight(ops: &[Op], cut: usize) -> Vec<usize> {
     let flushes = ops.iter().filter(|op| op.from == op.to && op.returned <= cut);
     let flushed = flushes.map(|op| op.asked).max().unwrap_or(0);
@@ -338,7 +340,8 @@ fn random_load(rng: &mut fastrand::Rng, lost: Option<usize>) -> Load {
         ops: rng.usize(10..30),
         lost,
         carries: [0, 3, 32][rng.usize(..3)],
-        // The content of a lost member is known only for whole blocks.
+        // The content of a lost member is known only for whole blocks, so the load then writes
+        // whole blocks.
         unit: if lost.is_some() { 8 } else { 1 },
     }
 }
@@ -384,7 +387,7 @@ fn a_hundred_thousand_crash_states_are_recovered() {
     let from = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seed = from("LANEFS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let seconds = from("LANEFS_SECONDS").unwrap_or(5);
-    // Long runs must check this number of states; short runs stop after their time.
+    // Long runs must check this number of states; short runs stop when their time is over.
     let owed = if seconds > 5 { 100_000 } else { 0 };
     let (begun, mut count, mut round) = (Instant::now(), 0, 0);
     while count < owed || begun.elapsed() < Duration::from_secs(seconds) {
@@ -424,9 +427,9 @@ fn a_member_that_is_not_flushed_is_found() {
     assert!(finds(Planted::NoFlush(1), Recovery::AsMeant));
 }
 
-/// Checks the states of a log with many laps in which the start of a lap is torn: each write at the
-/// log's start keeps its first sectors, its last sectors, or random ones. Returns the number of
-/// states.
+/// Runs a load in which the log has many laps. Checks, for each write to the log's first byte, the
+/// states in which a crash tears this write: the write keeps its first sectors, its last sectors,
+/// or random sectors. Returns the number of states.
 fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
     let seed = 104 + carries as u64;
     println!("seed {seed}");

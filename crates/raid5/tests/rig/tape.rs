@@ -78,8 +78,8 @@ impl TapeDevice {
             Planted::PartialParityIsCached => durable && header,
             Planted::Nothing | Planted::NoFlush(_) => durable,
         };
-        // One lock guards the contents and the tape, so that the tape has writes to one place in
-        // their order.
+        // One lock guards the contents and the tape, so that the tape lists writes to the same
+        // bytes in the order in which they took effect.
         let mut bytes = self.bytes.lock().unwrap();
         bytes[offset as usize..offset as usize + data.len()].copy_from_slice(data);
         self.tape.push(self.member, What::Write { offset, data: data.to_vec(), durable });
@@ -135,7 +135,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// Returns the part that is kept of writes that had returned.
+    /// Returns which part is kept of the writes that had returned.
     fn of_returned(self) -> Kept {
         match self {
             Kept::Sectors { .. } => Kept::All,

@@ -1,4 +1,4 @@
-//! Runs all suites on all formats, and prints a table with a row for each.
+//! Runs all suites on all formats, and prints a table with one row for each format.
 //!
 //! ```text
 //! cargo run --profile stress -p lanefs-suites --bin lanefs-formats -- [OPTIONS] [WORD]
@@ -18,10 +18,10 @@ use std::process::ExitCode;
 /// Runs all suites on all formats.
 #[derive(Parser)]
 struct Arguments {
-    /// The seed of the first format; each further format has the next seed.
+    /// The seed for the first format; each further format gets the next seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The share of the full counts that is run.
+    /// The share of the full operation counts that is run.
     #[arg(long, default_value_t = 1.0)]
     share: f64,
     /// Run only formats whose options contain this word.
@@ -43,7 +43,7 @@ impl Counts {
     }
 }
 
-/// The cells of a row, or what failed.
+/// The cells of a row, or the message of the failure.
 type Row = Result<String, String>;
 
 fn main() -> ExitCode {

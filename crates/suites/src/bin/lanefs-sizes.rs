@@ -4,10 +4,10 @@
 //! cargo run --profile stress -p lanefs-suites --bin lanefs-sizes [-- --share 0.01] [ROW...]
 //! ```
 //!
-//! Each row runs in a process of its own, whose peak of memory is in the table. The images are
-//! sparse files in a directory for temporary files ($TMPDIR, else /dev/shm), which must allow
-//! sparse files of 64 TiB. `--share` makes counts smaller, but not the sizes of images. At the end
-//! of each row `lanefs check` checks the image, and e2fsck too where it is not too slow.
+//! Each row runs in a separate process, and the table shows the peak memory of this process. The
+//! images are sparse files in a directory for temporary files ($TMPDIR, else /dev/shm), which must
+//! allow sparse files of 64 TiB. `--share` makes counts smaller, but not images. At the end of each
+//! row, `lanefs check` checks the image. e2fsck checks it too, except where it would take too long.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
@@ -23,7 +23,8 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The heap of the command `lanefs`, because only this heap gives memory back under a memory cap.
+/// The program uses the heap of the command `lanefs`, because only this heap returns memory to the
+/// host when a memory cap applies.
 #[global_allocator]
 static HEAP: lanefs_lanes::LineHeap = lanefs_lanes::LineHeap;
 
@@ -35,7 +36,7 @@ const BLOCK: u64 = 4096;
 /// Measures very large directories, files and file systems.
 #[derive(Parser)]
 struct Arguments {
-    /// The share of the full counts that is run.
+    /// The share of the full operation counts that is run.
     #[arg(long, default_value_t = 1.0)]
     share: f64,
     /// Measure in this process.
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
 }
 
 impl Row {
-    /// Measures in a process of its own, which prints the row.
+    /// Measures in a separate process, which prints the row.
     fn run_apart(self, share: f64) -> Result<()> {
         let name = self.to_possible_value().ok_or("a row without a name")?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -120,7 +121,7 @@ struct Steps {
     text: String,
     since: Instant,
     checks: String,
-    /// The peak of memory before the first judgement, in MiB.
+    /// The peak memory in MiB before the checker checks the image for the first time.
     memory: Option<u64>,
 }
 
@@ -129,7 +130,7 @@ impl Steps {
         Steps { text: String::new(), since: Instant::now(), checks: String::new(), memory: None }
     }
 
-    /// Ends a step.
+    /// Ends a step, and records its time.
     fn end(&mut self, what: &str) {
         let took = self.since.elapsed();
         self.add(format_args!("{what} {:.2} s", took.as_secs_f64()));
@@ -141,8 +142,8 @@ impl Steps {
         self.since = Instant::now();
     }
 
-    /// Calls `one` for each number below `count`, and notes the time and CPU time of a call,
-    /// averaged over the first tenth and over the last tenth of the calls.
+    /// Calls `one` for each number below `count`. Records the time and CPU time of a call as two
+    /// averages: over the first tenth of the calls, and over the last tenth.
     fn each(
         &mut self,
         what: &str,
@@ -171,7 +172,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Judges the image, which is not mounted, by the checker.
+    /// Checks the image with the checker; the image must not be mounted.
     fn check(&mut self, image: &Image) -> Result<()> {
         let memory = peak()?;
         self.memory.get_or_insert(memory);
@@ -256,7 +257,7 @@ impl Image {
     }
 }
 
-/// Returns options with blocks of 4 KiB and an inode for each `per_inode` bytes.
+/// Returns options for blocks of 4 KiB and one inode for each `per_inode` bytes.
 fn options(per_inode: u32) -> Result<MkfsOptions> {
     Ok(MkfsOptions {
         block_size: Some(BlockSize::new(BLOCK as u32).ok_or("a block size")?),
@@ -423,7 +424,8 @@ fn volume() -> Result<String> {
 }
 
 fn groups(count: u64) -> Result<String> {
-    // The options are those of the test of mounts in `crates/ext4/tests/scale.rs`.
+    // The options are the same as in the test that mounts such a file system, in
+    // `crates/ext4/tests/scale.rs`.
     let image = Image::empty(0)?;
     let options =
         ["-q", "-F", "-b", "1024", "-J", "size=16", "-O", "^resize_inode", "-i", "524288"];

@@ -6,9 +6,9 @@ use lanefs_device::Device;
 use std::fmt;
 use std::os::unix::fs::FileExt;
 
-/// Changes that one worker makes on one image before it takes the next image.
+/// The number of changes that one worker makes on one image before it takes the next image.
 pub const TOGETHER: u64 = 50;
-/// The most differences that are printed in full.
+/// The largest number of differences that are printed in full.
 pub const MOST_SHOWN: usize = 20;
 
 /// How a part is changed.
@@ -23,7 +23,7 @@ pub enum How {
     Field {
         /// The offset in the part.
         at: usize,
-        /// The bytes of the part.
+        /// The new bytes of the field.
         bytes: Vec<u8>,
     },
     /// The part becomes zeros.
@@ -32,28 +32,28 @@ pub enum How {
     Noise,
     /// The part becomes a copy of another part of its kind.
     Copy {
-        /// The other part's place in the image.
+        /// The offset of the other part in the image.
         from: u64,
     },
 }
 
-/// Whether the part's checksum is set after the change.
+/// Whether the part's checksum is corrected after the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sum {
-    /// The checksum is set, so that the checks after it are reached.
+    /// The checksum is corrected, so that a judge goes on to the checks that follow the checksum.
     Mended,
     /// The checksum is left as it was.
     Left,
 }
 
-/// A change: the bytes to write, each with its place in the image.
+/// A change: the bytes to write, and their offsets in the image.
 #[derive(Debug, Clone)]
 pub struct Change {
     /// The changed part.
     pub part: Part,
     /// The kind of the change.
     pub how: How,
-    /// Whether the part's checksum is set to match.
+    /// Whether the part's checksum is corrected.
     pub sum: Sum,
     /// The bytes to write, by their offset in the image.
     pub writes: Vec<(u64, Vec<u8>)>,
@@ -73,21 +73,21 @@ impl fmt::Display for Change {
     }
 }
 
-/// Returns the generator of one change. `n` must be below 2^16 and `job` below 2^24, so that each
-/// combination of seed, job and `n` gives another generator.
+/// Returns the random number generator for one change. `n` must be below 2^16 and `job` below 2^24,
+/// so that each combination of seed, job and `n` has a different generator.
 pub fn rng_of(seed: u64, job: u64, n: u64) -> Rng {
     Rng::with_seed(seed.wrapping_mul(1 << 40) ^ job << 16 ^ n)
 }
 
-/// Writes these bytes, each at its place.
+/// Writes each of `writes` at its offset.
 pub fn put(file: &std::fs::File, writes: impl Iterator<Item = (u64, Vec<u8>)>) {
     for (at, bytes) in writes {
         file.write_all_at(&bytes, at).expect("the copy is written");
     }
 }
 
-/// Chooses a change: first a kind of part, so that the few superblocks are changed as often as the
-/// many inodes.
+/// Chooses a change. The kind of part is chosen first, so that the few superblocks are changed as
+/// often as the many inodes.
 pub fn choose(rng: &mut Rng, device: &dyn Device, parts: &Parts) -> Change {
     let kind = loop {
         let any = rng.choice(&parts.all).expect("parts").kind;

@@ -20,7 +20,7 @@ pub struct Content {
     hash: u64,
 }
 
-/// A file: its contents, and the bytes of the image that map these contents.
+/// A file: its contents, and the byte ranges of the image that hold the metadata of these contents.
 #[derive(Debug, Clone)]
 pub struct File {
     /// The file's contents.

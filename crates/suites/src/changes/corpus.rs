@@ -1,4 +1,4 @@
-//! Clean images of many formats with a tree of every kind of object.
+//! Clean images of many formats. The tree of each image has every kind of object.
 
 use super::parts::Parts;
 use crate::fill::{Scale, WideTimes, change, fill};
@@ -34,8 +34,8 @@ const SETS: [(&str, u64, usize); 19] = [
     ("-b 65536 -g 256", 64, 65536),
 ];
 
-/// Images whose directories ignore case, which most kernels do not mount. e2fsck compares their
-/// names by default only if the encoding is strict.
+/// Images whose directories ignore case. Most kernels do not mount such images. e2fsck compares
+/// their names by default only if the encoding is strict.
 const FOLDING: [(&str, u64, usize); 2] = [
     ("-O casefold -E encoding_flags=strict +F", 16, 1024),
     ("-b 4096 -O casefold,^metadata_csum -E encoding_flags=strict +F", 32, 4096),
@@ -52,8 +52,8 @@ const QUOTAS: [(&str, u64, usize); 3] = [
     ("-t ext3 -O quota", 16, 1024),
 ];
 
-/// The number of option sets at the end that have blocks larger than a page; the kernel does not
-/// mount these images.
+/// The last option sets have blocks larger than a page; this is their number. The kernel does not
+/// mount images with such blocks.
 const LARGE_BLOCKS: usize = 3;
 
 /// Which formats a corpus has.
@@ -73,7 +73,7 @@ pub enum Extent {
     Whole,
 }
 
-/// Clean images to be changed.
+/// Clean images, which the suite changes.
 pub struct Corpus {
     bases: Vec<Base>,
 }
@@ -109,10 +109,10 @@ impl Corpus {
     }
 }
 
-/// Sets limits of some users, if the file system has quotas.
+/// Sets limits for some users, if the file system has quotas.
 fn limit(fs: &Fs) {
     let limits = Limits { kib_hard: 1 << 20, inodes_soft: 1000, ..Limits::default() };
-    // Without quota files this is refused.
+    // Setting limits fails if there are no quota files.
     let _ = (0..40).try_for_each(|id| fs.set_quota(quota::Kind::User, id * 7, limits));
 }
 
@@ -122,7 +122,7 @@ impl Base {
         let wide_times = WideTimes::of(options);
         let scale = Scale::of_image(megabytes, block);
         let scale = Scale { files: 300, pieces: 400, wide_times, ..scale };
-        // Some formats refuse some operations, such as fallocate.
+        // Results are ignored, because some formats refuse some operations, for example fallocate.
         let run = |tree: &mut dyn Tree| {
             fill(scale).iter().chain(&change(scale)).for_each(|op| drop(tree.apply(op)));
         };
@@ -165,7 +165,7 @@ impl Base {
         bytes
     }
 
-    /// Returns a copy as a file.
+    /// Returns a copy of the image in a file.
     pub fn copy(&self) -> Image {
         let image = Image::empty();
         self.device.to_file(image.path()).expect("the copy is written");

@@ -1,5 +1,5 @@
-//! Repairs that are cut at each write: the next repair completes them, or the undo file takes them
-//! back.
+//! Repairs that are cut off at each write. A repair is then completed by a second repair, or
+//! reverted with the undo file.
 
 use super::change::{self, Change, rng_of};
 use super::contents::{File, files};
@@ -16,13 +16,14 @@ use std::sync::Arc;
 
 const CAP: u64 = 1 << 30;
 
-/// The cuts that were tried.
+/// Counts of the repairs and cuts that were tried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cuts {
-    /// The number of repairs through the log, and the number of writes at which they were cut.
+    /// The number of repairs that were written through the log, and the number of writes at which
+    /// they were cut off.
     pub logged: (u64, u64),
-    /// The number of repairs with an undo file, and the number of writes at which these repairs
-    /// were cut.
+    /// The number of repairs with an undo file, and the number of writes at which they were cut
+    /// off.
     pub undone: (u64, u64),
 }
 
@@ -34,10 +35,10 @@ impl fmt::Display for Cuts {
     }
 }
 
-/// Repairs images with one change, and cuts each repair at each write.
+/// Repairs images that have one change each, and cuts off each repair at each write.
 ///
 /// # Errors
-/// Describes a cut after which the image is not repaired, or a file has changed.
+/// Describes a cut after which the image was not repaired or a file had changed.
 pub fn cut(corpus: &Corpus, seed: u64, changes: u64) -> Result<Cuts, String> {
     let mut cuts = Cuts::default();
     for base in corpus.bases() {
@@ -96,7 +97,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Cuts a repair through the log, and repairs again.
+    /// Cuts off a repair that is written through the log, and then repairs the image again.
     fn logged(&self, damaged: &Arc<dyn Device>, repair: &Repair, nth: u64) -> Result<(), String> {
         let target = view(damaged);
         let cut: Arc<dyn Device> = Arc::new(FaultyDevice::new(target.clone(), Some(fault(nth))));
@@ -118,7 +119,7 @@ impl Trial<'_> {
     }
 }
 
-/// Cuts a repair that is written in place, and puts the old blocks back.
+/// Cuts off a repair that is written in place, and then puts the old blocks back.
 fn undone(damaged: &Arc<dyn Device>, repair: &Repair, undo: &Undo, nth: u64) -> Result<(), String> {
     let target = view(damaged);
     let cut = FaultyDevice::new(target.clone(), Some(fault(nth)));

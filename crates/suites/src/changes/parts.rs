@@ -1,7 +1,7 @@
 //! The metadata of a clean image, part by part, and the checksum of each part.
 //!
-//! The parts are found with the decoders of `lanefs_ondisk` alone, without the checker. Source of
-//! the places of checksums: the kernel documentation, "Checksums".
+//! The parts are found with the decoders of `lanefs_ondisk` alone, without the checker. The
+//! positions of checksums are from the kernel documentation, "Checksums".
 
 use lanefs_device::Device;
 use lanefs_ondisk::checksum::{Checksums, Crc16};
@@ -15,7 +15,7 @@ use lanefs_ondisk::orphan::{self, OrphanSeed};
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino, extent, xattr};
 
-/// The kind of a part, with the numbers on which its checksum depends.
+/// The kind of a part, with those numbers on which the checksum of the part depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are the owner's numbers
 pub enum Kind {
@@ -37,7 +37,7 @@ pub enum Kind {
 /// A part of the metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// The structure to which the part belongs.
+    /// The kind of structure to which the part belongs.
     pub kind: Kind,
     /// The first byte of the part in the image.
     pub at: u64,
@@ -76,7 +76,7 @@ impl Parts {
         finder.parts
     }
 
-    /// Keeps only the parts of quota files, and the superblock that refers to them.
+    /// Keeps only the parts of quota files, and the superblock, which refers to these files.
     pub fn retain_quotas(&mut self, device: &dyn Device) {
         let files = superblock_of(device).quota_files();
         self.all.retain(|part| match part.kind {
@@ -86,8 +86,8 @@ impl Parts {
         });
     }
 
-    /// Sets the checksum of a part in its bytes. The checksum of a bitmap is in the group's
-    /// descriptor, so for a bitmap this returns a change of the descriptor.
+    /// Sets the checksum of a part in `bytes`. The checksum of a bitmap is in the group's
+    /// descriptor, so for a bitmap this function returns a change to the descriptor instead.
     pub fn seal(
         &self,
         device: &dyn Device,
@@ -353,7 +353,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Follows the pointers in the inode, or those of a block `levels` above the data.
+    /// Follows the pointers in an inode, or in a pointer block that is `levels` levels above the
+    /// data.
     fn pointers(&mut self, bytes: &[u8], levels: u32, data: &mut Vec<(FileBlock, Block)>) {
         for (n, word) in bytes.as_chunks().0.iter().enumerate() {
             let block = Block(u32::from_le_bytes(*word).into());

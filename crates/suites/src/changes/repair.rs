@@ -1,5 +1,5 @@
-//! Random changes of metadata, repaired: the repaired image is clean for both judges, and every
-//! file whose own metadata did not change is as it was.
+//! Repairs of images with random changes of metadata. Both judges must find the repaired image
+//! clean, and every file whose own metadata did not change must be as it was.
 
 use super::change::{self, Change, MOST_SHOWN, TOGETHER, put, rng_of};
 use super::contents::{File, files};
@@ -15,19 +15,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// At most this many repaired images may have faults left, plus one for each `MOST_LEFT_SHARE`
-/// images. Faults are left in images without a valid superblock or copy, and in images with quotas.
+/// A repair may leave faults in at most this many images, plus one for each `MOST_LEFT_SHARE`
+/// images. It leaves faults in images without a valid superblock or copy, and in images with
+/// quotas.
 const MOST_LEFT: u64 = 4;
 const MOST_LEFT_SHARE: u64 = 40;
 
-/// The results of repairs.
+/// Counts of the results of repairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repairs {
-    /// Images that were repaired.
+    /// The number of images that were repaired.
     pub images: u64,
-    /// Images that were clean before.
+    /// The number of images in which the repair changed nothing, because they were clean.
     pub clean: u64,
-    /// Images with faults that a repair leaves, by the first fault.
+    /// The number of images in which the repair left faults, by the first of these faults.
     pub left: BTreeMap<String, u64>,
 }
 
@@ -48,7 +49,7 @@ impl Repairs {
     }
 }
 
-/// Makes `changes` changes on the images of `corpus`, and repairs each.
+/// Makes `changes` changes on the images of `corpus`, and repairs the image after each change.
 ///
 /// # Errors
 /// Describes the images that are not clean after the repair, and the files that changed.
@@ -132,13 +133,13 @@ fn one(
         return Ok(());
     }
     if let Some(feature) = plan.after.unchecked.first() {
-        // A change made the superblock name a feature that neither judge knows.
+        // The change set the bit of a feature in the superblock that neither judge knows.
         println!("left: mke2fs {}: {change}: {feature}", base.options());
         *repairs.left.entry(feature.to_string()).or_default() += 1;
         return Ok(());
     }
     let done = shown(&plan);
-    // The judges lock the image, so it must not be open here.
+    // The judges lock the image, so it must be closed before they run.
     drop((plan, device));
     let verdicts = Verdicts::of(work.path());
     if !verdicts.is_clean_for_e2fsck() || !verdicts.is_clean_for_lanefs() {

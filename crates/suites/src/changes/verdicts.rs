@@ -1,4 +1,4 @@
-//! The two verdicts on one image, and the differences between them that are known.
+//! The verdicts of e2fsck and the checker on one image, and the known differences between them.
 
 use super::change::Change;
 use lanefs_check::{Fault, Finding, Harm, Options, Place, Report, Verdict, check};
@@ -15,9 +15,9 @@ pub struct Verdicts {
     pub status: i32,
     /// The output of e2fsck.
     pub text: String,
-    /// The report of the checker; `None` if there was nothing to check.
+    /// The report of the checker; `None` if the checker could not check the image.
     pub report: Option<Report>,
-    /// Why there was nothing to check.
+    /// The reason why the checker could not check the image.
     pub error: String,
 }
 
@@ -38,13 +38,15 @@ impl Verdicts {
         Verdicts { status: output.status.code().unwrap_or(-1), text, report, error }
     }
 
-    /// Returns whether e2fsck finds the image clean: it neither asks nor ignores anything, except
-    /// for times in the future and offers to make an extent tree smaller. (Its exit code is 0 even
-    /// after some of the questions that it asks before its first pass.)
+    /// Returns whether e2fsck finds the image clean. For a clean image e2fsck asks no question and
+    /// ignores no problem, except that it may report times in the future and may offer to make an
+    /// extent tree smaller. The exit code alone does not suffice: it is 0 even after some of the
+    /// questions that e2fsck asks before its first pass.
     pub fn is_clean_for_e2fsck(&self) -> bool {
         let is_question = |line: &str| line.contains("? no") || line.contains("IGNORED");
         let is_offer = |line: &str| line.contains(" extent tree (at level ");
-        // e2fsck reports a time of the last mount or write that is later than now; it is no damage.
+        // e2fsck reports a last mount time or last write time that is later than now, but this is
+        // not damage.
         let lines: Vec<&str> = self.text.lines().collect();
         let is_time = |n: usize| n > 0 && lines[n - 1].contains("is in the future.");
         let mut asked = (0..lines.len()).filter(|n| is_question(lines[*n]) && !is_time(*n));
@@ -56,13 +58,13 @@ impl Verdicts {
         self.report.as_ref().is_some_and(|report| report.verdict() == Verdict::Clean)
     }
 
-    /// Returns whether both agree.
+    /// Returns whether both verdicts agree.
     pub fn agree(&self) -> bool {
         self.is_clean_for_e2fsck() == self.is_clean_for_lanefs()
     }
 
-    /// Returns the reason of the first fault, if e2fsck finds the image clean and there is a known
-    /// reason for which it misses each of the checker's faults.
+    /// If e2fsck finds the image clean, and for each fault of the checker there is a known reason
+    /// why e2fsck misses it, returns the reason for the first fault.
     pub fn known(&self) -> Option<&'static str> {
         let report = self.report.as_ref()?;
         let faults = report.findings.iter().filter(|finding| finding.harm() != Harm::Note);
@@ -72,7 +74,7 @@ impl Verdicts {
         let has_depth = report.findings.iter().any(is_deep);
         let reason = |finding: &Finding| match (finding.place.ino(), &finding.fault) {
             (Some(Ino::RESIZE), _) if has_resize => Some(RESIZE),
-            // The blocks below the node do not count as in use.
+            // The checker does not count the blocks below such a node as in use.
             (_, Fault::Count { .. } | Fault::FreeButUsed { .. }) if has_depth => Some(DEPTH),
             (Some(_), Fault::WildBlock { .. })
                 if matches!(finding.place, Place::Attributes { .. }) =>
@@ -110,7 +112,7 @@ const CONTEXT: &str = "e2fsck takes an attribute \"c\" of an unknown prefix for 
                        context; the kernel does not";
 const DEPTH: &str = "e2fsck accepts an extent node below the root with a wrong depth";
 
-/// Returns the reason for which e2fsck -fn does not see a fault.
+/// Returns the known reason why e2fsck -fn misses a fault, if there is one.
 fn missed(fault: &Fault) -> Option<&'static str> {
     Some(match fault {
         Fault::Journal(jbd2::Cause::First { .. }) => {

@@ -8,7 +8,7 @@ use lanefs_device::{Device, Kept};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The cuts of a recording to check.
+/// Which cuts of a recording are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cuts {
     /// All cuts.
@@ -17,7 +17,8 @@ pub enum Cuts {
     About(usize),
 }
 
-/// Records a workload of `ops` operations and checks its crash states, all of them by e2fsck too.
+/// Records a workload of `ops` operations and checks its crash states. e2fsck checks all of them
+/// too.
 ///
 /// # Errors
 /// Returns the first state in which a check fails.
@@ -27,7 +28,7 @@ pub fn check(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
     Ok(tally.findings())
 }
 
-/// Does the same as [`check`] with these options for mke2fs and this size.
+/// Works like [`check`], on an image with these options for mke2fs and this size.
 ///
 /// # Errors
 /// Returns the first state in which a check fails.
@@ -42,7 +43,7 @@ pub fn check_on(
     Ok(tally.findings())
 }
 
-/// Does the same as [`check`], and counts in `tally`.
+/// Works like [`check_on`], and adds the counts to `tally`.
 pub(super) fn check_workload(
     bases: &Bases,
     (options, size): (&'static str, &'static str),

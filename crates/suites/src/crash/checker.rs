@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// The moment of a crash.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
-    /// The first event that had not started.
+    /// The index of the first event that had not started.
     cut: usize,
-    /// The first event that had not finished.
+    /// The index of the first event that had not finished.
     ended: usize,
 }
 
@@ -36,10 +36,11 @@ impl Moment {
 
 /// The crash states to check at one cut.
 pub struct Ways {
-    /// The sets of writes that a crash keeps, one after another. The replay is cheapest if
+    /// Which writes the crash keeps, for each state to check. The replay is cheapest if
     /// [`Kept::Unended`] comes first.
     pub kept: Vec<Kept>,
-    /// The number of crashes during the recovery of the first of these states.
+    /// The number of further crashes that are simulated during the recovery from the first of these
+    /// states.
     pub again: usize,
 }
 
@@ -49,14 +50,14 @@ pub struct Checker<'h> {
     tally: &'h Tally,
     digests: Digests<'h>,
     scratch: Scratch,
-    /// The digests of checked states, each with the number of promises at that time.
+    /// The digest of each checked state, with the number of promises that the state had to keep.
     checked: HashSet<(u64, usize)>,
     /// The superblock before the workload.
     superblock: Superblock,
 }
 
 impl<'h> Checker<'h> {
-    /// Creates the checks of this workload; counts go to `tally`.
+    /// Creates the checker for a workload. Counts are added to `tally`.
     ///
     /// # Errors
     /// If the recording cannot be read.
@@ -80,7 +81,7 @@ impl<'h> Checker<'h> {
         self.history.recording.events().len()
     }
 
-    /// Returns whether the event before this cut made something durable.
+    /// Returns whether the event before this cut is a durable write.
     pub fn is_durable(&self, cut: usize) -> bool {
         let event = cut.checked_sub(1).and_then(|last| self.history.recording.events().get(last));
         matches!(event, Some(Event::DurableWrite { .. }))
@@ -132,14 +133,14 @@ impl<'h> Checker<'h> {
         )
     }
 
-    /// Returns two operations: the tree is at least as new as after the first, and at most as new
-    /// as after the second.
+    /// Returns the numbers of two operations. The tree after the crash must be at least as new as
+    /// after the first operation, and at most as new as after the second.
     fn bounds(&self, at: Moment) -> (usize, usize) {
         let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
         let begun = self.history.begun.iter().rposition(|mark| *mark < at.cut).unwrap_or(0);
-        // An operation that needs no write can make its promise even if it started exactly at this
-        // cut.
+        // The promised operation is the later one if it started exactly at this cut and needed no
+        // write.
         (lo, begun.max(lo))
     }
 
@@ -163,8 +164,9 @@ impl<'h> Checker<'h> {
             self.tally.count(|findings| findings.refused += u64::from(is_new));
             return Ok(());
         }
-        // e2fsck does not replay a log if the superblock is torn; Lanefs does. With mmp e2fsck
-        // waits for 11 seconds and more before each repair.
+        // If the superblock is torn, e2fsck does not replay the log, although Lanefs does. With
+        // mmp, e2fsck waits for 11 seconds or more before each repair. In these cases e2fsck does
+        // not repair a copy.
         if checks && !torn && self.superblock.mmp_block().is_none() {
             let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
             let verdict = image.repair();
@@ -189,8 +191,9 @@ impl<'h> Checker<'h> {
         Ok(())
     }
 
-    /// Without a backup, a superblock that was torn while the log was empty has no copy. The mount
-    /// is refused, as docs/crash-consistency.md says.
+    /// Returns whether the mount of a state with a torn superblock may be refused. If the image has
+    /// no backup, and the superblock was torn while the log was empty, no copy of the superblock
+    /// exists (see docs/crash-consistency.md).
     fn may_be_refused(&self, state: &OverlayDevice) -> bool {
         let has_backup = self.superblock.geometry().group_count() > 1;
         !has_backup && mount(Arc::new(state.fork())).is_err()
@@ -204,7 +207,8 @@ impl<'h> Checker<'h> {
         found
     }
 
-    /// Crashes the recovery from a first crash at `count` points, and checks each state.
+    /// Simulates crashes at `count` points of the recovery from a first crash, and checks each
+    /// resulting state.
     fn crash_again(
         &mut self,
         cut: usize,
@@ -239,8 +243,8 @@ impl<'h> Checker<'h> {
         let seen = seen.map_err(|(path, e)| format!("{}: {e}", show(&path)))?;
         let seen = seen.filter(|path| path != b"lost+found");
         let (lo, hi) = self.bounds(at);
-        // Several operations may leave the same tree, for example if a file is replaced by a file
-        // of the same size.
+        // The tree may be the same after several operations, for example if one of them replaces a
+        // file with a file of the same size.
         let mut first = None;
         for op in self.find_ops(&seen, lo, hi)? {
             match self.check_files(at, fs, &seen, op, hi) {
@@ -268,7 +272,8 @@ impl<'h> Checker<'h> {
         Ok(())
     }
 
-    /// Returns the operations after which the tree was `seen`; at least one.
+    /// Returns the operations after which the tree was `seen`, at least one; otherwise an error
+    /// that describes the difference.
     fn find_ops(&self, seen: &Listing, lo: usize, hi: usize) -> Result<Vec<usize>, String> {
         let shapes = &self.history.shapes;
         let same = |op: &usize| same_but_root(&shapes[*op], seen);
@@ -276,7 +281,8 @@ impl<'h> Checker<'h> {
         if !found.is_empty() {
             return Ok(found);
         }
-        // A write or fallocate may be done in parts, and the size shows how far it came.
+        // A crash may leave a write or fallocate partly done. In this case the file size shows how
+        // far it came.
         let changes = || self.history.changes.values().flatten();
         let is_whole = |op: usize| changes().any(|change| change.op == op && change.moves());
         let partial = |op: &usize| {
@@ -291,7 +297,8 @@ impl<'h> Checker<'h> {
         let least = (lo..=hi).map(|op| (shapes[op].differences(seen).len(), op)).min();
         let nearest = least.map_or(hi, |(_, op)| op);
         let why = shapes[nearest].differences(seen).join("\n  ");
-        // The tree may match an operation outside of the bounds; the message names it.
+        // If the tree is the one after an operation outside of the bounds, the message names that
+        // operation.
         let outside = (0..shapes.len()).find(same);
         Err(format!(
             "no operation between leaves this tree (operation {outside:?} does); nearest is {nearest}, it / found:\n  {why}"
@@ -343,8 +350,8 @@ fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, String> {
     if n == bytes.len() { Ok(bytes) } else { Err(format!("{}: a short read", show(path))) }
 }
 
-/// Returns the listing without the root's link count. That count includes lost+found, which the
-/// model does not have.
+/// Returns the listing without the root's link count, because that count includes lost+found, which
+/// the model does not have.
 fn without_root_links(mut listing: Listing) -> Listing {
     if let Some(root) = listing.entries.get_mut(&b""[..]) {
         root.links = None;

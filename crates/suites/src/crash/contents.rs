@@ -22,9 +22,9 @@ pub enum What {
     Written,
     /// The bytes became zeros.
     Zeros,
-    /// The bytes were removed, and the bytes after them moved to their place.
+    /// The bytes were removed, and the bytes after them moved to the offset of the removed bytes.
     Collapsed,
-    /// The bytes are an inserted hole, which moved the bytes from `start` on.
+    /// A hole was inserted at these bytes, and the old bytes from `start` on moved behind the hole.
     Inserted,
 }
 
@@ -39,7 +39,8 @@ impl Change {
     }
 }
 
-/// The contents of a file that certainly has its first changes, and may have any of the later ones.
+/// The contents that a file may have. The changes up to some operation are certain; each later
+/// change may or may not be present.
 pub(super) struct Contents {
     id: u64,
     sure: Vec<u64>,
@@ -48,7 +49,8 @@ pub(super) struct Contents {
 
 impl Contents {
     /// Creates the contents of file `id` with all `changes` up to operation `sure`, and possibly
-    /// those up to `last`. Assumes that none of the later changes that move bytes took effect.
+    /// with later ones up to operation `last`. Assumes that no change after `sure` that moves bytes
+    /// took effect.
     pub(super) fn of(id: u64, changes: &[Change], sure: usize, last: usize) -> Contents {
         let mut words = Vec::new();
         for change in changes.iter().filter(|change| change.op <= sure) {
@@ -58,7 +60,7 @@ impl Contents {
         Contents { id, sure: words, maybe: changes.iter().filter(is_later).copied().collect() }
     }
 
-    /// Returns the word at `offset` after the changes that are sure.
+    /// Returns the word at `offset` after the changes that are certain.
     pub(super) fn sure(&self, offset: u64) -> u64 {
         self.sure.get((offset / 8) as usize).copied().unwrap_or(0)
     }
@@ -68,8 +70,8 @@ impl Contents {
         if found == self.sure(offset) {
             return true;
         }
-        // A write may have reached the device although an earlier change that moved its place was
-        // lost. So the place is followed through the changes that move it.
+        // A write may have reached the device although an earlier change, which moved the written
+        // bytes, was lost. Therefore the offset is followed through the changes that move it.
         let mut place = offset;
         for change in &self.maybe {
             let len = change.end - change.start;
@@ -90,7 +92,7 @@ impl Contents {
     }
 }
 
-/// Changes the words of file `id`. Words after the last one are zeros.
+/// Applies a change to the words of file `id`. Words beyond the end of `words` count as zeros.
 fn apply(id: u64, change: &Change, words: &mut Vec<u64>) {
     let index = |offset: u64| usize::try_from(offset.div_ceil(8)).unwrap_or(usize::MAX);
     let (start, end, len) = (index(change.start), index(change.end), words.len());

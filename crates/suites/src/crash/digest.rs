@@ -4,17 +4,20 @@ use lanefs_device::{Device, OverlayDevice};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Computes digests of states over one base. Contents that many states share are hashed once.
+/// Computes digests of states that share one base. Contents that successive states share are hashed
+/// once.
 pub struct Digests<'h> {
     base: &'h OverlayDevice,
-    /// The digest of the base, different for each base.
+    /// The digest of the base, which differs between bases.
     start: u64,
-    /// For each offset: the last content hashed there, and its part of the digest.
+    /// For each offset, the last content that was hashed there, and what this content added to the
+    /// digest.
     known: HashMap<u64, (Arc<[u8]>, u64)>,
 }
 
 impl<'h> Digests<'h> {
-    /// Computes digests of states over `base`. Bases with different contents need different names.
+    /// Prepares to compute digests of states over `base`. Bases with different contents need
+    /// different names.
     pub fn new(base: &'h OverlayDevice, name: &str) -> Digests<'h> {
         Digests { base, start: hash(0, name.as_bytes()), known: HashMap::new() }
     }
@@ -45,8 +48,8 @@ impl<'h> Digests<'h> {
     }
 }
 
-/// Hashes `bytes` at offset `at` by folded products of words, which is good enough to distinguish
-/// states.
+/// Hashes `bytes` at offset `at` by folding products of words. Such a hash is good enough to
+/// distinguish states.
 fn hash(at: u64, bytes: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let fold = |sum: u64, word: u64| {

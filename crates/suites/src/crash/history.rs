@@ -22,19 +22,19 @@ pub struct Promise {
 pub struct History {
     /// The name of the image at the start.
     pub image: String,
-    /// Whether there was little memory and flushes were slow.
+    /// Whether the run had little memory and slow flushes.
     pub forgetful: bool,
     /// The device events.
     pub recording: Recording,
-    /// Descriptions of the operations; number 0 is the start.
+    /// Descriptions of the operations; number 0 is the mount.
     pub ops: Vec<String>,
     /// The number of events before each operation.
     pub begun: Vec<usize>,
     /// The tree after each operation.
     pub shapes: Vec<Listing>,
-    /// The files' numbers after each operation.
+    /// The number of the file at each path, after each operation.
     pub ids: Vec<BTreeMap<Path, u64>>,
-    /// The changes of each file's data.
+    /// The changes to each file's data, by the number of the file.
     pub changes: BTreeMap<u64, Vec<Change>>,
     /// The promises.
     pub promises: Vec<Promise>,

@@ -1,4 +1,4 @@
-//! The block of `mmp` in crash states.
+//! The mmp block in crash states.
 
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ext4::Exclusive;
@@ -11,17 +11,18 @@ use std::time::Duration;
 /// The shortest time that a mount waits if the previous mount crashed.
 const SHORTEST_WAIT: Duration = Duration::from_secs(22);
 
-/// The state of the block of `mmp`, if there is one.
+/// The state of the mmp block; `Whole` if the image has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MmpBlock {
     Whole,
-    /// The next mount is refused, as by the kernel, until e2fsck has repaired the block.
+    /// Lanefs refuses the next mount, as the kernel does, until e2fsck has repaired the block.
     Torn,
 }
 
-/// Checks that the next mount waits if, and only if, the block says that the file system is in use.
-/// Also checks that the block says so as long as the log must be replayed, because another computer
-/// may be using the file system. `base` is the superblock before the workload.
+/// Checks that the next mount waits if, and only if, the mmp block states that the file system is
+/// in use. Also checks that the block states this as long as the log must be replayed, because
+/// until then another computer may be using the file system. `base` is the superblock before the
+/// workload.
 pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), String> {
     let Some((.., Ok(mmp))) = read(state, base)? else { return Ok(()) };
     let mut bytes = [0; 1024];
@@ -36,8 +37,8 @@ pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), Stri
     }
 }
 
-/// Marks the file system as unused, as `tune2fs -f -E clear_mmp` does, so that programs do not wait
-/// for the mount that crashed.
+/// Marks the file system as unused, as `tune2fs -f -E clear_mmp` does. Otherwise programs would
+/// wait, because the crashed mount left the file system marked as in use.
 pub(super) fn release(state: &OverlayDevice, base: &Superblock) -> Result<MmpBlock, String> {
     let Some((offset, mut bytes, mmp)) = read(state, base)? else { return Ok(MmpBlock::Whole) };
     let Ok(mmp) = mmp else { return Ok(MmpBlock::Torn) };

@@ -1,5 +1,5 @@
-//! Runs operations on the file system and on the model, and records each for the checks after a
-//! crash.
+//! Runs operations on the file system and on the model, and records each operation for the checks
+//! after a crash.
 
 use super::contents::{Change, What};
 use super::history::{History, Promise};
@@ -19,7 +19,7 @@ pub struct Recorder<'a> {
     pub library: Library,
     pub model: Model,
     pub history: History,
-    /// The last operation that certainly changed each inode, by the inode's number in the model.
+    /// For each inode, by its number in the model, the last operation that certainly changed it.
     pub touched: BTreeMap<u64, usize>,
     pub paced: &'a Paced,
 }
@@ -34,8 +34,8 @@ impl Recorder<'_> {
         self.history.ops.len()
     }
 
-    /// Runs an operation on the file system and on the model. The caller records the change of a
-    /// file's data.
+    /// Runs an operation on the file system and on the model. If the operation changes a file's
+    /// data, the caller must record that change.
     pub fn op(&mut self, op: Op) -> Result<(), String> {
         self.begin(format!("{op:?}"));
         let number = self.number() - 1;
@@ -139,7 +139,7 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Defragments a file, which changes neither the tree nor any data.
+    /// Defragments a file. This changes neither the tree nor any data.
     pub fn defragment(&mut self, path: &Path) -> Result<(), String> {
         self.begin(format!("defragment {}", crate::op::show(path)));
         let inode = self.library.resolve(path).map_err(|e| e.to_string())?;

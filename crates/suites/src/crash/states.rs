@@ -1,4 +1,4 @@
-//! Crash states of one short piece of work, for changes of the format that random workloads make
+//! Crash states of one short piece of work. They are for changes on disk that random workloads make
 //! too rarely.
 
 use super::checker::{clean, has_torn_superblock, mount};
@@ -9,9 +9,10 @@ use lanefs_ext4::{Error, Fs};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Runs `work` on a mount of `image`, and checks the states after a crash at every write: e2fsck
-/// replays each and finds nothing else to do, Lanefs recovers each, `sound` accepts the result, and
-/// e2fsck finds the image clean after the unmount. Returns the number of distinct states.
+/// Runs `work` on a mount of `image`, and checks the states that a crash at each write can leave.
+/// For each state, e2fsck must replay the log and find nothing else to do. Lanefs must recover the
+/// state, `sound` must accept the result, and e2fsck must find the image clean after the unmount.
+/// Returns the number of distinct states.
 ///
 /// # Errors
 /// Returns the failure of the work itself, or the first state in which a check fails.

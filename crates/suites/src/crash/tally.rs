@@ -1,4 +1,4 @@
-//! Counts of the checked states by kind, shared by the threads that check.
+//! Counts of the checked states by kind. All threads that check states share them.
 
 use lanefs_device::Kept;
 use lanefs_lanes::{Mutex, Rank};
@@ -8,21 +8,22 @@ use std::fmt;
 /// Counts of the checked states.
 #[derive(Debug, Default, Clone)]
 pub struct Findings {
-    /// The number of workloads, and the number of these that had little memory and slow flushes.
+    /// The number of workloads, and how many of these had little memory and slow flushes.
     pub workloads: (u64, u64),
     /// Operations of all workloads.
     pub ops: u64,
     /// Distinct states that Lanefs recovered, by kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// States with the same bytes as an earlier one. Such a state is checked again if more was
-    /// promised.
+    /// The number of states with the same bytes as an earlier one. Such a state is checked again if
+    /// it has to keep more promises.
     pub repeated: u64,
-    /// Distinct states that e2fsck checked, in two ways: it replayed a copy, and it checked the
-    /// state after Lanefs recovered it.
+    /// The number of distinct states that e2fsck checked in two ways: it replayed the log in a
+    /// copy, and it checked the state after Lanefs recovered it.
     pub checked: u64,
-    /// Distinct states whose superblock was torn.
+    /// The number of distinct states whose superblock was torn.
     pub torn_superblocks: u64,
-    /// States whose torn superblock has no copy, so that the mount was refused.
+    /// The number of states in which the torn superblock has no copy, so that the mount was
+    /// refused.
     pub refused: u64,
 }
 
@@ -73,14 +74,14 @@ impl Tally {
         self.findings.lock().clone()
     }
 
-    /// Adds a state; returns whether it is new.
+    /// Adds the digest of a state; returns whether the state is new.
     pub(super) fn meet(&self, digest: u64) -> bool {
         let new = self.seen.lock().insert(digest);
         self.findings.lock().repeated += u64::from(!new);
         new
     }
 
-    /// Returns whether e2fsck is to check the state. The choice depends on the digest only, so it
+    /// Returns whether e2fsck is to check the state. The choice depends only on the digest, so it
     /// is the same in each run.
     pub(super) fn is_for_e2fsck(&self, digest: u64) -> bool {
         digest.is_multiple_of(self.every)

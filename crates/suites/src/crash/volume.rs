@@ -1,5 +1,5 @@
-//! Checks many thousand crash states: workload after workload on all processors, until enough
-//! distinct states are checked.
+//! Checks many thousands of crash states. Workload after workload runs, on all processors, until
+//! enough distinct states are checked.
 
 use super::check::{Cuts, check_workload};
 use super::tally::{Findings, Tally};
@@ -9,9 +9,9 @@ use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
 use std::time::Instant;
 
-/// Operations of each workload.
+/// The number of operations of each workload.
 const STEPS: usize = 250;
-/// Cuts of each workload: few, so that there are many workloads.
+/// The number of cuts of each workload. It is small, so that the states come from many workloads.
 const CUTS: Cuts = Cuts::About(400);
 /// e2fsck checks one in this many distinct states.
 const E2FSCK: u64 = 8;

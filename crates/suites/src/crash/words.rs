@@ -1,12 +1,12 @@
-//! The contents of files: words that name the write that they belong to.
+//! The contents of files. Each word encodes the write to which it belongs.
 
 /// Returns the word that operation `op` writes to file `id` at `offset`, a multiple of 8.
 pub fn word(id: u64, op: usize, offset: u64) -> u64 {
     (id << 48) | ((op as u64) << 32) | (offset / 8)
 }
 
-/// Returns bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the
-/// operation that wrote them and the position in the file.
+/// Returns bytes for a file at an offset that is a multiple of 8. Each word of 8 bytes encodes the
+/// file, the operation that wrote the word, and the position in the file.
 pub fn words(id: u64, op: usize, offset: u64, len: usize) -> Vec<u8> {
     let places = (0..len / 8).map(|n| offset + n as u64 * 8);
     places.flat_map(|place| word(id, op, place).to_le_bytes()).collect()

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The options for mke2fs: small logs, so that they wrap and are checkpointed.
+/// The options for mke2fs. The logs are small, so that they wrap and are checkpointed.
 pub const OPTIONS: [(&str, &str); 7] = [
     ("-b 1024 -J size=1 -N 600", "14M"),
     ("-b 4096 -J size=4 -N 600", "20M"),
@@ -38,13 +38,14 @@ struct Workload<'a> {
     /// Regular files, oldest first.
     files: Vec<Path>,
     dirs: Vec<Path>,
-    /// Files that may have an attribute with an inode of its own.
+    /// Files that may have an attribute whose value is in an inode of its own.
     valued: BTreeSet<u64>,
     names: u32,
     handles: Handles,
 }
 
-/// All offsets and lengths are multiples of this, so that only the device can tear a word.
+/// All offsets and lengths are multiples of this number. Therefore no write covers a part of a
+/// word, and only a crash of the device can tear a word.
 const ALIGN: u64 = 64;
 
 /// Runs `ops` operations on `image`, which mke2fs made with `options`; `wrap` may add a planted
@@ -61,8 +62,8 @@ pub fn record(
 ) -> Result<History, String> {
     let conditions = conditions::of_seed(seed, Some(Duration::from_millis(30)));
     let base = image.fork();
-    // The recording is above the device whose flushes are slow. So in the recording, a flush does
-    // not cover writes that are made while it waits.
+    // The recording device is above the device with the slow flushes. For this reason, a recorded
+    // flush does not cover writes that are made while the flush waits.
     let paced = Paced::new(Arc::new(image), conditions.pace);
     let device = Arc::new(RecordingDevice::since(base, paced.device.clone()));
     let mounted = MountOptions { atime: Atime::Noatime, ..conditions.mount };
@@ -124,8 +125,8 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Changes or truncates a file, reads other files so that the first one may be evicted, and
-    /// then grows the first one or makes it durable.
+    /// Changes or truncates a file, reads other files so that the first file may be evicted, and
+    /// then grows the first file or makes it durable.
     fn come_back(&mut self) -> Result<(), String> {
         let path = self.some_file()?;
         let file = File::At(path.clone());
@@ -137,7 +138,8 @@ impl Workload<'_> {
             let permissions = self.rng.u16(..0o10000);
             self.recorder.op(Op::Chmod { path: path.clone(), permissions })?;
         }
-        // Reads until a flush is held back: the flush of the change, or the next one.
+        // Reads until a flush is held back. This is the flush for the change, or the flush after
+        // it.
         for _ in 0..self.rng.u32(1..3) {
             self.look_at_others(10_000, &|paced| paced.is_holding())?;
             self.look_at_others(400, &|_| false)?;
@@ -200,7 +202,7 @@ impl Workload<'_> {
         self.rng.u64(..=most / ALIGN) * ALIGN
     }
 
-    /// Returns a distance from the end of a file at which a write begins. With block maps it is
+    /// Returns how far beyond the end of a file a write begins. With block maps, the distance is
     /// sometimes so large that the write needs a double indirect block.
     fn leap(&mut self) -> u64 {
         match self.mappings {
@@ -362,8 +364,9 @@ impl Workload<'_> {
             return self.recorder.op(Op::Close { slot });
         }
         let path = self.some_file()?;
-        // e2fsck (1.47.0) deletes an orphan without the inodes of its attributes, and finds those
-        // inodes unattached afterwards. So files with such attributes do not become orphans.
+        // When e2fsck (1.47.0) deletes an orphan, it does not delete the inodes that hold values of
+        // the orphan's attributes, and finds these inodes unattached afterwards. Therefore files
+        // with such attributes must not become orphans.
         if self.recorder.id(&path).is_some_and(|id| self.valued.contains(&id)) {
             return Ok(());
         }
@@ -372,9 +375,9 @@ impl Workload<'_> {
         self.recorder.op(Op::Unlink { path })
     }
 
-    /// Truncates a file of so many extents that the truncation takes handles of several
-    /// transactions. After a crash between them the file must still be truncated, and no block
-    /// leaked.
+    /// Truncates a file with so many extents that the truncation needs handles in several
+    /// transactions. After a crash between these transactions, recovery must complete the
+    /// truncation, and no block may leak.
     fn truncate_in_steps(&mut self) -> Result<(), String> {
         let path = self.create()?;
         let pieces = 40 + self.rng.u64(..60);

@@ -32,7 +32,7 @@ pub fn filled(options: &str, size: &str, megabytes: u64) -> Option<Image> {
     filled_by_seed(options, size, megabytes, 0)
 }
 
-/// Works like [`filled`], with another tree for another seed.
+/// Works like [`filled`]. The tree depends on the seed.
 pub(super) fn filled_by_seed(
     options: &str,
     size: &str,
@@ -53,8 +53,8 @@ pub(super) fn filled_by_seed(
     Some(image)
 }
 
-/// Returns an image in memory, `device` megabytes long, as a power cut leaves it while programs
-/// write.
+/// Returns an image in memory as a power cut leaves it while programs write. The device is `device`
+/// megabytes long.
 pub(super) fn torn(
     options: &str,
     megabytes: u64,
@@ -85,7 +85,7 @@ pub(super) fn torn(
     }
 }
 
-/// Makes the file of an image longer, by a hole.
+/// Makes the file of an image longer; a hole fills the new part.
 pub(super) fn lengthen(image: &Image, megabytes: u64) {
     let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
     file.set_len(megabytes << 20).expect("a longer file");
@@ -96,7 +96,7 @@ pub fn in_memory(image: &Image) -> Arc<dyn Device> {
     Arc::new(RamDevice::copy_of(&image.device()).expect("memory"))
 }
 
-/// Returns everything visible, without writing.
+/// Returns everything visible in the file system, without writing to the device.
 ///
 /// # Panics
 /// If the image cannot be mounted or read.
@@ -104,7 +104,7 @@ pub fn seen(device: Arc<dyn Device>) -> Listing {
     try_seen(device).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Returns everything visible, without writing, or the reason why that is impossible.
+/// Works like [`seen`], but returns the reason if the image cannot be mounted or read.
 pub(super) fn try_seen(device: Arc<dyn Device>) -> Result<Listing, String> {
     let options = MountOptions { access: Access::ReadOnly, ..noatime() };
     let mount = Mount::open(device, options).map_err(|error| format!("no mount: {error}"))?;
@@ -120,7 +120,7 @@ pub fn dumpe2fs(image: &Image) -> BTreeMap<String, String> {
     fields.map(|(name, value)| (name.trim().into(), value.trim().into())).collect()
 }
 
-/// Compares contents, without properties that change when blocks move.
+/// Compares contents, except for properties that change when blocks move.
 #[track_caller]
 pub fn same(before: &Listing, after: &Listing, context: &str) {
     let differences = contents(before.clone()).differences(&contents(after.clone()));

@@ -1,4 +1,4 @@
-//! The commands whose power is cut.
+//! The commands during which the power is cut.
 
 use super::bases::{dumpe2fs, filled_by_seed, in_memory, lengthen, seen, torn};
 use super::trial::{Checked, Effort, Trial, Wrap};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 const UUID: [u8; 16] = *b"\x0f\x0e\x0d\x0c\x0b\x0a\x49\x08\x87\x06\x05\x04\x03\x02\x01\x00";
 const UUID_TEXT: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
-/// The image that a command finds.
+/// The state of the image before a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Clean,
@@ -27,11 +27,11 @@ enum Found {
     Torn,
 }
 
-/// Whether e2fsck recovers every interruption of the command.
+/// Whether e2fsck can recover the image after every interruption of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ByE2fsck {
     Yes,
-    /// e2fsck does not recover some interruptions; `docs/images.md` gives the reason.
+    /// After some interruptions e2fsck cannot recover the image; `docs/images.md` gives the reason.
     No,
 }
 
@@ -40,20 +40,21 @@ pub(super) struct Command {
     pub(super) name: &'static str,
     /// Options of mke2fs.
     options: &'static str,
-    /// Megabytes of the file system, and of its device.
+    /// The size of the file system, and that of its device, in megabytes.
     megabytes: [u64; 2],
     found: Found,
     by_e2fsck: ByE2fsck,
     run: fn(Arc<dyn Device>) -> Result<(), Error>,
-    /// A field of dumpe2fs, and a test whether the command has changed its value.
+    /// A field of dumpe2fs, and a function that tests the value that the field must have after the
+    /// command.
     field: (&'static str, fn(&str) -> bool),
 }
 
-/// Files that an edit adds.
+/// The number of files that an edit adds.
 const NEW_FILES: u8 = 40;
 
 const SMALL: &str = "-b 1024 -J size=1 -N 600";
-/// With several groups, so that a torn superblock has backups.
+/// The image has several groups, so that backups exist if the superblock is torn.
 const GROUPS: &str = "-b 1024 -J size=1 -N 2000 -g 2048";
 const LONG_LOG: &str = "-b 1024 -J size=2 -N 2000 -g 2048";
 const ANY: (&str, fn(&str) -> bool) = ("Filesystem state", |state| state == "clean");
@@ -241,7 +242,7 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 impl Command {
-    /// Cuts the power at every write of the command. `goes_on` is called after each state.
+    /// Cuts the power at every write that the command makes. `goes_on` is called after each state.
     pub(super) fn check(
         &self,
         seed: u64,
@@ -322,12 +323,14 @@ fn shrink(device: Arc<dyn Device>, blocks: u64) -> Result<(), Error> {
     Opened::open(device)?.shrink(blocks).map(drop)
 }
 
-/// Trims on a device whose discards leave noise, so that a discarded block that is in use is found.
+/// Trims a device whose discards leave noise, so that the checks notice if a block in use is
+/// discarded.
 fn trim(device: Arc<dyn Device>) -> Result<(), Error> {
     Opened::open(Arc::new(Noisy(device)))?.trim(0).map(drop)
 }
 
-/// Makes the changes of `fill::change` in a draft, adds files, and publishes everything together.
+/// Makes the changes of `fill::change` in a draft, adds files, and then publishes all of this at
+/// once.
 fn edit(device: Arc<dyn Device>) -> Result<(), Error> {
     let draft = Draft::open(device)?;
     let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
@@ -336,7 +339,8 @@ fn edit(device: Arc<dyn Device>) -> Result<(), Error> {
     let mut scale = Scale::of_image(2, 1024);
     scale.depth = 6;
     for op in change(scale) {
-        // Some files are missing in a torn image, and some changes are made already.
+        // Errors are ignored: in a torn image some files are missing, and some changes have already
+        // been made.
         let _ = library.apply(&op);
     }
     let fs = mount.fs();
@@ -344,7 +348,7 @@ fn edit(device: Arc<dyn Device>) -> Result<(), Error> {
         let new = NewInode { kind: NewKind::Regular, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
         let name = format!("edited {n}");
         let file = fs.root().and_then(|root| fs.create(&root, name.as_bytes(), &new));
-        // In another run some of the files exist already.
+        // When the command runs again, some of the files already exist.
         if let Ok(file) = file {
             fs.write_at(&file, 0, &[n; 3000], Privilege::Root)?;
         }

@@ -13,7 +13,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// A recording of few writes gets about `MANY` torn states, but at most `MOST_TORN` for each cut.
+/// For a recording with few writes, about `MANY` torn states are checked in total, but at most
+/// `MOST_TORN` for each cut.
 const MANY: usize = 300;
 const MOST_TORN: usize = 12;
 
@@ -23,18 +24,18 @@ pub type Change<'a> = &'a dyn Fn(Arc<dyn Device>) -> Result<(), Error>;
 /// Wraps the device that a change uses.
 pub(super) type Wrap<'a> = &'a dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>;
 
-/// The number of states per cut, and their checks.
+/// How many states are checked for each cut, and how.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
-    /// The first seed of the choice of kept writes.
+    /// The seed from which the choices of kept writes are derived.
     pub(super) seed: u64,
-    /// States with torn writes, for each cut.
+    /// The number of states with torn writes for each cut.
     pub(super) torn: u64,
     /// Whether e2fsck recovers a copy of one state in four.
     pub(super) by_e2fsck: bool,
 }
 
-/// The number of checked states.
+/// Counts of what was checked.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Checked {
     /// The number of recordings.
@@ -64,7 +65,7 @@ impl fmt::Display for Checked {
     }
 }
 
-/// A change, and the contents that its interruption may leave.
+/// A change, and the contents that may be found if it is interrupted.
 pub(super) struct Trial<'a> {
     /// The change.
     pub(super) change: Change<'a>,
@@ -75,8 +76,8 @@ pub(super) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Records the change on a copy of `base`, and checks the states of a power cut at every event.
-    /// `goes_on` is called after each state.
+    /// Records the change on a copy of `base`, and checks the states that a power cut at each event
+    /// can leave. `goes_on` is called after each state.
     ///
     /// # Errors
     /// Returns the first state in which a check fails.
@@ -130,8 +131,8 @@ struct States<'t, 'r> {
     digests: Digests<'r>,
     /// Digests of the states that were seen.
     known: HashSet<u64>,
-    /// For the digest of each image in which e2fsck found nothing: whether the contents are as
-    /// before the change, and whether they are as after it.
+    /// The images in which e2fsck found nothing, by digest. Each is recorded with whether its
+    /// contents are as before the change, and whether they are as after it.
     sound: HashMap<u64, [bool; 2]>,
     by_e2fsck: u64,
 }
@@ -244,8 +245,9 @@ impl States<'_, '_> {
     }
 }
 
-/// Returns the image without the contents of its log, and without the times and the checksum of its
-/// superblock. e2fsck does not check the log's contents and the times.
+/// Returns the image with zeros in place of the log's contents and the times and checksum of the
+/// superblock. Images that differ only in these are not checked twice, because e2fsck checks
+/// neither the log's contents nor the times.
 fn without_log(image: &OverlayDevice) -> Result<OverlayDevice, String> {
     let masked = image.fork();
     let failed = |error: &dyn fmt::Display| error.to_string();
@@ -255,7 +257,7 @@ fn without_log(image: &OverlayDevice) -> Result<OverlayDevice, String> {
         let size = superblock.geometry().block_size().bytes() as u64;
         let blocks = log.map.runs().flat_map(|(start, len)| start.0..start.0 + u64::from(len));
         let zeros = vec![0; size as usize];
-        // The first block is the superblock of the log.
+        // The first block is kept, because it is the superblock of the log.
         for block in blocks.skip(1) {
             masked.write_at(block * size, &zeros).map_err(|error| failed(&error))?;
         }

@@ -14,8 +14,8 @@ pub(super) struct Version {
     pub(super) paths: BTreeSet<Path>,
     pub(super) mode: u16,
     pub(super) bytes: Vec<u8>,
-    /// Whether the file itself changed or a directory above it was moved. An fsync of the file
-    /// makes no promise for the names of directories.
+    /// What changed: the file itself, or a directory above it, which was moved. The difference
+    /// matters because an fsync of the file promises nothing about the names of directories.
     pub(super) what: Changed,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct FileHistory {
     pub(super) promises: Vec<Promise>,
 }
 
-/// What a workload did.
+/// The operations of a workload, and the versions of its files.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) histories: BTreeMap<u64, FileHistory>,
@@ -47,7 +47,7 @@ pub(super) struct Record {
     pub(super) ops: Vec<String>,
 }
 
-/// A tree as some program shows it: modes and contents of the regular files.
+/// The tree after a replay by one of the programs: the modes and contents of the regular files.
 pub(super) type View = BTreeMap<Path, (u16, Vec<u8>)>;
 
 /// A crash: `cut` events had started, and `ended` events had ended.
@@ -57,19 +57,20 @@ pub(super) struct Moment {
     pub(super) ended: usize,
 }
 
-/// Checks that each file is one of its allowed versions.
+/// Checks that each file is as in one of its allowed versions.
 pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), String> {
     let mut left: BTreeSet<&Path> = view.keys().collect();
     for (id, history) in &record.histories {
         let kept = history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let sure = kept.map(|promise| promise.version).max();
         let begun = history.versions.iter().rposition(|version| version.begun < at.cut);
-        // An operation without writes makes its promise without an event. So the promised version
-        // may have started exactly at this cut, and `begun` may be older.
+        // An operation without writes makes its promise without an event. For this reason, the
+        // operation of the promised version may have started exactly at this cut, and `begun` may
+        // be an older version.
         let Some(last) = begun.max(sure) else { continue };
         let allowed = &history.versions[sure.unwrap_or(0)..=last];
-        // Several versions of an empty file may fit, because a file at its new name may be another
-        // file that had this name before.
+        // Several versions of an empty file may fit: an empty file at the new name may be this
+        // file, or another file that had this name before.
         let fits = |version: &&Version| is_version(*id, version, allowed, view);
         let fitting: Vec<&Version> = allowed.iter().filter(fits).collect();
         if fitting.is_empty() {

@@ -1,23 +1,23 @@
-//! Counts of a workload and of its checked states.
+//! Counts for a workload and for its checked states.
 
 use std::fmt;
 
-/// The numbers of a workload's commits, and of the states that were checked.
+/// How many commits a workload made, and how many states were checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Fast commits of the workload.
+    /// The number of fast commits that the workload made.
     pub fast_commits: u64,
-    /// Commits of the workload.
+    /// The number of commits that the workload made.
     pub commits: u64,
-    /// How many fsyncs ran a commit instead of a fast commit, by reason.
+    /// How many fsyncs ran a commit instead of a fast commit, by the reason for that.
     pub refused: Vec<(&'static str, u64)>,
-    /// The states that Lanefs recovered.
+    /// The number of states that Lanefs recovered.
     pub states: u64,
-    /// The states with fast commits to replay.
+    /// The number of states with fast commits to replay.
     pub with_fast_commits: u64,
-    /// The states that e2fsck replayed.
+    /// The number of states that e2fsck replayed.
     pub by_e2fsck: u64,
-    /// The states that the kernel replayed.
+    /// The number of states that the kernel replayed.
     pub by_kernel: u64,
 }
 

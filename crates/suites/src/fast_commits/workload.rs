@@ -34,8 +34,8 @@ pub(super) struct Workload {
     ids: u64,
 }
 
-/// Makes directories, so that the root gets an index. Then removes a few whose inodes are in the
-/// same block of the inode table as the journal's inode, so that the next files get these inode
+/// Makes directories, so that the root gets an index. Then removes a few directories whose inodes
+/// are in the same inode table block as the journal's inode. The next new files get the freed inode
 /// numbers.
 pub(super) fn with_directories(image: OverlayDevice) -> Result<OverlayDevice, String> {
     let image = Arc::new(image);
@@ -68,7 +68,7 @@ pub(super) fn work(
     wrap: Wrap<'_>,
     found: &mut Findings,
 ) -> Result<Workload, String> {
-    // Only the workload commits, so that there are many fast commits.
+    // Nothing commits except the workload, so that most fsyncs can write fast commits.
     let commit_interval = Duration::from_secs(3600);
     let fast_commits = FastCommitting::IfPossible;
     let options = MountOptions { commit_interval, fast_commits, ..MountOptions::default() };
@@ -136,8 +136,8 @@ impl Workload {
     /// Runs `op`, which makes a new version of some files.
     fn change(&mut self, op: Op, ids: &[u64], change: impl Fn(&mut Version)) -> Result<(), String> {
         let begun = self.device.mark();
-        // The versions are recorded before the operation runs, because a crash may come in its
-        // middle.
+        // The versions are recorded before the operation runs, because a crash may interrupt the
+        // operation.
         let number = self.record.ops.len() + 1;
         for id in ids {
             let mut next = self.last(*id).clone();
@@ -204,14 +204,14 @@ impl Workload {
         let mode = if self.rng.u32(..4) == 0 { SyncMode::Data } else { SyncMode::Full };
         let is_whole = mode == SyncMode::Full;
         self.act(Op::Fsync { file, mode })?;
-        // An fdatasync(2) may leave out some attributes, so its promise is not recorded.
+        // An fdatasync(2) need not write all attributes, so it is not recorded as a promise.
         if is_whole {
             self.promise(id, |version| version.what == Changed::File);
         }
         Ok(())
     }
 
-    /// Records a promise of the last version for which `counts` is true.
+    /// Records a promise that covers the last version for which `counts` is true.
     fn promise(&mut self, id: u64, counts: impl Fn(&Version) -> bool) {
         let mark = self.device.mark();
         let history = self.record.histories.get_mut(&id).expect("a file");
@@ -307,9 +307,9 @@ impl Workload {
         })
     }
 
-    /// Collapses or inserts a range, and syncs the file. Without the sync, a crash may lose the
-    /// move of the blocks but keep the data of a later write, which is then at a block's old
-    /// offset.
+    /// Collapses or inserts a range, and syncs the file. Without the sync, a crash may keep the
+    /// data of a later write but lose the move of the blocks. The data would then be at the old
+    /// offset of its block.
     fn shift(&mut self) -> Result<(), String> {
         let id = self.some()?;
         let block = self.fs.superblock().geometry().block_size().bytes();
@@ -336,7 +336,7 @@ impl Workload {
         self.change(Op::Unlink { path: path.clone() }, &[id], |v| {
             v.paths.remove(&path);
         })?;
-        // Often a new file gets the same name and inode number at once.
+        // Often a new file takes the same name and inode number immediately.
         if self.rng.bool() {
             let new = self.create_at(path)?;
             self.write(new, 0)?;
@@ -345,7 +345,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Renames a file, sometimes over another one.
+    /// Renames a file, sometimes to the name of another file, which it replaces.
     fn rename(&mut self) -> Result<(), String> {
         let (id, other) = (self.some()?, self.some()?);
         let (path, over) = (self.path(id), self.path(other));

@@ -7,14 +7,14 @@ use lanefs_ondisk::FileType;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// The size of the largest file whose bytes are compared. Larger files are left out, because
-/// debugfs writes holes as zeros.
+/// The size in bytes of the largest file whose bytes are compared. Larger files are left out,
+/// because debugfs writes out holes as zeros.
 const LARGEST: u64 = 4 << 20;
 
 /// What debugfs prints before the output of each request.
 const PROMPT: &[u8] = b"debugfs: ";
 
-/// A name in a directory as debugfs shows it.
+/// What debugfs shows for a name in a directory.
 struct Shown {
     ino: u64,
     mode: u16,
@@ -23,8 +23,9 @@ struct Shown {
     size: Option<u64>,
 }
 
-/// Returns the differences between the tree that debugfs shows and `seen`, in words: names, inode
-/// numbers, modes, owners, sizes, and the bytes of regular files that are not too large.
+/// Compares the tree that debugfs shows with `seen`, and describes the differences. It compares
+/// names, inode numbers, modes, owners, sizes, and the bytes of regular files of at most
+/// [`LARGEST`] bytes.
 pub(super) fn differences(image: &Image, seen: &Listing) -> Vec<String> {
     let dirs = seen.entries.iter().filter(|(_, entry)| is(entry, FileType::Directory));
     let shown = listed(image, dirs.clone().filter_map(|(_, entry)| entry.ino));
@@ -40,7 +41,7 @@ pub(super) fn differences(image: &Image, seen: &Listing) -> Vec<String> {
             }
         }
     }
-    // Each name but that of the root is listed once.
+    // Each path except the root is listed once.
     if known + 1 != seen.entries.len() {
         found.push(format!("{} names of {}", known + 1, seen.entries.len()));
     }
@@ -72,7 +73,7 @@ fn run(image: &Image, requests: &str) -> Vec<u8> {
     output.expect("debugfs runs").stdout
 }
 
-/// Returns the names in directories, by the directory's inode number, without `.` and `..`.
+/// Returns the names in each directory, by the directory's inode number, without `.` and `..`.
 fn listed(image: &Image, dirs: impl Iterator<Item = u64>) -> BTreeMap<u64, Vec<(Path, Shown)>> {
     let requests: String = dirs.map(|ino| format!("ls -p <{ino}>\n")).collect();
     let output = run(image, &requests);
@@ -87,8 +88,8 @@ fn listed(image: &Image, dirs: impl Iterator<Item = u64>) -> BTreeMap<u64, Vec<(
     listed
 }
 
-/// Returns the names of an answer. A line is `/inode/mode/uid/gid/name/size/`; only a name can
-/// contain an end of line, and none contains a slash.
+/// Returns the names in the output of a request. A line is `/inode/mode/uid/gid/name/size/`. The
+/// output is split at slashes, because a name can contain an end of line but no slash.
 fn names_in(answer: &[u8]) -> Vec<(Path, Shown)> {
     let fields: Vec<&[u8]> = answer.split(|byte| *byte == b'/').collect();
     let mut names = Vec::new();
@@ -131,7 +132,7 @@ fn other_bytes(image: &Image, seen: &Listing) -> Vec<String> {
     );
     let differ = |(path, entry): (&Path, &Entry)| {
         let mut bytes = std::fs::read(at(entry.ino?)).unwrap_or_default();
-        // debugfs dumps the whole area of inline data, even behind the end of the file.
+        // debugfs dumps the whole inline data area, even the bytes after the end of the file.
         bytes.truncate(entry.size? as usize);
         let mut digest = Digest::new(bytes.len() as u64);
         let grains = bytes.chunks(GRAIN).enumerate();

@@ -1,4 +1,5 @@
-//! Images that either the kernel or Lanefs fills, and that the other then reads and changes.
+//! Exchanges images between the kernel and Lanefs: one of them fills an image, and the other reads
+//! and changes it.
 
 use super::debugfs;
 use super::format::Format;
@@ -14,7 +15,7 @@ use lanefs_device::{Access as DeviceAccess, FileDevice, OpenOptions};
 use lanefs_ext4::{Access, Mount, MountOptions};
 use std::sync::Arc;
 
-/// What this machine's kernel does with images of a format.
+/// What this machine's kernel can do with images of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     /// The kernel reads and writes the images.
@@ -25,12 +26,12 @@ pub enum Kernel {
     Refuses,
 }
 
-/// Options of mke2fs for features that a kernel may be built without.
+/// Words in the options of mke2fs that stand for features without which a kernel may be built.
 const OPTIONAL: [&str; 3] = ["casefold", "quota", "verity"];
 
 impl Kernel {
-    /// Finds out by mounting a fresh image. The kernel may refuse it only for a feature that a
-    /// kernel may lack, or for blocks larger than a page.
+    /// Finds out by mounting a fresh image. The kernel may refuse to mount it only if the format
+    /// has one of the [`OPTIONAL`] features, or blocks larger than a page.
     fn of(format: Format, image: &Image) -> Kernel {
         let large = block_size_of(format.options) > 4096;
         let optional = large || OPTIONAL.iter().any(|word| format.options.contains(word));
@@ -44,9 +45,10 @@ impl Kernel {
     }
 }
 
-/// Exchanges images of a format between the kernel and Lanefs. Each fills one image, then reads and
-/// changes the image that the other filled. The kernel, e2fsck and debugfs check both images.
-/// Returns `None` and prints the reason if this machine has no mke2fs or mounts nothing.
+/// Exchanges images of a format between the kernel and Lanefs. Each of the two fills one image, and
+/// then reads and changes the image that the other filled. The kernel, e2fsck and debugfs check
+/// both images. Returns `None` and prints the reason if this machine has no mke2fs or cannot mount
+/// images.
 ///
 /// # Panics
 /// At the first difference.
@@ -76,7 +78,7 @@ impl Exchange {
         let after = self.inspect(&ours, true, "filled by Lanefs")?;
         self.assert_same_tree(before, after, "filled by the kernel / by Lanefs");
 
-        // Each file system changes the image that the other one filled.
+        // Lanefs and the kernel each change the image that the other filled.
         run_on_library(&theirs, &self.change);
         run_on_kernel(self.format, &ours, &self.change)?;
         let a = self.inspect(&theirs, true, "filled by the kernel, changed by Lanefs")?;
@@ -85,8 +87,8 @@ impl Exchange {
         Some(())
     }
 
-    /// Fills and changes an image by Lanefs alone. The kernel only reads the image, if `reads` is
-    /// true.
+    /// Fills and changes an image with Lanefs. If `reads` is true, the kernel reads the image, but
+    /// does not write to it.
     fn without_writer(&self, reads: bool) -> Option<()> {
         let ours = self.format.make()?;
         run_on_library(&ours, &self.fill);
@@ -106,7 +108,7 @@ impl Exchange {
             let theirs = seen_by_kernel(self.format, image)?;
             theirs.assert_same(&seen, &format!("{context}, kernel / Lanefs"));
         }
-        // debugfs has no keys for encrypted files.
+        // debugfs cannot decrypt files and names, because it has no keys.
         if !home::is_encrypted(self.format.options) {
             let found = debugfs::differences(image, &seen);
             assert!(found.is_empty(), "{context}, debugfs / Lanefs:\n  {}", found.join("\n  "));
@@ -120,7 +122,8 @@ impl Exchange {
     }
 }
 
-/// Runs operations by the kernel; `None` with a printed reason if this machine mounts nothing.
+/// Runs operations on a kernel mount of the image. Returns `None` and prints the reason if this
+/// machine cannot mount images.
 ///
 /// # Panics
 /// If an operation fails.
@@ -132,7 +135,7 @@ pub fn run_on_kernel(format: Format, image: &Image, ops: &[Op]) -> Option<()> {
     Some(())
 }
 
-/// Runs operations by Lanefs.
+/// Runs operations with Lanefs.
 ///
 /// # Panics
 /// If an operation fails.
@@ -142,7 +145,8 @@ pub fn run_on_library(image: &Image, ops: &[Op]) {
     mount.close().expect("Lanefs unmounts it");
 }
 
-/// Returns the tree that the kernel shows; `None` as for [`run_on_kernel`].
+/// Returns the tree that the kernel shows. Returns `None` under the same conditions as
+/// [`run_on_kernel`].
 ///
 /// # Panics
 /// If the kernel fails to read something.

@@ -10,14 +10,14 @@ use crate::together::{Bases, Runner, scenario_on};
 /// An option set of mke2fs, with a size for the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
-    /// The options, with the block size.
+    /// The options, which include the block size.
     pub options: &'static str,
-    /// The size as an argument of mke2fs.
+    /// The size, in the form in which mke2fs takes it.
     pub size: &'static str,
 }
 
 impl Format {
-    /// Makes an image; `None` and a printed reason if mke2fs is missing.
+    /// Makes an image. Returns `None` and prints the reason if mke2fs is missing.
     pub fn make(self) -> Option<Image> {
         Image::make(self.options, self.size)
     }
@@ -30,24 +30,26 @@ impl Format {
         Scale { wide_times, ..small.with(Mappings::of(self.options)) }
     }
 
-    /// Returns the type by which the kernel mounts the image.
+    /// Returns the file system type with which the kernel mounts the image.
     pub(super) fn kernel_type(self) -> &'static str {
         let mut words = self.options.split_whitespace();
         let named = words.find(|word| *word == "-t").and_then(|_| words.next());
         named.unwrap_or("ext4")
     }
 
-    /// Runs random operations of four threads, `len` each.
+    /// Runs random operations on four threads, `len` on each, and compares the results with the
+    /// model.
     ///
     /// # Errors
-    /// Returns the first difference from the model, with the shortest sequence found.
+    /// Returns the first difference from the model, with the shortest sequence that was found to
+    /// cause one.
     pub fn model(self, seed: u64, len: usize) -> Result<(), String> {
         let runner = Runner { bases: &Bases::default(), wrap: &|device| device };
         let mix = if seed.is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
         runner.check(scenario_on((self.options, self.size), mix, seed, len))
     }
 
-    /// Runs `count` random operations on one file.
+    /// Runs `count` random operations on one file, and compares its bytes after each.
     ///
     /// # Errors
     /// Returns the first wrong byte.
@@ -60,8 +62,8 @@ impl Format {
         if self.kernel_type() == "ext2" || self.options.contains("^has_journal") {
             return Some("no journal");
         }
-        // When e2fsck deletes an orphan, it subtracts only one block for each cluster from the
-        // quota usage.
+        // With clusters and quotas, e2fsck counts wrongly: when it deletes an orphan, it subtracts
+        // only one block for each cluster from the quota usage.
         let clusters = cluster_size_of(self.options) != block_size_of(self.options);
         (clusters && self.options.contains("quota")).then_some("e2fsck counts wrong")
     }

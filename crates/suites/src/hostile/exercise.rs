@@ -12,16 +12,16 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// The outcome of an image.
+/// The outcome of the operations on an image.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Whether the image could be mounted.
     pub mounted: bool,
     /// All distinct error messages.
     pub errors: BTreeSet<String>,
-    /// Inodes that were visited.
+    /// The number of inodes that were visited.
     pub visited: usize,
-    /// Numbers given to new inodes although an inode in use has them.
+    /// Inode numbers that were given to new inodes although another inode in use has them.
     pub given_twice: BTreeSet<Ino>,
 }
 
@@ -36,13 +36,13 @@ impl Outcome {
     }
 }
 
-/// The most names of one directory that are visited.
+/// The largest number of names that are visited in one directory.
 const NAMES: usize = 400;
-/// The most inodes that are visited, and the most that are changed.
+/// The largest number of inodes that are visited, and of inodes that are changed.
 const VISITS: usize = 600;
 const CHANGES: usize = 25;
 
-/// Mounts, reads everything, changes something in each object, unmounts.
+/// Mounts the file system, reads everything, changes something in each object, and unmounts.
 pub fn exercise(device: Arc<Guarded>) -> Outcome {
     let mut outcome = Outcome::default();
     let options = MountOptions { cache_bytes: 16 << 20, ..home::options() };
@@ -119,7 +119,8 @@ fn read(fs: &Fs, inode: &InodeRef, outcome: &mut Outcome) {
     }
 }
 
-/// Moves a directory of the root into `dir` and back. The check for loops then walks up from `dir`.
+/// Moves a directory of the root into `dir` and back. For this, the check for loops has to walk up
+/// from `dir`.
 fn move_into(fs: &Fs, dir: &InodeRef, outcome: &mut Outcome) {
     let new = NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
     let Some(root) = outcome.note(fs.root()) else { return };

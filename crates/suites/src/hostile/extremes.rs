@@ -1,5 +1,5 @@
-//! Images that are extreme as a whole: the largest counts that the format allows, on sparse files,
-//! and superblocks that the log replaces.
+//! Images that are extreme as a whole: images with the largest counts that the format allows, on
+//! sparse files, and images whose log replaces the superblock.
 
 use crate::image::Image;
 use lanefs_device::Device;
@@ -28,7 +28,7 @@ const PLAIN: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed";
 const BARE: &str =
     "-b 1024 -I 128 -O ^metadata_csum,^metadata_csum_seed,^has_journal,^orphan_file,^resize_inode";
 
-/// The largest counts, each on a sparse file of a few KiB or MiB.
+/// Images with the largest counts. Each is a sparse file that occupies a few KiB or MiB.
 pub const LARGEST: &[Extreme] = &[
     extreme("2^29 - 1 groups", "descriptor", || counted(8, 8, (1 << 29) - 1)),
     extreme("2^32 - 8192 inodes", "descriptor", || counted(8192, 8192, (1 << 19) - 1)),
@@ -82,7 +82,8 @@ pub const CHANGED_BY_LOG: &[Extreme] = &[
     extreme("the log: no magic", "superblock", || logged(|raw| raw.s_magic.set(0))),
 ];
 
-/// Creates a sparse image with this many groups, blocks and inodes.
+/// Creates a sparse image with `groups` groups; `blocks` and `inodes` are the numbers in each
+/// group.
 fn counted(blocks: u32, inodes: u32, groups: u32) -> Option<Image> {
     let image = Image::make(BARE, "8M")?;
     let count = u64::from(groups) * u64::from(blocks) + 1;
@@ -96,7 +97,7 @@ fn counted(blocks: u32, inodes: u32, groups: u32) -> Option<Image> {
         raw.s_blocks_count_lo.set(count as u32);
         raw.s_blocks_count_hi.set((count >> 32) as u32);
     });
-    // Clears the descriptors of the small image.
+    // Clears the descriptors that mke2fs wrote for the small image.
     image.device().write_at(2048, &[0; 2048]).expect("inside");
     Some(image)
 }
@@ -138,7 +139,7 @@ fn logged(change: impl Fn(&mut RawSuperblock)) -> Option<Image> {
     Some(image)
 }
 
-/// Makes the log start with a descriptor whose checksum is wrong. Nothing follows the descriptor.
+/// Makes the log start with a descriptor block whose checksum is wrong. Nothing follows this block.
 fn bad_descriptor(image: &Image) {
     let mount = Mount::open(image.device(), MountOptions::default()).expect("it mounts");
     let fs = mount.fs();
@@ -166,9 +167,9 @@ fn bad_descriptor(image: &Image) {
     device.write_at(1024, &superblock.encode()).expect("inside");
 }
 
-/// Returns the first block of the log, from the superblock's copy of the journal inode's map. A
-/// node's depth is the upper half of its second word. The fifth word of an index node, and the
-/// sixth word of a leaf, is the block that the first entry refers to.
+/// Returns the first block of the log, found through the superblock's copy of the journal inode's
+/// extent tree. In each node, the upper half of the second word is the depth. The block to which
+/// the first entry refers is the fifth word in an index node, and the sixth word in a leaf.
 fn log_start(device: &dyn Device, superblock: &Superblock) -> u64 {
     let mut words: Vec<u32> = superblock.raw().s_jnl_blocks.iter().map(|word| word.get()).collect();
     while words[1] >> 16 > 0 {

@@ -1,15 +1,17 @@
-//! A device with a limit of operations, and with bytes after the file system that must not change.
+//! A device with a limit on the number of operations, and with bytes after the file system that
+//! must not change.
 
 use lanefs_device::{Device, DeviceError, Operation, OverlayDevice};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 
-/// Number of bytes after the file system.
+/// The number of guard bytes after the file system.
 pub const GUARD: u64 = 1 << 20;
-/// The value of each byte after the file system.
+/// The value of each guard byte.
 pub const FILL: u8 = 0xa5;
 
-/// A device that fails after a number of operations, so that an endless loop over it stops.
+/// A device that fails after a number of operations, so that an endless loop that uses the device
+/// stops.
 pub struct Guarded {
     inner: OverlayDevice,
     left: AtomicU64,

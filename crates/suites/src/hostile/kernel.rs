@@ -1,13 +1,14 @@
-//! The message of the kernel's ext4 about a hostile image, for comparison with that of Lanefs.
+//! The message that the kernel's ext4 logs about a hostile image, for comparison with the error of
+//! Lanefs.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The most files that are visited.
+/// The largest number of files that are visited.
 const VISITS: usize = 600;
 
-/// Mounts `image`, reads everything in it, and returns the kernel's first message; `None` where
-/// mounting is forbidden. Changes the image.
+/// Mounts `image`, reads everything in it, and returns the kernel's first message; `None` if this
+/// process cannot mount. The image may change.
 pub fn says(image: &Path) -> Option<String> {
     let at = image.with_extension("mounted");
     std::fs::create_dir_all(&at).ok()?;
@@ -38,7 +39,7 @@ fn uptime() -> f64 {
     text.split_whitespace().next().and_then(|secs| secs.parse().ok()).unwrap_or(0.0)
 }
 
-/// Messages that are not about damage.
+/// Parts of messages that are not about damage.
 const ROUTINE: [&str; 6] = [
     "mounted filesystem",
     "unmounting",

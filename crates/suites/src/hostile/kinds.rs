@@ -1,4 +1,4 @@
-//! One image of each kind of damage, with words of the expected error.
+//! The kinds of damage, each with words of the expected error.
 
 use super::target::{I_BLOCK, I_FILE_ACL, SUPER, Target};
 use lanefs_ondisk::Ino;
@@ -247,8 +247,8 @@ pub const MAPS: &[Kind] = &[
     }),
 ];
 
-/// Damage to `data/large`, which is a verity file. Its blocks after the end are 6 blocks of the
-/// hash tree, then the block of the descriptor.
+/// Damage to `data/large`, which is a verity file. After the end of its data come 6 blocks of the
+/// hash tree, and then the block of the verity descriptor.
 pub const VERITY: &[Kind] = &[
     kind("a verity descriptor of no bytes", "a descriptor of 0 bytes", |v| {
         v.put32(descriptor(v) + v.block_size() - 4, 0);
@@ -335,7 +335,7 @@ fn log(v: &Target) -> u64 {
     v.log()[0]
 }
 
-/// Returns the byte offset of the first tag in the first live descriptor.
+/// Returns the byte offset of the first tag in the first live descriptor block of the log.
 fn tag(v: &Target) -> u64 {
     v.log()[v.log_start()] + 12
 }

@@ -1,4 +1,4 @@
-//! An image to be damaged: the positions of its parts, and ways to change them.
+//! An image to be damaged, with functions that find its parts and change them.
 //!
 //! Offsets are from the kernel documentation, "Data Structures and Algorithms" of ext4.
 
@@ -28,7 +28,7 @@ pub const I_FILE_ACL: u64 = 0x68;
 pub enum Left {
     /// Unmounted.
     Clean,
-    /// Crashed during work, with transactions in the log and orphans.
+    /// Crashed during work. The log has transactions, and there are orphans.
     Crashed,
 }
 
@@ -92,7 +92,7 @@ impl Target {
         self.geometry.block_count() * self.block_size()
     }
 
-    /// Returns `false`: the file system has at least a superblock.
+    /// Returns `false`, because the file system has at least a superblock.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -211,8 +211,8 @@ impl Target {
         }
     }
 
-    /// Returns the byte offsets of an inode's blocks of data, in order; of each extent, only the
-    /// first 4,096 blocks.
+    /// Returns the byte offsets of an inode's data blocks, in order. For each extent, returns at
+    /// most the first 4,096 blocks.
     pub fn blocks(&self, inode: u64) -> Vec<u64> {
         if !self.has_extents(inode) {
             return self.block_map(inode).1;
@@ -237,13 +237,14 @@ impl Target {
         self.blocks(self.inode(Ino::JOURNAL))
     }
 
-    /// Returns the log block where the live part starts, or 0 if there is none. The numbers in the
-    /// log are big-endian.
+    /// Returns the number of the log block where the live part of the log starts, or 0 if there is
+    /// no live part. The log stores numbers in big-endian order.
     pub fn log_start(&self) -> usize {
         self.get32(self.log()[0] + 28).swap_bytes() as usize
     }
 
-    /// Returns the byte ranges of metadata in use, the targets of random damage.
+    /// Returns the offset and length of each range of metadata in use. Random damage is done to
+    /// these ranges.
     pub fn metadata(&self) -> Vec<(u64, u64)> {
         let block = self.block_size();
         let mut ranges = vec![(SUPER, 0x300)];
@@ -262,8 +263,8 @@ impl Target {
                 0x8000 => (true, false),
                 _ => (false, false),
             };
-            // The map of the resize inode is left out, because it refers to the places of all
-            // descriptors.
+            // The map of the resize inode is left out, because it refers to the reserved descriptor
+            // blocks of all groups.
             let extents = self.has_extents(inode);
             if extents {
                 ranges.extend(self.nodes(inode).into_iter().skip(1).map(|node| (node, 200)));
@@ -301,7 +302,7 @@ fn geometry(device: &dyn Device) -> Geometry {
     Superblock::decode(&bytes).expect("a good superblock").geometry()
 }
 
-/// Copies as many bytes as fit.
+/// Copies as many bytes as fit into the smaller of the two devices.
 fn copy(from: &dyn Device, to: &dyn Device) {
     let mut piece = vec![0; 1 << 16];
     let (mut at, end) = (0, from.len().min(to.len()));
@@ -319,7 +320,7 @@ fn inos(fs: &Fs) -> BTreeMap<Path, Ino> {
     listing.entries.into_iter().map(|(path, entry)| (path, ino(entry))).collect()
 }
 
-/// Does more work and returns the device as a crash leaves it: the work is committed but not
+/// Does more work and returns the device as a crash leaves it. The work is committed but not yet
 /// written in place, and there are orphans.
 fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice {
     let mount = Mount::open(device.clone(), options).expect("it mounts again");

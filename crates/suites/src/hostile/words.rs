@@ -33,7 +33,7 @@ impl<'a> Words<'a> {
         before
     }
 
-    /// Runs all operations while the image has these words, then restores the old ones.
+    /// Runs all operations while the image has these words, and then restores the old words.
     pub fn check(&self, what: &str, words: &[(u64, u32)]) -> Outcome {
         let before: Vec<_> = words.iter().map(|&(at, word)| (at, self.put(at, word))).collect();
         let outcome = check_image(self.image, what).unwrap_or_else(|why| panic!("{what}: {why}"));

@@ -18,24 +18,24 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub atime: Option<Time>,
     pub mtime: Option<Time>,
-    /// Whether the file was created without a name and has had none since. Such a file may still
-    /// get its first name by link.
+    /// Whether the file was created without a name and still has never had one. Such a file may
+    /// still get its first name by link.
     pub unnamed: bool,
 }
 
 /// The kind of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Openness {
-    /// A regular file with a name, or one that was created without a name.
+    /// A regular file that has a name, or that was created without a name and never had one.
     Regular,
     /// A regular file whose last name was removed.
     Unlinked,
-    /// Another kind of file.
+    /// A file that is not a regular file.
     Other,
 }
 
 impl Node {
-    /// Creates an inode without data, with the links that it has once it has a name.
+    /// Creates an inode without data. Its link count is already the one that it has with a name.
     pub fn new(kind: Kind, permissions: u16, uid: u32, gid: u32) -> Node {
         let links = if kind == Kind::Directory { 2 } else { 1 };
         Node {
@@ -53,7 +53,7 @@ impl Node {
         }
     }
 
-    /// Returns the kind that the file has as an open file.
+    /// Returns what kind of open file this is.
     pub fn openness(&self) -> Openness {
         match self {
             Node { kind: Kind::Directory, .. } => Openness::Other,
@@ -72,7 +72,7 @@ impl Node {
         }
     }
 
-    /// Returns everything visible except the contents: their digest is 0.
+    /// Returns everything visible except the contents, so that the digest is 0.
     pub fn entry(&self) -> Entry {
         let (file_type, size, rdev) = match &self.kind {
             Kind::Regular => (FileType::Regular, Some(self.data.size()), (0, 0)),

@@ -27,8 +27,8 @@ pub trait NameCache: Names {
     /// Returns the inode that `name` in `dir` refers to, if the name is in the cache.
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: HashedName<'_>) -> Sighting<'p>;
 
-    /// Returns whether the name is unchanged since `seen`: no publication came in between. `pin` is
-    /// the pin of the look-up that returned `seen`.
+    /// Returns true if the name has certainly not been published again since `seen`. `pin` is the
+    /// pin of the look-up that returned `seen`.
     fn still(&self, pin: &Pin, dir: DirId, name: HashedName<'_>, seen: &Sighting<'_>) -> bool;
 
     /// Like [`NameCache::sight`], without the version.
@@ -37,7 +37,7 @@ pub trait NameCache: Names {
     }
 }
 
-/// A cache that stores nothing, for a caller that has a name cache of its own.
+/// A cache that stores nothing, for a caller that caches names itself.
 impl NameCache for NoNames {
     fn sight<'p>(&'p self, _: &'p Pin, _: DirId, _: HashedName<'_>) -> Sighting<'p> {
         Sighting::NONE

@@ -8,7 +8,8 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Seen, VersionedWord};
 use lanefs_ondisk::{FileType, Ino};
 
-/// Names up to this length are stored in the entry, which then is one cache line.
+/// A name of at most this length is stored in the entry itself, so that the entry occupies a single
+/// cache line.
 const SHORT: usize = 22;
 
 /// The word of an entry whose name does not exist. No file type sets this bit.
@@ -22,8 +23,8 @@ pub(crate) struct Entry {
     /// The inode number in the low 32 bits, and above them the file type as in `i_mode`; or
     /// [`ABSENT`].
     target: VersionedWord,
-    /// Set when the entry is found. The next eviction in the bucket clears the mark and keeps the
-    /// entry once. The mark is only a hint, so its accesses are relaxed.
+    /// Set when the entry is found. The next eviction in the bucket then clears this mark instead
+    /// of evicting the entry. The mark is only a hint, so its accesses are relaxed.
     pub(super) used: AtomicBool,
     name: EntryName,
 }
@@ -109,8 +110,8 @@ impl Entry {
     /// Returns the present target.
     #[inline]
     pub(super) fn look(&self) -> Seen {
-        // The mark is read first, so that many threads that find one name do not each write the
-        // entry's cache line.
+        // The mark is set only if it is clear, so that threads that find the same name do not all
+        // write the entry's cache line.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }

@@ -7,7 +7,7 @@ use lanefs_lanes::NameKey;
 pub struct HashedName<'a> {
     /// The name.
     pub bytes: &'a [u8],
-    /// The [`NameKey::hash`] of the name by the key of this process.
+    /// The hash of the name ([`NameKey::hash`]), computed with this process's key.
     pub hash: u64,
 }
 

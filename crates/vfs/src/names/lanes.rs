@@ -1,10 +1,11 @@
-//! The scalable name cache: buckets on their own cache lines, which look-ups do not write.
+//! The scalable name cache. Each bucket is on its own cache line, and look-ups do not write that
+//! line.
 //!
 //! The table has a fixed number of buckets with a few ways each, and each bucket evicts its own
-//! entries. So memory is bounded, without a list that all threads write. A look-up pins, reads one
-//! bucket's ways, and writes no shared memory, except once for an entry that was not used since the
-//! bucket's last eviction. The entry itself shows whether the name was published again after the
-//! look-up.
+//! entries. So memory is bounded, without a list that all threads write. A look-up takes a pin and
+//! reads one bucket's ways. It writes shared memory only to mark an entry that was not used since
+//! the bucket's last eviction. The entry itself shows whether the name was published again after
+//! the look-up.
 //!
 //! Publishing a known name again changes its entry in place; a new name costs one allocation.
 //!
@@ -21,7 +22,7 @@ use lanefs_lanes::{Mutex, NameKey, Pin, Rank, Slot, pin};
 /// that adds a name fetches at most this line from another processor.
 const WAYS: usize = 4;
 
-/// A word in which each tag is one.
+/// A word in which each of the four tags has the value one.
 const ONES: u64 = 0x0001_0001_0001_0001;
 
 /// A bucket of one cache line.
@@ -29,10 +30,10 @@ const ONES: u64 = 0x0001_0001_0001_0001;
 struct Bucket {
     /// Guards changes of the bucket. The value is the way at which the next search for room starts.
     change: Mutex<u8>,
-    /// A part of each entry's hash, so that other entries need not be read. The tags have 16 bits
-    /// each and are compared together. A tag changes before or after its way, not at the same time.
-    /// A reader between the two changes does not find the name, as if it had read before both.
-    /// Written under `change`.
+    /// Each tag is a part of an entry's hash, so that most entries with other names need not be
+    /// read. The tags have 16 bits each and are compared together. A tag and its way do not change
+    /// at the same time. A reader that reads between the two changes does not find the new name, as
+    /// if it had read before both changes. Written under `change`.
     tags: AtomicU64,
     ways: [Slot<Entry>; WAYS],
 }
@@ -51,8 +52,9 @@ impl Bucket {
     #[inline]
     fn find<'p>(&'p self, pin: &'p Pin, hash: u64, dir: DirId, name: &[u8]) -> Option<&'p Entry> {
         let other = self.tags.load(Ordering::Relaxed) ^ (tag_of(hash) * ONES);
-        // A matching tag is zero in `other`, and its highest bit is set in `same`. The highest bits
-        // of some later tags may be set too, so the entry itself is compared.
+        // A matching tag is zero in `other`, and its highest bit is set in `same`. In `same`, the
+        // highest bits of some tags above it may also be set although these tags do not match, so
+        // the entry itself is compared too.
         let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
         while same != 0 {
             let entry = self.ways[same.trailing_zeros() as usize / 16].get(pin);
@@ -77,8 +79,8 @@ impl Bucket {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;
         }
-        // One round clears all marks. The step after it takes the way where the round began, even
-        // if the entry there was used again meanwhile.
+        // One round clears all marks. The step after that round takes the way where the round
+        // began, even if the entry there was used again meanwhile.
         let mut at = 0;
         for _ in 0..=WAYS {
             at = usize::from(*next) % WAYS;
@@ -146,13 +148,14 @@ impl Names for LaneNames {
     }
 
     fn forget(&self, _: DirId) {
-        // Nothing has to be removed. After a directory is deleted, its number and generation are
-        // not looked up any more, and the entries of its names are evicted when room is needed.
+        // Nothing has to be removed. Once a directory is deleted, no look-up uses its number and
+        // generation any more, and the entries of its names are evicted when room is needed.
     }
 }
 
 impl NameCache for LaneNames {
-    // Inlined into the walks, which need no more than the inode's number.
+    // This function is inlined into the walks. The walks use only the inode's number, so the
+    // compiler drops the code for the rest of the sighting.
     #[inline(always)]
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: HashedName<'_>) -> Sighting<'p> {
         let hash = dir.join(name.hash, self.key);
@@ -165,7 +168,8 @@ impl NameCache for LaneNames {
 
     #[inline]
     fn still(&self, _: &Pin, _: DirId, _: HashedName<'_>, seen: &Sighting<'_>) -> bool {
-        // A name that was not found may have been published after the look-up.
+        // A sighting without an entry is never valid, because the name may have been published
+        // after the look-up.
         seen.entry.is_some_and(|entry| entry.is_still(seen.seen))
     }
 }

@@ -5,8 +5,8 @@
 //! needs no other check. An entry carries the directory's generation, so the entries of a deleted
 //! directory are never found.
 //!
-//! There are two implementations, for the comparison in `docs/seeds.md`: [`LaneNames`] (the
-//! default) and ext4's [`OneLockCache`], which also contains the inodes.
+//! There are two implementations, which `docs/seeds.md` compares: [`LaneNames`] (the default) and
+//! ext4's [`OneLockCache`], which also contains the inodes.
 
 mod cache;
 mod entry;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// The name cache of a mount.
 pub(crate) enum MountNames {
-    /// The default. Its type is known to the compiler, which can inline look-ups.
+    /// The default. Its concrete type is known here, so look-ups can be inlined.
     Lanes(Arc<LaneNames>),
     /// A cache that also contains the inodes.
     OneLock(Arc<OneLockCache>),
@@ -116,7 +116,7 @@ mod tests {
             names.publish(dir(2), b"a", named(12));
             let a = HashedName::from(&b"a"[..]);
             let first = names.sight(&pin, dir(2), a);
-            // Enough other names to evict "a" even if its use mark spares it once.
+            // Publishes enough other names to evict "a", even if its `used` mark spares it once.
             (0..64u32).for_each(|n| names.publish(dir(3), &n.to_le_bytes(), named(n)));
             assert_eq!(names.find(dir(2), b"a"), Known::Unknown);
             names.publish(dir(2), b"a", named(14));

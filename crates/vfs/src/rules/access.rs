@@ -20,7 +20,7 @@ bitflags::bitflags! {
 const GROUP_CLASS: u16 = 0o070;
 const ANY_EXECUTE: u16 = 0o111;
 
-/// The decision by the mode bits alone.
+/// What the mode bits alone decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Yes,
@@ -37,8 +37,8 @@ pub(crate) fn by_mode(
 ) -> Verdict {
     let class = |shift: u16| Want::from_bits_truncate(attr.permissions >> shift).contains(want);
     if who.is_superuser() {
-        // Even the superuser cannot execute a file without an execute bit, but can search any
-        // directory.
+        // Even the superuser cannot execute a file that has no execute bit, but the superuser can
+        // search any directory.
         let executable = file_type == FileType::Directory || attr.permissions & ANY_EXECUTE != 0;
         return if executable || !want.contains(Want::EXECUTE) {
             Verdict::Yes
@@ -50,8 +50,8 @@ pub(crate) fn by_mode(
         return if class(6) { Verdict::Yes } else { Verdict::No };
     }
     let allowed = if who.in_group(attr.gid) { class(3) } else { class(0) };
-    // If the inode has a list, the group bits are the mask of the list. An empty mask means that
-    // the list allows no more than the mode bits.
+    // If the inode has a list, the group bits are the mask of the list. If the mask is empty, the
+    // list allows no more than the mode bits, so it need not be read.
     if attr.permissions & GROUP_CLASS != 0 {
         return Verdict::AskList(allowed);
     }

@@ -39,8 +39,9 @@ fn change_of(set: &SetAttr) -> Change {
     change
 }
 
-/// Returns the change `set` with its consequences, or an error if it is forbidden to `who`. The
-/// caller checks whether the mode lets `who` set the size or touch the inode.
+/// Returns the change `set` together with the bits that it clears, or an error if `who` may not
+/// make the change. This function does not check whether the mode lets `who` set the size or touch
+/// the inode; its caller does.
 pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Error> {
     let change = change_of(set);
     check_attributes(&attr.rights(), change)?;
@@ -59,8 +60,8 @@ pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAtt
     }
     let permissions = permissions_after(who, attr, set);
     if permissions.is_some() {
-        // Inode flags that forbid chmod also forbid a change of the mode that follows from another
-        // change.
+        // Inode flags that forbid chmod also forbid every other operation that would change the
+        // mode.
         check_attributes(&attr.rights(), Change::MODE)?;
     }
     Ok(SetAttr { permissions, ..*set })

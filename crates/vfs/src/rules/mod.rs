@@ -3,13 +3,13 @@
 //!
 //! The rules are pure functions of credentials and attributes. The library applies all of them. A
 //! FUSE mount leaves modes, access lists and owners to the kernel, and applies the other rules:
-//! flags, the clearing of set-ID bits, hidden attributes.
+//! those for flags, for clearing set-ID bits, and for hidden attributes.
 //!
 //! The rules are those of POSIX as Linux applies them: path_resolution(7), inode(7), acl(5),
 //! unlink(2), rename(2), chmod(2), chown(2), utimensat(2), truncate(2), xattr(7), ioctl_iflags(2).
-//! If the mode refuses, the error is [`Error::PermissionDenied`] (EACCES). If a privilege is missing
-//! or a flag forbids, it is [`Error::NotPermitted`] (EPERM). A test compares the rules with the kernel's ext4
-//! (`crates/cli/tests/mount_rights.rs`).
+//! If the mode refuses an operation, the error is [`Error::PermissionDenied`] (EACCES). If a
+//! privilege is missing or a flag forbids the operation, the error is [`Error::NotPermitted`]
+//! (EPERM). A test compares the rules with the kernel's ext4 (`crates/cli/tests/mount_rights.rs`).
 //!
 //! [`Error::PermissionDenied`]: lanefs_ext4::Error::PermissionDenied
 //! [`Error::NotPermitted`]: lanefs_ext4::Error::NotPermitted

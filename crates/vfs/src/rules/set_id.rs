@@ -28,8 +28,9 @@ impl Member {
     }
 }
 
-/// Returns `permissions` without set-user-ID and set-group-ID. Set-group-ID without group execution
-/// does not let a program run as the group, and is cleared only for a caller outside the group.
+/// Returns `permissions` without set-user-ID and set-group-ID. If the group may not execute the
+/// file, set-group-ID does not make the program run as the group, so it is cleared only for a
+/// caller outside the group.
 pub fn without_set_id(permissions: u16, member: Member) -> u16 {
     let drop_group = permissions & GROUP_EXECUTE != 0 || member == Member::No;
     permissions & !SUID & !(if drop_group { SGID } else { 0 })

@@ -17,7 +17,7 @@ pub(crate) enum Use {
     Remove,
 }
 
-/// The decision by the name alone.
+/// What is decided before the mode and the access list of the inode are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     Allowed,
@@ -25,7 +25,7 @@ pub(crate) enum Rule {
     AsData,
     Hidden,
     Denied,
-    /// The attribute cannot exist: removing it has no effect and is no error.
+    /// The attribute cannot exist, so removing it has no effect and is not an error.
     Nothing,
     /// An inode of this type cannot have such an attribute.
     Impossible,
@@ -37,7 +37,8 @@ fn by_name(who: &Credentials, attr: &Attr, name: &[u8], what: Use) -> Rule {
         return if who.is_superuser() { Rule::Allowed } else { refused };
     }
     if name.starts_with(b"user.") {
-        // For other file types the mode does not control which callers may store data.
+        // For other file types, the mode does not say who may store data, so `user.` attributes are
+        // refused.
         if !matches!(attr.file_type, FileType::Regular | FileType::Directory) {
             return refused;
         }
@@ -74,7 +75,8 @@ pub(crate) fn on_xattr(
     Ok(by_name(who, attr, name, what))
 }
 
-/// Returns whether a caller may see the name. Names with `trusted.` are only for the superuser.
+/// Returns whether a caller may see the name. Only the superuser may see names that start with
+/// `trusted.`.
 pub fn is_listed(name: &[u8], superuser: bool) -> bool {
     superuser || !name.starts_with(b"trusted.")
 }

@@ -1,6 +1,6 @@
 //! An axis: the position of a value, and the values that get a label.
 
-/// A range that is not empty.
+/// The range of the axis, which is never empty.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axis {
     low: f64,
@@ -14,7 +14,8 @@ enum Scale {
     Logarithmic,
 }
 
-/// The labels of a decade, in rising density. The first density that gives enough labels is used.
+/// The labels within a decade, in several densities. The lowest density that yields enough labels
+/// is used.
 const STEPS: [&[f64]; 4] = [
     &[1.0],
     &[1.0, 2.0, 5.0],
@@ -39,8 +40,8 @@ impl Axis {
         Axis::over(values, Scale::Linear, 0.5)
     }
 
-    /// Creates an axis. `least` is the margin at either end if all values are equal; otherwise the
-    /// margin is at least a quarter of `least`.
+    /// Creates an axis with a margin at either end. If all values are equal, the margin is `least`;
+    /// otherwise it is at least a quarter of `least`.
     fn over(values: impl Iterator<Item = f64>, scale: Scale, least: f64) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
@@ -74,7 +75,7 @@ impl Axis {
         if marks.len() < ENOUGH {
             marks = self.even_marks();
         }
-        // With many powers of ten, only every second one or fewer get a label.
+        // If there are many marks, only every second, third, ... one gets a label.
         let each = marks.len().div_ceil(10).max(1);
         marks.into_iter().step_by(each).collect()
     }
@@ -86,8 +87,8 @@ impl Axis {
             decades.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
         marks.filter(|mark| (0.0..=1.0).contains(&self.place(*mark))).collect()
     }
-    /// Returns round values at equal distances, for a range so narrow that the logarithm is almost
-    /// linear.
+    /// Returns round values at equal distances. Used if the range is so narrow that the logarithm
+    /// is almost linear within it.
     fn even_marks(&self) -> Vec<f64> {
         let (low, high) = (self.low.exp(), self.high.exp());
         let least = (high - low) / 5.0;

@@ -12,11 +12,11 @@ use std::time::Duration;
 /// The results of one policy with one array and one number of workers, over all slices.
 #[derive(Debug, Clone)]
 pub struct FsMarkLine {
-    /// Members of the array.
+    /// The number of members of the array.
     pub members: usize,
     /// The latency of a member's operation.
     pub latency: Duration,
-    /// Workers.
+    /// The number of workers.
     pub threads: u32,
     /// The policy.
     pub wake: StripeWake,
@@ -28,9 +28,9 @@ pub struct FsMarkLine {
     pub user: Duration,
     /// CPU time of the process in the kernel.
     pub system: Duration,
-    /// Context switches of the workers, voluntary and not.
+    /// The number of context switches of the workers, both voluntary and involuntary.
     pub switches: u64,
-    /// The times between one file's close and the next file's close, on the same worker.
+    /// The times from one file's close to the next file's close by the same worker.
     pub latencies: Latencies,
     /// The array's counters.
     pub counted: Statistics,
@@ -128,7 +128,7 @@ impl FsMarkLine {
         format!("S4 fsmark: {} members {latency}", self.members)
     }
 
-    /// Returns the results under a heading for each array; the policies are the targets.
+    /// Returns the results, with one heading for each array. Each policy appears as a target.
     pub fn chapters(lines: &[FsMarkLine]) -> Vec<Chapter> {
         let mut chapters: Vec<Chapter> = Vec::new();
         for line in lines {

@@ -115,7 +115,7 @@ pub struct Arguments {
     pub(super) private_mounts: bool,
 }
 
-/// One set of policies of `--policies`.
+/// One set of policies from `--policies`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedPolicies {
     pub(super) name: String,
@@ -171,7 +171,8 @@ impl Arguments {
         }
     }
 
-    /// Returns these targets for each set of policies, with the mount options of the library.
+    /// Returns the targets, each with the library's mount options. If `--policies` is given, a
+    /// target in memory is returned once for each set of policies.
     pub(super) fn wanted(&self) -> Vec<(TargetSpec, Option<String>, Mounting)> {
         let cache_bytes = self.cache.map(|mib| mib << 20);
         let mut wanted = Vec::new();

@@ -5,8 +5,8 @@ use super::run::{Run, failure, print};
 use crate::cli::Failure;
 use lanefs_bench::{Chapter, Machine, Mounting, Peers, Target, Workload};
 
-/// Bytes of each image, including the image of the kernel's ext4. Blocks take memory only once they
-/// are written.
+/// Size of each image in bytes, including the image of the kernel's ext4. Blocks take memory only
+/// once they are written.
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {
@@ -33,7 +33,7 @@ impl Run<'_> {
             self.show(&mut progress, measured, &lanefs_bench::efficiency_line(measured));
         });
         self.report.printed(print(&lanefs_bench::efficiency_foot()));
-        // The targets are dropped before the mounts, in which they hold files open.
+        // The targets hold files open in the mounts, so the targets are dropped first.
         drop(targets);
         drop(peers);
         Ok(lanefs_bench::chapters(all))

@@ -26,7 +26,7 @@ impl Interruption {
     /// inherit the blocked signals.
     ///
     /// # Errors
-    /// The host refuses the signal mask or the thread.
+    /// The host refuses to set the signal mask or to create the thread.
     pub fn watch() -> io::Result<Interruption> {
         let signals = Signals::block_unless_ignored()?;
         let watched = Interruption { stop: Arc::default(), signal: Arc::new(AtomicU32::new(0)) };

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The files of `--json` and `--report`. Both files are opened before measuring, so that a wrong
-/// path fails at once. Their contents stay until there are results to write.
+/// path fails at once. They keep their old contents until there are results to write.
 pub struct Output {
     json: Option<OutputFile>,
     report: Option<OutputFile>,
@@ -26,7 +26,7 @@ impl Output {
     /// Opens the files.
     ///
     /// # Errors
-    /// A file cannot be written to, or is the same file as the other one or as a target.
+    /// A file cannot be written to, the two files are the same, or a file is also a target.
     pub fn open(arguments: &Arguments) -> Result<Output, Failure> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
         let output = Output { json: open(&arguments.json)?, report: open(&arguments.report)? };
@@ -120,7 +120,8 @@ impl OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if self.is_empty {
-            // An empty file is not a result. An error while removing it is ignored.
+            // The run created this file but has no results for it, so the file is removed. An error
+            // while removing it is ignored.
             let _ = std::fs::remove_file(&self.path);
         }
     }

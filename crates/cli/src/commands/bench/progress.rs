@@ -57,7 +57,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // Without this an interrupted run would leave its line on the terminal.
+        // Without this call, an interrupted run would leave its progress line on the terminal.
         self.clear();
     }
 }

@@ -8,7 +8,7 @@ use lanefs_bench::raid::{FsMark, FsMarkLine, FsMarkPlan};
 use lanefs_bench::{Chapter, Machine, Measured, Seed, SeedPlan};
 
 const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Bytes of each image. Blocks take memory only once they are written.
+/// Size of each image in bytes. Blocks take memory only once they are written.
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {
@@ -66,7 +66,7 @@ impl Run<'_> {
         })
     }
 
-    /// Measures S4, the seed of the array below the file system.
+    /// Measures S4, the seed that concerns the array below the file system.
     fn arrays(&self) -> Result<Vec<Chapter>, Failure> {
         let plan = FsMarkPlan {
             threads: self.arguments.threads(&FsMarkPlan::default().threads),

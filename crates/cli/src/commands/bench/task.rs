@@ -42,7 +42,7 @@ impl Task {
         Ok(task)
     }
 
-    /// Refuses options without effect, since the user expects an effect.
+    /// Refuses an option that would have no effect, since the user expects it to have one.
     fn check(&self, arguments: &Arguments) -> Result<(), String> {
         let given = [
             ("--target", !arguments.targets.is_empty()),

@@ -1,4 +1,4 @@
-//! The first arguments of `lanefs bench`.
+//! The arguments of `lanefs bench` that say what to measure.
 
 use lanefs_bench::Workload;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use std::str::FromStr;
 pub enum What {
     /// One workload.
     Workload(Workload),
-    /// The workloads of the seeds, with the policies before and after.
+    /// The workloads of all seeds, compared between locking policies.
     Seeds,
-    /// A seed by its name.
+    /// One seed, given by its name.
     Seed(&'static str),
     /// The workload of S4.
     FsMark,
@@ -18,7 +18,7 @@ pub enum What {
     Efficiency,
 }
 
-/// The seeds by name.
+/// The name of each seed.
 const SEEDS: [&str; 5] = ["S1", "S2", "S3", "S4", "S5"];
 
 impl FromStr for What {

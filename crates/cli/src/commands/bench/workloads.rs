@@ -43,7 +43,7 @@ impl Run<'_> {
         });
         drop(progress);
         self.report.printed(print(&lanefs_bench::table_foot(&plan.threads)));
-        // The targets are dropped before the mounts of `peers`, in which they hold files open.
+        // The targets hold files open in the mounts of `peers`, so the targets are dropped first.
         drop(targets);
         drop(peers);
         Ok(lanefs_bench::chapters(all))

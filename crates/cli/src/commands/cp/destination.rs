@@ -18,7 +18,7 @@ pub enum Aim {
     Either,
 }
 
-/// The destination of copies: a directory, and the name in it if there is only one copy.
+/// The destination of copies: a directory and, if only one copy is made, its name there.
 pub struct Destination<N> {
     pub dir: N,
     pub name: Option<Vec<u8>>,
@@ -104,12 +104,13 @@ impl Destination<PathBuf> {
 }
 
 impl Destination<PathBuf> {
-    /// Returns the path of the copy, if there is only one.
+    /// Returns the path of the copy, if only one copy is made.
     pub fn path(&self) -> Option<PathBuf> {
         self.name.as_ref().map(|name| self.dir.join(OsStr::from_bytes(name)))
     }
 
-    /// Returns the destination with the target of a symbolic link in place of the link.
+    /// Returns the destination; if the copy's path is a symbolic link, returns the link's target
+    /// instead.
     ///
     /// # Errors
     /// The link leads to no file.

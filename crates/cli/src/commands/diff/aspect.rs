@@ -25,7 +25,7 @@ impl Aspects {
     }
 }
 
-/// A difference: its name, the text, and the values of both sides.
+/// A difference: its name, its text for the user, and the values of both sides.
 pub struct Change {
     pub what: &'static str,
     pub text: String,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Display;
 
-/// Bytes compared at once.
+/// The number of bytes compared at once.
 const CHUNK: usize = 1 << 20;
 
 /// Compares files of two trees.
@@ -17,7 +17,8 @@ pub struct Changes<'a, A: Source, B: Source> {
     a: &'a A,
     b: &'a B,
     aspects: Aspects,
-    /// Maps each file with several names to the file with the same first name in the other tree.
+    /// For each tree, maps a file with several names to the file of the other tree with which it
+    /// was compared first.
     linked: [HashMap<Identity, Identity>; 2],
     buffers: [Vec<u8>; 2],
 }
@@ -28,7 +29,7 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
         Changes { a, b, aspects, linked, buffers }
     }
 
-    /// Returns the differences of two files of the same path.
+    /// Returns the differences between two files with the same path.
     pub fn between(
         &mut self,
         a: &Entry<A::Node>,
@@ -90,7 +91,8 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
                 Some(pair("size", first.size, second.size))
             }
             FileType::Regular => {
-                // Further names of two files that were compared before need no comparison.
+                // If the same two files were compared under an earlier name, they are not compared
+                // again.
                 let known = self.linked.first().and_then(|linked| linked.get(&first.identity));
                 if first.size == 0 || known == Some(&second.identity) {
                     return Ok(None);
@@ -114,8 +116,8 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
         })
     }
 
-    /// Returns the first byte in which two files of the same size differ. Holes that both files
-    /// have are not read.
+    /// Returns the first byte in which two files of the same size differ. Ranges that are holes in
+    /// both files are not read.
     fn first_difference(
         &mut self,
         a: &Entry<A::Node>,

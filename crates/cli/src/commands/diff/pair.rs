@@ -1,4 +1,4 @@
-//! Walks two trees at the same time, in one order of paths.
+//! Walks two trees at the same time, both in the same order of paths.
 
 use crate::cli::Failure;
 use crate::copy::Source;
@@ -13,10 +13,10 @@ pub enum Side<A, B> {
     Both(Entry<A>, Entry<B>),
 }
 
-/// The next path with its entry in each tree that has the path, or the failure of a file.
+/// The next path, with its entry in each tree that has this path; or the failure to read a file.
 type Step<A, B> = Result<Side<<A as Source>::Node, <B as Source>::Node>, Failure>;
 
-/// Two walks in the same order. Trees that exist on one side only are not entered.
+/// Two walks in the same order. A directory that only one tree has is not entered.
 pub struct Pair<'s, A: Source, B: Source> {
     first: Half<'s, A>,
     second: Half<'s, B>,
@@ -27,7 +27,7 @@ struct Half<'s, S: Source> {
     source: &'s S,
     walk: Walk<'s, S>,
     ahead: Option<Entry<S::Node>>,
-    /// Whether the entry read ahead was compared.
+    /// Whether the entry that was read ahead has been compared.
     is_used: bool,
 }
 
@@ -63,7 +63,7 @@ impl<'s, S: Source> Half<'s, S> {
 }
 
 impl<'s, A: Source, B: Source> Pair<'s, A, B> {
-    /// Begins at `tops`.
+    /// Begins both walks, each at one of the two `tops`.
     pub fn new(a: &'s A, b: &'s B, tops: (A::Node, B::Node)) -> Pair<'s, A, B> {
         Pair { first: Half::new(a, tops.0), second: Half::new(b, tops.1) }
     }
@@ -76,7 +76,7 @@ impl<'s, A: Source, B: Source> Pair<'s, A, B> {
         }
     }
 
-    /// Returns the next path of either tree; `None` at the end.
+    /// Returns the next path that either tree has; `None` at the end.
     pub fn step(&mut self) -> Option<Step<A, B>> {
         if let Err(failure) = self.first.advance().and_then(|()| self.second.advance()) {
             return Some(Err(failure));

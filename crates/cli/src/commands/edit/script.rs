@@ -5,15 +5,15 @@ use lanefs::{FileOptions, FileSystem, MasterKey, NewVerity};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The least and the most bytes that are copied at once.
+/// The smallest and the largest number of bytes that are copied at once.
 const LEAST_BUFFERED: usize = 8 << 10;
 const MOST_BUFFERED: usize = 1 << 20;
 
 /// The error of a command.
 pub enum Error {
-    /// The error is on a path of the image.
+    /// The error concerns a path in the image.
     Image(lanefs::Error),
-    /// The error is on a path of the host.
+    /// The error concerns a path of the host.
     Host(String, std::io::Error),
 }
 
@@ -255,9 +255,9 @@ fn get(fs: &FileSystem, path: &Path, host: &Path) -> Result<(), Error> {
     }
 }
 
-/// Returns a buffer for a file of `size` bytes, or for a part of the file. The buffer of a small
-/// file is small, because clearing a buffer of the greatest length would take longer than the rest
-/// of the copy. A file that grows, or a pipe, is read in parts.
+/// Returns a buffer for a file of `size` bytes, or for a part of the file. A small file gets a
+/// small buffer, because clearing a buffer of the greatest length would take longer than the rest
+/// of the copy. If a file grows while it is read, or is a pipe, it is read in parts.
 fn buffer_for(size: u64) -> Vec<u8> {
     vec![0; usize::try_from(size).unwrap_or(MOST_BUFFERED).clamp(LEAST_BUFFERED, MOST_BUFFERED)]
 }

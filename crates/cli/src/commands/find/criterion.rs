@@ -178,7 +178,8 @@ impl Raw {
         Ok(Some(Raw::Ready(ready)))
     }
 
-    /// Returns the file in an image whose time the test uses, if there is one.
+    /// If the test compares with the time of another file, and this file is in an image, returns
+    /// the file's path.
     pub fn reference(&self) -> Option<&ImagePath> {
         match self {
             Raw::NewerThan(_, Operand::Image(place)) => Some(place),
@@ -186,7 +187,7 @@ impl Raw {
         }
     }
 
-    /// Looks up names.
+    /// Looks up the user, group or file that the test names.
     pub fn resolve(&self, images: &Images, names: &UserNames) -> Result<Criterion, Failure> {
         let id = |number: u32| Number { order: Ordering::Equal, number: number.into() };
         Ok(match self {

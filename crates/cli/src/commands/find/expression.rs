@@ -29,18 +29,18 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Parsed {
     pub places: Vec<ImagePath>,
-    /// The levels below an operand at which files are tested.
+    /// The range of levels below an operand at which files are tested.
     pub depths: RangeInclusive<usize>,
     /// Whether a directory comes after its entries.
     pub entries_first: bool,
     /// Whether the words contain `--json`.
     pub json: bool,
-    /// The start of the file system in the image, if the words contain it.
+    /// The start of the file system in the image, if the words contain `--offset`.
     pub offset: Option<Size>,
     tree: Tree<Raw>,
 }
 
-/// The actions for a file.
+/// What to do with a file: the outputs to print, and whether to skip its entries.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub outputs: Vec<Output>,
@@ -84,7 +84,8 @@ impl Parsed {
         Ok(Parsed { places, depths, entries_first, json, offset, tree })
     }
 
-    /// Returns the files in images whose times the tests use.
+    /// Some tests compare with the time of another file (`-newer`). Returns the paths of these
+    /// files if they are in images.
     pub fn references(&self) -> Vec<&ImagePath> {
         let mut found = Vec::new();
         self.tree.each(&mut |test| found.extend(test.reference()));
@@ -98,7 +99,7 @@ impl Parsed {
 }
 
 impl Expression {
-    /// Judges a file.
+    /// Evaluates the expression for a file.
     pub fn evaluate(&self, file: &Candidate<'_, '_>) -> Result<Verdict, Failure> {
         let mut verdict = Verdict::default();
         self.0.evaluate(file, &mut verdict)?;
@@ -178,7 +179,8 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Returns the next word as text; the text is only compared with known words.
+    /// Returns the next word as text, which is only compared with known words. A word that is not
+    /// UTF-8 becomes a text that equals none of them.
     fn peek(&self) -> Option<&'a str> {
         self.words.first().map(|word| word.to_str().unwrap_or("\u{fffd}"))
     }

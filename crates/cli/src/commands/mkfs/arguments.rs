@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Makes an ext4 file system in an image file or on a block device
 #[derive(Debug, clap::Args)]
-// The usage shows the image first, because after an option that takes several values it would be
-// parsed as one of these values.
+// The usage shows the image first, because an image after an option that takes several values would
+// be parsed as one of these values.
 #[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
 #[command(after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage.
@@ -107,8 +107,8 @@ pub struct Arguments {
     /// Data blocks in a full stripe of the RAID array below
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     pub(super) stripe_width: u32,
-    /// Owner and group of the root directory. With your own, you can write to a mount without root
-    /// [default: 0:0]
+    /// Owner and group of the root directory. With your own IDs, you can write to a mount without
+    /// root [default: 0:0]
     #[arg(long, value_name = "UID:GID", value_parser = parse_ids)]
     pub(super) root_owner: Option<(u32, u32)>,
     /// Overwrite the file system or other data that the image or device contains already
@@ -196,7 +196,8 @@ impl Arguments {
 
     /// Returns the first byte of the file system in the image.
     pub(super) fn offset(&self) -> u64 {
-        // `options` runs before the image is used, and fails if the offset is wrong.
+        // A wrong offset is ignored here, because `options` runs before the image is used, and
+        // reports the wrong offset.
         words::offset(&self.words.extended).ok().flatten().unwrap_or(self.offset).bytes()
     }
 
@@ -205,7 +206,7 @@ impl Arguments {
         self.words.features.iter().any(|word| word == "journal_dev")
     }
 
-    /// Returns the device of the journal, if the journal is not inside.
+    /// Returns the device of the journal, if the journal is not inside the image.
     pub(super) fn journal_device(&self) -> Option<&Path> {
         self.journal_words().and_then(|words| words.device.as_deref())
     }
@@ -214,7 +215,7 @@ impl Arguments {
         self.journal_size.as_ref()
     }
 
-    /// Returns whether all blocks are to be discarded first.
+    /// Returns whether all blocks are to be discarded before the file system is made.
     pub(super) fn discards(&self) -> bool {
         words::discards(&self.words.extended)
     }

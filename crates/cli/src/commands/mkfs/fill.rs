@@ -1,4 +1,4 @@
-//! The arguments of `lanefs mkfs` about the contents of the new file system.
+//! The arguments of `lanefs mkfs` for the contents of the new file system.
 
 use super::verity;
 use crate::cli::parse_ids;
@@ -11,8 +11,8 @@ use std::path::PathBuf;
 pub struct From {
     /// Fill the file system with the files of these sources: directories, tars (plain, gzip, zstd,
     /// xz; - is standard input) and container images (OCI layout, docker save). They are unpacked
-    /// in order, so a file of a later source replaces the file of the same name of an earlier one.
-    /// The kind of a source is recognised, or given by a prefix: dir: tar: oci: docker:.
+    /// in order, so a file of a later source replaces a file of the same name from an earlier
+    /// source. The kind of a source is recognised, or given by a prefix: dir: tar: oci: docker:.
     /// oci:PATH:NAME chooses one of several images
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub(super) from: Vec<String>,

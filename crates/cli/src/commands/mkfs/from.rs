@@ -180,15 +180,15 @@ fn most_bytes(arguments: &Arguments) -> Result<u64, Failure> {
     Ok(most_bytes_fitted(&MkfsOptions { block_size, ..MkfsOptions::default() }))
 }
 
-/// The image file or device.
+/// The image file, device or array in which the file system is made.
 struct Place<'a> {
     path: &'a Path,
     array: Option<Image>,
     /// Whether the file did not exist before.
     is_new: bool,
-    /// The new file, until it is complete.
+    /// The new file, which has no name until it is complete.
     unnamed: Option<Unnamed>,
-    /// Whether the file has nothing after the file system, so that its length may change.
+    /// Whether nothing follows the file system in the file, so that the file's length may change.
     is_ours: bool,
     /// Whether the size follows from the files.
     is_fitted: bool,
@@ -265,8 +265,8 @@ impl<'a> Place<'a> {
         let file = file.map_err(failed)?;
         let len = offset.saturating_add(wanted.unwrap_or(0));
         if place.is_ours {
-            // The file becomes empty and then sparse: no old data is left, and zeros need not be
-            // written.
+            // The file is emptied and then extended by a hole, so no old data is left and zeros
+            // need not be written.
             file.set_len(0).and_then(|()| file.set_len(len)).map_err(failed)?;
             place.contents = Contents::Zeros;
         } else if file.metadata().map_err(failed)?.len() < len {
@@ -302,12 +302,13 @@ impl<'a> Place<'a> {
     /// Removes an incomplete image that did not exist before.
     fn discard(&self) {
         if self.is_new && self.unnamed.is_none() {
-            // If the file cannot be removed, the message of the failure still names it.
+            // An error while removing the file is ignored, because the failure message names the
+            // file.
             let _ = std::fs::remove_file(self.path);
         }
     }
 
-    /// Cuts the file to the size of a fitted file system.
+    /// If the size of the file system follows from its files, cuts the image file to this size.
     fn fit(&self, built: &Built) -> Result<(), Failure> {
         if !self.is_ours || !self.is_fitted {
             return Ok(());

@@ -12,10 +12,10 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The block size of mke2fs for a journal device.
+/// The block size that mke2fs uses for a journal device.
 const DEFAULT_BLOCK_SIZE: u32 = 4096;
 
-/// Makes a journal of the whole image or device, and prints a description.
+/// Turns the whole image or device into a journal, and prints a description.
 pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.image;
     let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
@@ -32,7 +32,7 @@ pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
     }
     let made = fill(arguments, block_size);
     if made.is_err() && is_new {
-        // If the file cannot be removed, the message of the failure still names it.
+        // An error while removing the file is ignored, because the failure message names the file.
         let _ = std::fs::remove_file(path);
     }
     made
@@ -76,7 +76,7 @@ fn print(arguments: &Arguments, made: &JournalDevice) -> std::io::Result<()> {
     }
 }
 
-/// The device of a new file system's journal.
+/// The device that holds the journal of a new file system.
 pub(super) struct JournalDisk {
     path: PathBuf,
     device: FileDevice,
@@ -84,7 +84,7 @@ pub(super) struct JournalDisk {
 }
 
 impl JournalDisk {
-    /// Opens the journal at `path`, and checks that it is one.
+    /// Opens the device at `path`, and checks that it holds a journal.
     pub(super) fn open(path: &Path) -> Result<JournalDisk, Failure> {
         let device = open_image(path, Access::ReadWrite, OpenOptions::default())
             .map_err(|error| Failure::opening(path, &error))?;

@@ -8,11 +8,11 @@ use lanefs_device::{Access, FileDevice, OpenOptions};
 use std::fs::File;
 use std::path::Path;
 
-/// A hash tree, with the values to open it.
+/// A hash tree, with the values that are needed to open it.
 pub(super) struct Made {
     verity: Verity,
     sealed: Sealed,
-    /// The first byte of the tree in its file.
+    /// The offset of the tree in its file, in bytes.
     offset: u64,
 }
 

@@ -26,7 +26,8 @@ pub(super) fn whole_of(arguments: &Arguments) -> OpenOptions {
     OpenOptions { offset: arguments.offset(), len: None }
 }
 
-/// Takes stride and stripe width from the array below, unless they are given.
+/// Takes stride and stripe width from the array that holds the file system, unless options give
+/// them.
 pub(super) fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
     let Some(array) = source.array() else { return };
     let size = options.size.unwrap_or(array.len());

@@ -13,7 +13,7 @@ impl Unnamed {
     /// Creates a file to be named `path`. Returns `None` if the host's file system has no unnamed
     /// files, or if `path` exists.
     pub(super) fn create(path: &Path) -> Option<Unnamed> {
-        // A symbolic link to a missing file is a name too.
+        // Links are not followed, so a symbolic link to a missing file counts as existing too.
         if path.symlink_metadata().is_ok() {
             return None;
         }
@@ -33,7 +33,7 @@ impl Unnamed {
     /// Gives the file its name.
     ///
     /// # Errors
-    /// The name exists by now.
+    /// Another program has created a file of this name meanwhile.
     pub(super) fn publish(&self, path: &Path) -> io::Result<()> {
         Ok(linkat(CWD, self.path(), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
     }

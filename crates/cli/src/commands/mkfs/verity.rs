@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The place of the hash tree.
+/// Where the hash tree is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// After the file system, in the same file.
@@ -21,7 +21,7 @@ impl std::str::FromStr for Place {
     }
 }
 
-/// The bytes that come before each block when it is hashed.
+/// The bytes that are hashed before the bytes of each block.
 #[derive(Debug, Clone)]
 pub(super) struct Salt(pub(super) Vec<u8>);
 

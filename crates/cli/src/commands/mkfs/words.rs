@@ -170,7 +170,7 @@ fn one(options: &mut MkfsOptions, name: &str, value: Option<&str>) -> Result<(),
             options.inode_tables =
                 if switch(value)? { InodeTables::Lazy } else { InodeTables::Zeroed }
         }
-        // This word has no effect, because the journal is zeroed in any case.
+        // This word has no effect, because Lanefs always zeroes the journal.
         "lazy_journal_init" => drop(switch(value)?),
         "resize" => options.most_blocks = Some(blocks(options, given()?)?),
         "packed_meta_blocks" => {

@@ -1,8 +1,9 @@
-//! Mounts a block device. The kernel claims the device as for its own file systems.
+//! Mounts a block device. The kernel claims the device, as it does for its own file systems.
 //!
-//! Nothing is read from the device before the mount has claimed it. The order is: lock and claim
-//! the device, release the claim only for mount(2), check that the kernel has the claim, and then
-//! read. The lock (flock) is held throughout. Meanwhile the mount's first request waits.
+//! Nothing is read from the device before the mount has claimed it. First, Lanefs locks and claims
+//! the device. It releases the claim for mount(2), so that the kernel can take the claim. After
+//! mount(2), Lanefs checks that the kernel has the claim, and only then reads from the device. The
+//! lock (flock) is held throughout. The first request of the mount waits until Lanefs serves it.
 
 use super::messages::warn;
 use lanefs_device::{Device, FileDevice};
@@ -41,7 +42,8 @@ impl Attached {
         match Session::start(fuse, server) {
             Ok(session) => Ok((session, point)),
             Err(error) => {
-                // A failure to unmount adds nothing to the first error.
+                // A failure to unmount is ignored, because only the first error matters to the
+                // user.
                 let _ = point.detach(Busy::Detach);
                 Err(error)
             }
@@ -60,10 +62,10 @@ impl Drop for Attached {
     }
 }
 
-/// Mounts `device` as type `fuseblk` if possible. It is possible if root has claimed a whole block
-/// device for writing, and the mount shows the device under its own name. Must be called before
-/// anything is read from the device. Returns `None` if the mount has to be of type `fuse`, with a
-/// warning if the kernel refused `fuseblk`.
+/// Mounts `device` as type `fuseblk` if possible. This type requires that root runs the process,
+/// that the process has claimed a whole block device for writing, and that the option `fsname` is
+/// not given. Must be called before anything is read from the device. Returns `None` if the mount
+/// has to be of type `fuse`. If the reason is that the kernel refused `fuseblk`, prints a warning.
 pub fn attach(
     path: &Path,
     device: &mut FileDevice,
@@ -71,7 +73,8 @@ pub fn attach(
     options: &Options,
 ) -> Result<Option<Attached>, Box<dyn Error>> {
     let is_root = rustix::process::geteuid().is_root();
-    // A device is claimed only for writing, since several processes may read the same device.
+    // Only a device opened for writing is claimed, since several processes may read the same
+    // device.
     if !is_root
         || !device.is_claimed()
         || options.shown_source.is_some()

@@ -47,8 +47,8 @@ pub(super) enum Found {
 /// The state of an array, read without writing.
 pub(super) struct Look {
     pub(super) array: OpenArray,
-    /// The program that uses the array, if any. If a program uses it, this command has locked
-    /// nothing.
+    /// The program that uses the array, if any. If a program uses the array, this command has
+    /// locked nothing.
     pub(super) in_use: Option<String>,
     /// The reason why the array cannot be used.
     pub(super) refused: Option<Failure>,
@@ -93,8 +93,9 @@ impl ArrayArgument {
                 Ok(Found::Open(array))
             }
             Err(error @ AssembleError::Open(OpenError::InUse { .. })) => {
-                // The array's name in the mount table lacks members that were added since the
-                // mount. So the member that the error names is searched for too.
+                // The mount table does not list members that were added since the mount. So if that
+                // table lists none of the given members, the mount is searched for by the member
+                // that the error names.
                 let mount = source.paths().iter().find_map(|path| mount_of(path));
                 let mount = mount.or_else(|| match &error {
                     AssembleError::Open(OpenError::InUse { path, .. }) => mount_of(path),
@@ -106,7 +107,7 @@ impl ArrayArgument {
         }
     }
 
-    /// Reads the state of the array, even if it is in use or cannot be started.
+    /// Reads the state of the array, even if the array is in use or cannot be started.
     pub(super) fn look(&self) -> Result<Look, Failure> {
         let source = self.source()?;
         match look_at(&source) {
@@ -165,8 +166,8 @@ fn mount_of(member: &Path) -> Option<PathBuf> {
     mounts.into_iter().find(has).map(|mount| mount.mount_point)
 }
 
-/// Converts an error into the failure of the array or member `name`, which the message does not
-/// repeat.
+/// Converts an error into a failure of the array or member `name`. The cause does not repeat the
+/// name.
 pub(super) fn refused(name: &Path, error: AssembleError) -> Failure {
     match error {
         AssembleError::Member { name: member, fault } if member == name => {

@@ -40,12 +40,12 @@ impl Step {
 /// A change of an array's members that can run while the array is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Marks a member as failed, by name or slot.
+    /// Marks a member as failed. The member is given by name or slot.
     Fail {
         /// The member.
         member: PathBuf,
     },
-    /// Forgets failed members.
+    /// Removes failed members from the metadata.
     Remove,
     /// Makes a device the member of the empty slot, and rebuilds the member.
     Add {
@@ -56,7 +56,8 @@ pub enum Change {
         /// Replace the contents of the device, whatever they are.
         force: bool,
     },
-    /// Copies a member, by name or slot, to a device, which then takes its slot.
+    /// Copies a member, given by name or slot, to a device. The device then takes the member's
+    /// slot.
     Replace {
         /// The member.
         member: PathBuf,
@@ -183,8 +184,8 @@ fn bring_in_step(
         Rebuild::Whole => (Step::Rebuilding, "rebuilt"),
         Rebuild::Intended => (Step::CatchingUp, "caught up from the bitmap"),
     };
-    // `step` is called before the first row too, so that a caller that does not wait returns at
-    // once.
+    // `step` is also called before the first row, so that a caller that does not want to wait can
+    // return at once.
     let begin = Progress { done: 0, total: array.array().geometry().member_len() };
     let ended = match step(what, begin) {
         ControlFlow::Break(()) => Ended::Stopped,

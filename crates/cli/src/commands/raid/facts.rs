@@ -7,7 +7,7 @@ use lanefs_ondisk::md::{Recovery, Role, SECTOR, bitmap, level_name};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Returns all metadata of a member. Sizes and offsets are in bytes.
+/// Returns all metadata that a member stores. Sizes and offsets are in bytes.
 pub fn of_member(candidate: &Candidate) -> Value {
     let superblock = &candidate.superblock;
     let data = superblock.data();

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const ATTRIBUTE: &str = "system.lanefs_array";
-/// The largest size of an attribute's value.
+/// The largest size of an attribute's value in bytes.
 const ROOM: usize = 64 << 10;
 /// The number of requests, finished or not, whose state is kept.
 const REMEMBERED: usize = 8;
@@ -96,7 +96,7 @@ impl LiveArray {
         self.ends.store(true, Ordering::Release);
         let threads: Vec<_> = self.jobs.lock().iter_mut().filter_map(|j| j.thread.take()).collect();
         for thread in threads {
-            // A panic of that thread has been reported already.
+            // If the thread panicked, its panic message has been printed already.
             let _ = thread.join();
         }
         self.array.clone()
@@ -106,7 +106,7 @@ impl LiveArray {
         self.jobs.lock().iter().map(|job| job.state.clone()).collect()
     }
 
-    /// Starts the change of a request.
+    /// Starts the change that a request describes.
     fn take(this: &Arc<LiveArray>, value: &[u8]) -> Result<(), Errno> {
         let request: Value = serde_json::from_slice(value).map_err(|_| Errno::INVAL)?;
         let id = request.get("id").and_then(Value::as_str).ok_or(Errno::INVAL)?.to_owned();
@@ -123,7 +123,8 @@ impl LiveArray {
         let thread = thread::spawn(move || worker.work(&of_thread, &change));
         jobs.push(Job { id, state, thread: Some(thread) });
         drop(jobs);
-        // `LiveArray::end` does not wait for this thread any more, and needs the array for itself.
+        // `LiveArray::end` no longer knows this thread, so the thread is joined here. The thread
+        // must release its reference to the array before the array is closed.
         let _ = forgotten.map(thread::JoinHandle::join);
         Ok(())
     }
@@ -157,7 +158,8 @@ impl LiveArray {
 }
 
 /// Sends a change to the server of the mount on `place`. Returns the server's result when the
-/// change is complete. If `step` stops the wait earlier, returns a line that says what goes on.
+/// change is complete. If `step` ends the wait earlier, returns a line that says which work
+/// continues in the server.
 pub fn ask(
     place: &Path,
     change: &Change,

@@ -110,17 +110,17 @@ pub fn add(arguments: &AddArguments) -> ExitCode {
     run("raid add", &arguments.array, &change, wait)
 }
 
-/// The condition until which a command waits.
+/// How long a command waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// The command waits until the change is complete.
     ToTheEnd,
-    /// The command waits until the new member has its slot; the next user of the array rebuilds the
-    /// member.
+    /// The command waits until the new member has its slot. The next program that uses the array
+    /// rebuilds the member.
     ForTheSlot,
 }
 
-/// Carries out a change, in this process or in the server of the array's mount.
+/// Carries out a change: in this process or, if the array is mounted, in the server of the mount.
 fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait) -> ExitCode {
     let report = Report::new(command);
     let mut bar: Option<(Step, Bar)> = None;

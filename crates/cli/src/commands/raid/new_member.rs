@@ -1,5 +1,5 @@
-//! Opens a device or file that becomes a member. Creates the file if needed. Refuses a device or
-//! file that has data.
+//! Opens a device or file that is to become a member. Creates the file if it does not exist.
+//! Refuses a device or file that holds data.
 
 use super::member_name::real;
 use crate::cli::{Failure, open_image};
@@ -14,10 +14,11 @@ use std::sync::Arc;
 pub struct MadeFile<'a>(Option<&'a Path>);
 
 impl MadeFile<'_> {
-    /// Creates `path` if it does not exist. The file is as long as the shortest member that is a
-    /// file, and at least as long as the array needs.
+    /// Creates `path` if it does not exist. The file gets the length of the shortest member that is
+    /// a file, but at least the length that the array needs.
     pub fn for_member<'a>(path: &'a Path, array: &OpenArray) -> Result<MadeFile<'a>, Failure> {
-        // A path in /dev that does not exist is a typing mistake: no file is created there.
+        // A path in /dev that does not exist is probably a typing mistake, so no file is created
+        // there.
         if path.symlink_metadata().is_ok()
             || path.starts_with("/dev/") && !path.starts_with("/dev/shm")
         {
@@ -37,7 +38,7 @@ impl MadeFile<'_> {
         Ok(made)
     }
 
-    /// Keeps the file: it is a member now.
+    /// Keeps the file, because it has become a member.
     pub fn keep(mut self) {
         self.0 = None;
     }
@@ -46,7 +47,8 @@ impl MadeFile<'_> {
 impl Drop for MadeFile<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.0 {
-            // The first error is reported; an error while removing the file is ignored.
+            // The caller reports why the file did not become a member; an error while removing it
+            // is ignored.
             let _ = std::fs::remove_file(path);
         }
     }

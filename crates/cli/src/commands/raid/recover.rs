@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// Returns the lines about the results of recovery.
+/// Returns the lines that describe what the recovery did.
 fn recovered(found: &Status, log: Option<LogOutcome>) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(log) = log {

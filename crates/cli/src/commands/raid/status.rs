@@ -59,8 +59,8 @@ fn facts(look: &Look) -> Value {
         let name = known.iter().find(|known| known.slot == Some(slot));
         let name = name.map(|known| known.name.display().to_string());
         let (state, rebuilt) = match standing {
-            // The superblocks of the other members record that this member failed. A member that is
-            // merely absent from the array's name still has its role in these superblocks.
+            // The member has failed if the superblocks of the other members say so. A member that
+            // is merely absent from the array's name still has its role in these superblocks.
             Standing::Missing
                 if roles.contains(&Role::Faulty) && !roles.contains(&Role::Active(slot as u16)) =>
             {
@@ -84,8 +84,8 @@ fn facts(look: &Look) -> Value {
         "rows": shape.rows(),
         "state": if superblock.resync_from().is_none() { "clean" } else { "active" },
         "degraded": degraded,
-        // Only the process that uses the array knows this number. For an array that cannot be
-        // assembled the number is unknown.
+        // If the array is in use, only the process that uses the array knows how many rows must be
+        // resynchronised. If the array cannot be assembled, the number is unknown.
         "rows_to_resync": (in_use.is_none() && refused.is_none()).then_some(status.unsynced_rows),
         "events": superblock.events(),
         "members": members,

@@ -1,4 +1,5 @@
-//! Changes access control lists, by pure functions from the old list to the new one.
+//! Changes access control lists. Each function computes the new list from the old one, and has no
+//! side effects.
 
 use crate::cli::{AclItem, Scope};
 use lanefs::ondisk::acl::{Acl, AclEntry, Permissions, Tag};
@@ -24,7 +25,7 @@ impl Change {
         items.any(|item| item.scope == scope)
     }
 
-    /// Returns whether lists are removed.
+    /// Returns whether the change clears the access list or the default list.
     pub fn clears(&self) -> bool {
         self.clear_access || self.clear_default
     }
@@ -44,7 +45,8 @@ impl Change {
         };
         let mut entries = old.map(|old| old.entries().to_vec()).unwrap_or_default();
         if clear {
-            // Without the mask, the owning group must not get more than the mask allowed.
+            // After the mask is removed, the owning group must not have more permissions than the
+            // mask allowed.
             let mask = entries.iter().find(|entry| entry.tag == Tag::Mask).copied();
             entries.retain(|entry| scope == Scope::Access && is_base(entry.tag));
             for entry in &mut entries {

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-/// Bytes of a block.
+/// The size of a block in bytes.
 pub const BLOCK: usize = 512;
-/// Bytes that are collected before they are written.
+/// How many bytes are collected before they are written.
 const BUFFER: usize = 1 << 20;
 
 /// An archive that is being written.

@@ -13,7 +13,8 @@ use std::io;
 /// The times that are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// No extended header stores times; the header block has one time, in seconds.
+    /// Only the time of the last data change, in whole seconds, in the header block. Extended
+    /// headers store no times.
     None,
     /// The time of the last change of the data.
     Changed,
@@ -114,7 +115,7 @@ impl Header<'_> {
         block.finish()
     }
 
-    /// Returns the records of everything that the header's fields cannot hold.
+    /// Returns one record for each value that the header's fields cannot hold.
     fn records(&self, times: Times) -> Vec<u8> {
         let Meta { uid, gid, atime, mtime, ctime, rdev, .. } = *self.meta;
         let mut records = Records::default();
@@ -214,7 +215,7 @@ impl Block {
         self.text(at, len, format!("{value:0width$o}\0", width = len - 1).as_bytes());
     }
 
-    /// Adds the checksum, which is computed with spaces in its own field.
+    /// Adds the checksum. It is computed while the checksum field holds spaces.
     fn finish(mut self) -> [u8; BLOCK] {
         self.text(148, 8, b"        ");
         let sum: u64 = self.0.iter().map(|byte| u64::from(*byte)).sum();

@@ -6,13 +6,13 @@ use crate::copy::Content;
 use std::fmt::Write;
 use std::io;
 
-/// Bytes read at once.
+/// The number of bytes read at once.
 const CHUNK: u64 = 1 << 20;
 
 /// The parts of a file that are stored.
 #[derive(Debug)]
 pub struct Pieces {
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub size: u64,
     /// The offset and length of each part, in ascending order.
     parts: Vec<(u64, u64)>,
@@ -27,7 +27,7 @@ impl Pieces {
         !self.map.is_empty()
     }
 
-    /// Returns the number of bytes in the archive: map and data.
+    /// Returns the number of bytes that map and data take in the archive.
     pub fn stored(&self) -> u64 {
         self.map.len() as u64 + self.parts.iter().map(|(_, len)| len).sum::<u64>()
     }
@@ -64,8 +64,8 @@ pub fn of(content: &mut impl Content, size: u64) -> Result<Pieces, Failure> {
     Ok(Pieces { size, parts, map })
 }
 
-/// Writes map and data. The header already names the length, so if a part cannot be read, zeros are
-/// written in its place and the failure is reported.
+/// Writes map and data. If a part cannot be read, reports the failure and writes zeros in its
+/// place, because the header has already stated the length.
 pub fn write(
     pieces: &Pieces,
     content: &mut impl Content,

@@ -86,8 +86,8 @@ pub fn parse_checked(text: &str) -> Result<u64, String> {
         return Ok(since.map_or(0, |since| since.as_secs()));
     }
     let seconds = text.strip_prefix('@').unwrap_or(text);
-    // The field of the superblock has 40 bits, but the times of inodes have only 34. Larger times
-    // are refused.
+    // The time field of the superblock has 40 bits, but inode times have only 34. Times that need
+    // more than 34 bits are refused.
     let seconds = seconds.parse::<u64>().ok().filter(|seconds| *seconds < 1 << 34);
     seconds.ok_or_else(|| format!("'{text}' is not now, or @ and seconds since 1970"))
 }
@@ -162,7 +162,7 @@ pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the name in a word, and whether the word clears it.
+/// Returns the name in a word, and whether the word clears what it names.
 fn split(word: &str) -> (&str, bool) {
     match word.strip_prefix('^').or_else(|| word.strip_prefix('-')) {
         Some(name) => (name, true),

@@ -1,4 +1,4 @@
-//! Claims, allocation and freeing of single runs and inodes.
+//! Tests claiming, allocating and freeing single runs and inodes.
 
 use super::*;
 

@@ -126,7 +126,8 @@ fn bitmaps_that_left_memory_come_back_as_they_were() {
         let Some(f) = Fixture::set_up(64, &options, setup) else { return };
         run_model(&f);
         assert!(f.geometry.group_count() > 200);
-        // No block is claimed any more, and no used group has a second chance left.
+        // Now every group can be evicted: no block is claimed any more, and after three passes no
+        // group has a second chance left.
         (0..3).for_each(|_| f.groups.bitmaps.committed(Tid(100)));
         let resident = f.groups.bitmaps.bytes() / f.groups.shared.bitmap_bytes();
         assert!(resident <= 16, "{resident} groups have their bitmaps in memory");
@@ -144,7 +145,7 @@ fn run_model(f: &Fixture) {
         let mut tx = Transaction::new(number);
         for step in 0..150 {
             run.operate(&mut tx);
-            // The previous transaction is captured during the next one, and is durable afterwards.
+            // The previous transaction is captured and made durable while this one runs.
             if step == 60
                 && let Some((before, model)) = previous.take()
             {
@@ -174,8 +175,8 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
     let directories = model.inodes.values().filter(|kind| **kind == FileType::Directory).count();
     assert_eq!(dirs(&now) - dirs(base), directories as u64);
     assert_eq!(f.groups.captured_counts(), (free(&now), inodes(&now)));
-    // All metadata is read again with all checks: every allocated block is in use, and the counts
-    // are right.
+    // All metadata is read again with all checks, to test that every allocated block is in use and
+    // that the counts are right.
     let system = Arc::new(SystemBlocks::new(&f.geometry, &now, []));
     let again = Groups::new(
         f.geometry,

@@ -1,4 +1,4 @@
-//! Tests with damaged bitmaps and descriptors, and files that map blocks of metadata.
+//! Tests damaged bitmaps and descriptors, and files that map metadata blocks.
 
 use super::*;
 use lanefs_ondisk::Corruption;
@@ -46,7 +46,8 @@ fn a_damaged_group_is_reported_once_and_not_used() {
 fn free_metadata_and_wrong_counts_are_damage_even_without_checksums() {
     let options = ["-b", "1024", "-O", "^metadata_csum,^uninit_bg,^64bit,^resize_inode"];
     let Some(f) = Fixture::new(32, &options) else { return };
-    // The bits of a metadata block and of another block are swapped: the count stays right.
+    // The bits of a metadata block and of a free block are swapped, so that the free count stays
+    // right.
     let (group, bit) = f.geometry.group_of(f.descriptors[2].inode_table).expect("a group");
     let bitmap = f.descriptors[group.0 as usize].block_bitmap;
     change(&f, bitmap, |bytes| {

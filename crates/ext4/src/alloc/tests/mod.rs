@@ -69,7 +69,7 @@ impl Groups {
 }
 
 impl Fixture {
-    /// Creates an image of `mib` MiB with these options of mke2fs. Without mke2fs, prints a message
+    /// Creates an image of `mib` MiB with these mke2fs options. Without mke2fs, prints a message
     /// and returns `None`.
     fn new(mib: u64, options: &[&str]) -> Option<Fixture> {
         Fixture::with(mib, options, 0, Policies::default())
@@ -137,7 +137,7 @@ impl Fixture {
         self.groups.claim_inode(&self.device, kind, &parent)
     }
 
-    /// Captures the groups that `tx` changed and writes them to their places.
+    /// Captures the groups that `tx` changed and writes them in place.
     fn write_in_place(&self, tx: &mut Transaction) {
         for group in std::mem::take(&mut tx.groups) {
             let Some(image) = self.groups.capture(tx.tid, group) else { continue };

@@ -1,4 +1,4 @@
-//! Tests the places of new blocks and inodes, and the cost of the search.
+//! Tests where new blocks and inodes are placed, and how much work the searches do.
 
 use super::*;
 use crate::alloc::caller::Caller;
@@ -42,7 +42,7 @@ fn one_client_stays_near_its_directories_whichever_threads_serve_it() {
         let (ino, place) = &dirs[n % 4];
         f.claim_inode_in(place, FileType::Regular, *ino).expect("room").group()
     };
-    // Two threads that live at the same time have different lanes.
+    // This thread and the one that it spawns live at the same time, so their lanes differ.
     std::thread::scope(|s| {
         for n in 0..100 {
             assert_eq!(create(n), Group(100));
@@ -147,12 +147,12 @@ fn a_busy_group_is_skipped_and_with_the_waiting_policy_waited_for() {
     }
 }
 
-/// Creates `count` groups without an image; no bitmap may be read.
+/// Creates `count` groups without an image, so no bitmap may be read.
 fn imagined(count: u32) -> (Groups, Geometry) {
     imagined_with(count, &|_, _| ())
 }
 
-/// Does the same as [`imagined`], with descriptors that `change` edits.
+/// Does the same as [`imagined`], but `change` edits the descriptors.
 pub(super) fn imagined_with(
     count: u32,
     change: &dyn Fn(u32, &mut GroupDesc),
@@ -165,7 +165,7 @@ pub(super) fn imagined_with(
     )
 }
 
-/// Does the same as [`imagined_with`], with given settings.
+/// Does the same as [`imagined_with`], but with the settings `setup`.
 pub(super) fn imagined_set_up(
     count: u32,
     setup: Setup,
@@ -186,7 +186,7 @@ pub(super) fn imagined_set_up(
     let blocks = 1 + u64::from(PER_GROUP) * u64::from(count);
     raw.s_blocks_count_lo.set(blocks as u32);
     raw.s_blocks_count_hi.set((blocks >> 32) as u32);
-    // extents, 64bit, flex_bg, meta_bg; sparse_super, gdt_csum
+    // incompat: filetype, meta_bg, extents, 64bit, flex_bg; ro_compat: sparse_super, gdt_csum
     raw.s_feature_incompat.set(0x2 | 0x40 | 0x80 | 0x200 | 0x10);
     raw.s_feature_ro_compat.set(0x1 | 0x10);
     let superblock = Superblock::from_raw(raw).expect("a superblock");
@@ -245,7 +245,7 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
             groups.claim(&Nothing, &request).expect("room")
         };
         // The groups of the goals are full, and all other groups except the last ten seem to have
-        // short runs only.
+        // only short runs.
         let mut full = Vec::new();
         for group in 0..7 {
             let free = groups.shared.state(Group(group)).desc.free_blocks;
@@ -263,8 +263,8 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
         assert!(claims.iter().all(|claim| claim.start().0 + 10 * 8192 > last));
         assert!(claims.iter().all(|claim| claim.len() == 100));
     }
-    // Both searches take microseconds; a scan of a million groups would take milliseconds each
-    // time.
+    // With either number of groups a search takes microseconds, whereas each scan of a million
+    // groups would take milliseconds.
     assert!(times[1] < times[0] * 50 + std::time::Duration::from_millis(50), "{times:?}");
 }
 

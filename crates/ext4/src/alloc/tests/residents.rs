@@ -1,4 +1,4 @@
-//! Tests the eviction of bitmaps, with memory for few of them.
+//! Tests the eviction of bitmaps with a cap that only a few bitmaps fit into.
 
 use super::placement::imagined_set_up;
 use super::*;

@@ -21,8 +21,8 @@ const MOST: u64 = 200;
 /// Returns the free bits of a group.
 type Free = fn(group: u32, groups: u32) -> Vec<Range<u32>>;
 
-/// Nine of ten groups are full. Of the other groups, nine of ten have single free blocks only, and
-/// the tenth has a longer run too.
+/// Nine of ten groups are full. Of the other groups, nine of ten have only single free blocks, and
+/// the tenth also has a longer run.
 fn little(group: u32, _groups: u32) -> Vec<Range<u32>> {
     let singles = (0..40).map(|n| 4000 + 100 * n..4001 + 100 * n);
     match group.wrapping_mul(2_654_435_761).rotate_left(16) % 100 {
@@ -68,8 +68,8 @@ impl AllocPolicy for Counting {
     }
 }
 
-/// The number of groups that all claims looked at, the largest number for one claim, and the number
-/// of bitmaps that were read.
+/// How many groups all claims together looked at, the most groups that a single claim looked at,
+/// and how many bitmaps were read.
 #[derive(Debug)]
 struct Cost {
     looked: u64,

@@ -3,7 +3,8 @@
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag for each block or inode that is owned; it must be clear when a thread gets the item.
+/// A flag for each block or inode, set while a thread owns the item. The flag must be clear when a
+/// thread gets the item.
 struct Owned(Vec<AtomicBool>);
 
 impl Owned {

@@ -24,7 +24,7 @@ struct Shared {
     users: u32,
 }
 
-/// Blocks of attributes by their contents.
+/// Attribute blocks that further inodes may use, by their contents.
 #[derive(Default)]
 pub(super) struct AttributeBlocks {
     open: HashMap<Vec<u8>, Shared>,

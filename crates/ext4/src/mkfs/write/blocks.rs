@@ -33,12 +33,12 @@ impl<'d> BlockWriter<'d> {
         BlockWriter { device, block_size, contents, written: 0, waiting: Vec::new(), start: 0 }
     }
 
-    /// Returns the bytes written, zeros included.
+    /// Returns how many bytes were written, including zeros.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Counts bytes that were written without this writer.
+    /// Adds bytes that were written without this writer to the count.
     pub(super) fn count(&mut self, bytes: u64) {
         self.written += bytes;
     }

@@ -1,4 +1,4 @@
-//! Writes the metadata of the tree's files: directories, attributes, extents, long links.
+//! Writes the metadata of the tree's files: directories, attributes, extents, long symbolic links.
 
 use super::BlockWriter;
 use super::attributes::{AttributeBlocks, Stored};
@@ -238,8 +238,8 @@ impl Writer<'_, '_, '_> {
         Ok(extents)
     }
 
-    /// Writes the extent tree or the block map. Returns the number of blocks of the tree or map and
-    /// of the data together.
+    /// Writes the extent tree or the block map. Returns how many blocks the tree or map and the
+    /// data take together.
     fn map(
         &mut self,
         index: usize,

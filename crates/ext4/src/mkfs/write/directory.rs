@@ -11,7 +11,8 @@ pub(super) struct Directory<'a> {
     pub(super) ino: Ino,
     pub(super) parent: Ino,
     pub(super) entries: Vec<(&'a [u8], Ino, FileType)>,
-    /// The least number of blocks of the directory. Empty blocks are added to reach it.
+    /// The smallest number of blocks that the directory may have. Empty blocks are added to reach
+    /// this number.
     pub(super) least_blocks: usize,
 }
 
@@ -104,8 +105,8 @@ impl Directory<'_> {
     }
 
     /// Packs the names into leaves in the order of their hashes, and returns each leaf with the
-    /// hash for its index entry. If the previous leaf has names with the same hash too, the low bit
-    /// of this hash is set.
+    /// hash for its index entry. If the previous leaf also has names with this hash, the low bit of
+    /// the hash is set.
     fn leaves(&self, format: &Format, packed: Vec<Packed<'_>>) -> Option<Vec<(u32, Vec<u8>)>> {
         let hash = |packed: Packed<'_>| {
             let hash = format.hasher.hash(packed.name.bytes());

@@ -15,7 +15,7 @@ pub(super) struct Root {
     pub(super) nodes: u64,
 }
 
-/// Writes the nodes of the tree of these extents, leaves first.
+/// Writes the nodes of an extent tree for these extents, leaves first.
 pub(super) fn write_tree(
     out: &mut BlockWriter<'_>,
     format: &Format,

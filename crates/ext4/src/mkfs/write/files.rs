@@ -104,7 +104,8 @@ fn write_orphans(
     orphans.places().try_for_each(|place| out.write(place, &empty.encode(Block(place), seed)))
 }
 
-/// Writes the inodes in the order of their numbers, so that table blocks come one after another.
+/// Writes the inodes in the order of their numbers, so that the blocks of the inode tables are
+/// written one after another.
 fn write_inodes(
     out: &mut BlockWriter<'_>,
     superblock: &Superblock,

@@ -1,4 +1,5 @@
-//! The properties that the blocks of files depend on, without the layout of groups.
+//! The properties of a file system on which the blocks of files depend. They do not include the
+//! layout of groups.
 
 use crate::mkfs::numbers::Numbers;
 use crate::mkfs::{MkfsOptions, OnLoss};
@@ -19,12 +20,12 @@ pub(crate) struct Format {
     pub(super) checksums: Checksums,
     /// Bytes of fields in an inode beyond the first 128.
     pub(super) extra_isize: u16,
-    /// Bytes of an inode for attributes.
+    /// Bytes of an inode that are available for attributes.
     pub(super) attribute_room: usize,
     pub(super) has_extents: bool,
-    /// Directories of more than one block have an index.
+    /// Whether directories of more than one block have an index.
     pub(super) has_indexes: bool,
-    /// A directory can have more subdirectories than a link count expresses.
+    /// Whether a directory can have more subdirectories than a link count can express.
     pub(super) has_many_subdirectories: bool,
     pub(super) on_loss: OnLoss,
     has_orphan_file: bool,
@@ -52,7 +53,7 @@ impl Format {
                 inodes: u32::MAX,
                 names: NameForm::Plain,
             },
-            // The superblock has the same values.
+            // The superblock of a new file system records the same values.
             hasher: NameHasher {
                 folding: Folding::None,
                 version: HashVersion::HalfMd4,
@@ -78,7 +79,7 @@ impl Format {
         self.has_orphan_file
     }
 
-    /// Returns the seed of the checksums of an inode's blocks, if the blocks have checksums.
+    /// Returns the checksum seed for an inode's blocks, if the blocks have checksums.
     pub(super) fn seed_of(&self, ino: Ino) -> Option<Seed> {
         self.checksums.seed().map(|seed| seed.of_inode(ino, 0))
     }

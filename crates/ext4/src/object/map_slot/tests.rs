@@ -7,7 +7,7 @@ use lanefs_lanes::sync::Arc;
 const FILES: usize = 12;
 const EXTENTS: u64 = 600;
 
-/// Returns the bytes of all mappings in memory.
+/// Returns how many bytes the mappings of these files occupy in memory.
 fn mapped(files: &[InodeRef]) -> u64 {
     let pin = lanefs_lanes::pin();
     files.iter().filter_map(|file| Some(file.map.map.get(&pin)?.bytes())).sum()

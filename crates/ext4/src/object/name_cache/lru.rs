@@ -13,8 +13,8 @@ const SMALLEST: usize = 64;
 /// Holds entries that are found by hash and listed in order of use.
 pub(super) struct LruList<T> {
     slots: Vec<Slot<T>>,
-    /// The first entry of each bucket. There are at least as many buckets as entries, a power of
-    /// two.
+    /// The first entry of each bucket. The number of buckets is a power of two, and at least the
+    /// number of entries.
     buckets: Vec<Link>,
     /// The first unused slot. Its `next` is the next unused slot.
     unused: Link,

@@ -28,8 +28,8 @@ fn files(fs: &Fs) -> Vec<InodeRef> {
     files.expect("room")
 }
 
-/// Evicts all inodes and metadata blocks that nothing needs, on a thread of its own; returns the
-/// number of inodes.
+/// Evicts all inodes and metadata blocks that nothing needs, on a new thread. Returns the number of
+/// evicted inodes.
 fn evict_all(fs: &Arc<Fs>) -> usize {
     let (fs, (done, evicted)) = (fs.clone(), channel());
     let thread = std::thread::spawn(move || {

@@ -51,7 +51,7 @@ fn a_window_that_is_given_back_leaves_the_next_one_on_the_list() {
     let file = fs.create(&root, b"file", &FILE).expect("room");
     let ends = AtomicBool::new(false);
     std::thread::scope(|s| {
-        // Closes the inode repeatedly, as another open file would.
+        // Closes the inode repeatedly, as a second program that opens the file would do.
         s.spawn(|| {
             let mut random = fastrand::Rng::with_seed(1);
             while !ends.load(Ordering::Relaxed) {

@@ -10,7 +10,7 @@ const DATA: u8 = 0xd7;
 /// The length of each write in bytes.
 const LEN: usize = 16 << 10;
 
-/// A device on which writes of data wait for each other.
+/// A device on which data writes wait for each other.
 struct Meeting {
     inner: RamDevice,
     state: Mutex<State>,
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Meeting {
-    /// From now on each write of data waits until `wanted` writes are on the device at once.
+    /// From now on each data write waits until `wanted` writes are on the device at once.
     fn expect(&self, wanted: usize) {
         *self.state.lock().unwrap() = State { wanted, ..State::default() };
     }
@@ -38,7 +38,8 @@ impl Meeting {
             state.met = true;
             self.changed.notify_all();
         }
-        // If the writes are not made at the same time, the test fails instead of waiting for ever.
+        // If the writes do not reach the device at the same time, the test fails instead of waiting
+        // for ever.
         let patience = Duration::from_secs(20);
         let (mut state, _) =
             self.changed.wait_timeout_while(state, patience, |state| !state.met).unwrap();
@@ -56,7 +57,7 @@ impl Device for Meeting {
     }
 }
 
-/// Runs `test` with a new file; then checks the file system as a new mount sees it.
+/// Runs `test` with a new file, and then checks the file system as a new mount sees it.
 fn with_file(test: impl FnOnce(&Meeting, &crate::Fs, &InodeRef)) {
     let device = Arc::new(Meeting {
         inner: RamDevice::create(64 << 20).expect("memory"),
@@ -76,8 +77,8 @@ fn with_file(test: impl FnOnce(&Meeting, &crate::Fs, &InodeRef)) {
     mount.close().expect("no fault");
 }
 
-/// Writes at each of `offsets` in a thread of its own (`None` appends), and checks that all these
-/// writes are on the device at once.
+/// Starts one thread for each of `offsets`, which writes at that offset (`None` appends), and
+/// checks that all these writes are on the device at once.
 fn meet(device: &Meeting, fs: &crate::Fs, file: &InodeRef, offsets: &[Option<u64>], what: &str) {
     device.expect(offsets.len());
     std::thread::scope(|s| {
@@ -149,8 +150,8 @@ fn an_append_is_on_the_device_beside_writes_inside_the_file_and_reads_run() {
         let offsets = [Some(0), Some(LEN as u64), Some(2 * LEN as u64), None];
         meet(device, fs, file, &offsets, "all four");
         assert_eq!(file.attr().size, 4 * LEN as u64);
-        // A write on the device keeps no reader out: the device delays the append until the reader
-        // is done.
+        // A write that is in progress on the device does not block readers. Here the device holds
+        // the append back until the reader is done.
         device.expect(2);
         std::thread::scope(|s| {
             s.spawn(|| fs.append(file, &[DATA; LEN], Privilege::Root).unwrap());

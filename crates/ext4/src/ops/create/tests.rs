@@ -12,8 +12,8 @@ fn new_mount() -> Mount {
     Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
 }
 
-/// An inode without a name gets no name before its creation is complete: a thread that found it by
-/// its number must not make it an orphan with a name.
+/// An inode without a name must not get a name before its creation is complete. Otherwise a thread
+/// that found the inode by its number could turn it into an orphan with a name.
 #[test]
 fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
     let mount = new_mount();
@@ -53,7 +53,7 @@ fn a_removal_of_a_directory_may_be_counted_before_its_creation() {
     mount.close().expect("no fault");
 }
 
-/// The remaining state of an inode whose bit is clear.
+/// What is left of an inode whose bit in the bitmap was cleared.
 #[derive(Debug, Clone, Copy)]
 enum Left {
     /// The inode is open and has its name.
@@ -64,7 +64,7 @@ enum Left {
     OnDisk,
 }
 
-/// Clears the bit of an inode in its group's bitmap, as damage could.
+/// Clears the bit of an inode in its group's bitmap, as if the bitmap were damaged.
 fn clear_bit(fs: &Fs, ino: Ino) {
     let group = fs.objects.volume.inode_place(ino).expect("a number of the image").group;
     let _held = fs.objects.groups.bitmaps.load(&fs.objects, group).expect("no fault");

@@ -23,9 +23,9 @@ struct Places<'f> {
 }
 
 impl Fs {
-    /// Changes the spelling of a name in a directory that ignores case, if both names are the same
-    /// entry; two names of one inode stay as they are. Returns false if the names changed
-    /// meanwhile.
+    /// Changes the spelling of a name in a directory that ignores case, if both names denote the
+    /// same entry. If they denote two entries of one inode, both entries stay as they are. Returns
+    /// false if the names changed meanwhile.
     pub(super) fn respell(&self, ends: &Ends<'_>) -> Result<bool, Error> {
         let Ends { from, name, to, new_name, source, .. } = ends;
         let flags = InodeFlags::from_bits_retain(from.rights().flags);
@@ -58,8 +58,8 @@ impl Fs {
         Ok(true)
     }
 
-    /// Returns the places for the new spelling; `None` if no block has room for it. The directory's
-    /// operation lock is held exclusively, and the name exists.
+    /// Returns the blocks that the new spelling needs; `None` if no block has room for it. The
+    /// directory's operation lock is held exclusively, and the name exists.
     fn places_of<'f>(&'f self, ends: &'f Ends<'_>) -> Result<Option<Places<'f>>, Error> {
         let (dir, name) = (ends.from, ends.new_name);
         let entry = EntrySlot::of(&self.objects, dir, name, DirLocking::Exclusive)?;

@@ -29,11 +29,11 @@ fn an_fsync_flushes_for_its_own_writes_even_if_the_inode_was_evicted_since() {
         fs.fsync(&inode, SyncMode::Full).expect("no fault");
         assert_eq!(device.count(Operation::Flush), before + flushed, "{what}");
     };
-    // Like an overwrite within one tick of the clock, this leaves no metadata to commit.
+    // Like an overwrite within one clock tick, this call leaves no metadata to commit.
     fs.objects.note_data(&fs.get(made[0], None).expect("it has a name"));
     flushes(made[1], 0, "another file was written");
     let before = fs.objects.inodes.get(made[0]).expect("it is in memory");
-    // The committer does nothing here, so the test evicts instead of it.
+    // The committer has nothing to do here, so the test itself evicts the inode.
     fs.objects.inodes.evict(usize::MAX, 1 << 20, fs.objects.journal.settled());
     assert!(fs.objects.inodes.get(made[0]).is_none(), "nobody holds it");
     flushes(made[0], 1, "its data is not durable");

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 /// Reads the whole block map under `root`.
 ///
-/// A hostile map cannot cause endless work, since a second reference to one node is an error.
+/// A hostile map cannot cause endless work, since a second reference to the same node is an error.
 ///
 /// # Errors
 /// [`Error::Corruption`] with the inode and the block; the errors that `nodes` returns.
@@ -24,7 +24,7 @@ pub fn load(root: &[u8; ROOT_BYTES], nodes: &dyn Nodes, limits: &Limits) -> Resu
     Ok(walk.finish())
 }
 
-/// Decodes the pointers in the inode.
+/// Decodes the pointers that are stored in the inode.
 pub(super) fn root_pointers(limits: &Limits, root: &[u8; ROOT_BYTES]) -> Result<Pointers, Error> {
     let pointers = Pointers::decode_root(root, limits.block_size, &limits.space);
     pointers.map_err(|cause| damaged(limits, None, cause))
@@ -53,7 +53,7 @@ struct Walk<'a> {
     limits: &'a Limits,
     /// The nodes read so far.
     visited: HashSet<Block>,
-    /// The last extent, which the next block may continue.
+    /// The last extent so far, which the next block may continue.
     pending: Option<Extent>,
     map: Builder,
 }
@@ -79,7 +79,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds one data block. Decoding checked that `start` is below `END`.
+    /// Adds one data block. The decoder has checked that `start` is below `END`.
     fn data(&mut self, block: Block, start: u64) {
         let next = Extent { start: FileBlock(start as u32), len: 1, block, state: State::Written };
         match &mut self.pending {

@@ -1,4 +1,4 @@
-//! Plans the effect of a change of mappings on the indirect blocks.
+//! Plans how a change of mappings changes the indirect blocks.
 
 use super::load::{node_pointers, root_pointers};
 use crate::error::Error;
@@ -8,19 +8,19 @@ use lanefs_ondisk::block_map::{Pointers, fanout, mappable, reach, root_place};
 use lanefs_ondisk::extent::{Extent, ROOT_BYTES, State};
 use std::ops::{ControlFlow, Range};
 
-/// The largest number of nodes that one plan reads or adds. It bounds the credits of a handle, and
-/// is more than the three nodes on the path to one block.
+/// The largest number of nodes that one plan reads or adds. It bounds the credits that a handle
+/// needs. It exceeds three, the number of nodes on the path to one block.
 pub(super) const MOST_NODES: u16 = 8;
 
 /// The pointers of a planned node.
 pub type Draft = Vec<Option<Spot>>;
 
-/// The effect of a change of mappings on the nodes of a block map.
+/// How a change of mappings changes the nodes of a block map.
 pub type Plan = extent::Plan<Draft>;
 
 /// Plans the replacement of the mappings in `range` by `with`: ascending written extents in
 /// `range`, of any length. [`Plan::covered`] returns the part of `range` that the plan replaces,
-/// which is never empty. Nodes without pointers are freed, also those that were empty before. The
+/// which is never empty. Nodes without pointers are freed, even if they were empty before. The
 /// caller frees the blocks of the replaced extents.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub fn plan_replace(
             break;
         }
     }
-    // If no pointer stopped the loop, the rest of the range lies beyond the last pointer.
+    // If the loop did not stop early, the rest of the range lies beyond the last pointer.
     let end = stop.map_or(range.end, |at| at.min(range.end.into()) as u32);
     let Planner { updates, new, freed, .. } = planner;
     let block_size = limits.block_size;

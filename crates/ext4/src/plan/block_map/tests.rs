@@ -12,7 +12,8 @@ use lanefs_ondisk::{Block, BlockSize, Corruption, FileBlock, Ino};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// The first file blocks that the double and the triple indirect block map, with blocks of 1 KiB.
+/// The first file block below the double indirect block, and the first one below the triple
+/// indirect block, with blocks of 1 KiB.
 const DOUBLE: u32 = 12 + 256;
 const TRIPLE: u32 = DOUBLE + 65536;
 
@@ -102,7 +103,7 @@ fn table_of(map: &Map) -> BTreeMap<u32, u64> {
         .collect()
 }
 
-/// Returns a range near one of the places where the depth changes.
+/// Returns a range near one of the file blocks at which the depth of the map changes.
 fn random_range(rng: &mut fastrand::Rng) -> Range<u32> {
     let near = [0, 12, DOUBLE, DOUBLE + 256, TRIPLE, TRIPLE + 256, TRIPLE + 65536];
     let start = near[rng.usize(..near.len())].saturating_sub(rng.u32(..20)) + rng.u32(..30);
@@ -220,8 +221,8 @@ fn cause_of(file: &File) -> (Option<Block>, Cause) {
 fn a_node_that_the_map_refers_to_twice_is_corruption() {
     let twice = |block| (Some(Block(block)), Cause::Twice { block: Block(block) });
     let mut file = File::new();
-    // All pointers of a node refer to the same next node: without the check a walk would make 2^24
-    // visits.
+    // All pointers of a node refer to the same next node, so a walk without the check would make
+    // 2^24 visits.
     file.point(14, 50);
     for (block, next) in [(50, 51), (51, 52), (52, 53)] {
         let all: Vec<(usize, u32)> = (0..256).map(|at| (at, next)).collect();
@@ -231,7 +232,7 @@ fn a_node_that_the_map_refers_to_twice_is_corruption() {
     // A node that refers to itself.
     file.put_node(50, &[(7, 50)]);
     assert_eq!(cause_of(&file), twice(50));
-    // A node of two trees.
+    // A node to which two trees refer.
     file.put_node(50, &[(7, 52)]);
     file.put_node(52, &[]);
     file.point(12, 52);

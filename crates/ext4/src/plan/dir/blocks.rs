@@ -23,7 +23,7 @@ pub trait DirBlocks {
         look(&self.block(n)?);
         Ok(())
     }
-    /// Returns the number of blocks of the directory: its size over the block size.
+    /// Returns the number of blocks in the directory: its size divided by the block size.
     fn count(&self) -> u32;
 }
 
@@ -39,10 +39,10 @@ pub enum Indexing {
     Indexed,
 }
 
-/// The properties of a directory that the planners use.
+/// The directory's properties, as far as the planners use them.
 #[derive(Debug, Clone, Copy)]
 pub struct DirContext {
-    /// Its inode number, named in errors.
+    /// Its inode number, which error messages name.
     pub ino: Ino,
     /// The generation of its inode.
     pub generation: u32,
@@ -104,8 +104,8 @@ impl DirContext {
         self.file_system_seed.of_inode(self.ino, self.generation)
     }
 
-    /// Returns whether names are compared by their bytes, in the form that callers give: the
-    /// directory does not ignore case and is not encrypted.
+    /// Returns whether names are compared by the bytes that callers give. This is so if the
+    /// directory neither ignores case nor is encrypted.
     pub fn compares_bytes(&self) -> bool {
         self.hasher.folding == Folding::None && self.format.names == NameForm::Plain
     }
@@ -159,7 +159,7 @@ pub fn seal(cx: &DirContext, block: &mut [u8]) {
         return;
     }
     match htree::shape(&cx.format, block) {
-        // An index whose counts are broken has no place for a checksum and stays as it is.
+        // An index block with wrong counts has no place for a checksum, and stays as it is.
         Some(kind) => drop(htree::seal(&cx.format, kind, cx.seed(), block)),
         None => dirent::seal(&cx.format, cx.seed(), block),
     }
@@ -192,7 +192,8 @@ fn kind(cx: &DirContext, n: FileBlock, block: &[u8]) -> Option<Kind> {
 fn verify_index(cx: &DirContext, n: FileBlock, kind: Kind, block: &[u8]) -> Result<(), Error> {
     let checked = match kind {
         Kind::Root => htree::root(&cx.format, block).map(|_| ()),
-        // Without checksums nothing is checked, because an empty leaf has the same shape as a node.
+        // Without checksums the block is not checked as a node, because an empty leaf has the same
+        // shape.
         Kind::Node if !cx.format.has_checksums => Ok(()),
         Kind::Node => htree::node(&cx.format, block).map(|_| ()),
     };

@@ -1,21 +1,21 @@
 //! The positions of readers in a directory.
 //!
 //! Entries are read in the order of their *position*, a number computed from the name only. So a
-//! reader can continue after any change of the directory: splits, the conversion to an index,
-//! insertions, removals. A position has three parts, from the highest bit down: 31 bits of the hash
-//! by which an index is sorted, 26 further bits of hash, and 6 bits that count entries with the
-//! same 57 bits. The kernel's position consists of the two halves of the directory hash only, so a
-//! reader that stops between names of equal hash misses some of them. Such names are common with
-//! the legacy hash, which has no second half.
+//! reader can continue after any change of the directory: a split, the conversion to an index, an
+//! insertion, or a removal. A position has three parts, from the highest bit down: 31 bits of the
+//! hash by which an index is sorted, 26 bits of a second hash, and 6 bits that count entries with
+//! the same 57 hash bits. The kernel's position consists only of the two halves of the directory
+//! hash. So a kernel reader that stops between names of equal hash misses some of these names. Such
+//! names are common with the legacy hash, which has no second half.
 
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::hash::{HashVersion, NameHasher};
 
-/// Bits that count entries with the same hashes.
+/// The number of bits that count entries with the same hash bits.
 const ORDINAL_BITS: u32 = 6;
 /// The highest count.
 const MOST_ORDINAL: u64 = (1 << ORDINAL_BITS) - 1;
-/// The number of the entries "." and "..": they come first, and their cookies are 1 and 2.
+/// The number of entries that come first, "." and "..". Their cookies are 1 and 2.
 const DOTS: u64 = 2;
 
 /// The part of a position that the name determines; the low bits are clear.
@@ -26,8 +26,8 @@ impl Key {
     /// Returns the key of a name, and the hash that determines its leaf.
     pub(super) fn of(hasher: &NameHasher, name: &[u8]) -> (Key, u32) {
         let hash = hasher.hash(name);
-        // The minor hash uses the file system's secret seed; the legacy hash has no minor part, and
-        // a checksum of the name replaces it.
+        // The minor hash depends on the file system's secret seed. The legacy hash has no minor
+        // part, so a checksum of the name takes its place.
         let further = match hasher.version {
             HashVersion::Legacy => Seed::START.chain(name).value(),
             HashVersion::HalfMd4 | HashVersion::Tea => hash.minor,
@@ -47,7 +47,8 @@ impl Position {
         Position(key.0 | ordinal.min(MOST_ORDINAL))
     }
 
-    /// Returns the position at which a reader with this cookie continues after "." and "..".
+    /// Returns the position at which a reader with this cookie continues, among the entries other
+    /// than "." and "..".
     pub(super) fn from_cookie(cookie: u64) -> Position {
         Position(cookie.saturating_sub(DOTS))
     }

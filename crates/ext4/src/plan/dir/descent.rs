@@ -7,7 +7,7 @@ use lanefs_ondisk::hash::NameHasher;
 use lanefs_ondisk::htree::{self, Cause, Index};
 use lanefs_ondisk::{FileBlock, htree::Kind};
 
-/// The most index blocks above a leaf, the root included.
+/// The largest number of index blocks above a leaf, including the root.
 const DEEPEST: usize = 3;
 
 /// A descent through an index: [`Descent::begin`] reads the root, then [`Descent::step`] reads the
@@ -24,8 +24,8 @@ pub struct Descent {
     levels: usize,
     /// The child of the last block that was read.
     child: FileBlock,
-    /// The lowest hash after the child's range, if it is known. The low bit is set if names with
-    /// the child's last hash continue after that range.
+    /// The lowest hash after the child's range, if it is known. Its low bit is set if names with
+    /// the child's last hash continue in the next leaf.
     next: Option<u32>,
 }
 
@@ -33,7 +33,7 @@ impl Descent {
     /// Starts the descent for `name` at the root of an index; the directory has `count` blocks.
     ///
     /// # Errors
-    /// Corruption naming the root.
+    /// A corruption error that names the root.
     pub fn begin(
         cx: &DirContext,
         count: u32,
@@ -56,7 +56,7 @@ impl Descent {
         Ok(descent)
     }
 
-    /// Returns the node to read next; `None` if the child is the leaf.
+    /// Returns the node that must be read next; `None` if the leaf was found.
     pub fn node(&self) -> Option<FileBlock> {
         (self.depth <= self.levels).then_some(self.child)
     }
@@ -64,7 +64,7 @@ impl Descent {
     /// Continues the descent with the contents of [`Descent::node`].
     ///
     /// # Errors
-    /// Corruption naming the block.
+    /// A corruption error that names the block.
     pub fn step(mut self, cx: &DirContext, block: &[u8]) -> Result<Descent, Error> {
         debug_assert_eq!(path::kind_at(self.depth), Kind::Node);
         let at = self.child;

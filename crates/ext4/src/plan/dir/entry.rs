@@ -1,4 +1,4 @@
-//! Looks for a name in the only block that contains it or would contain it.
+//! Looks for a name in the one block that contains the name or would contain it.
 
 use super::{DirContext, Found};
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub enum Look {
 /// Looks for `name` in block `n`.
 ///
 /// # Errors
-/// Corruption naming the block.
+/// A corruption error that names the block.
 pub fn look_for(
     cx: &DirContext,
     n: FileBlock,
@@ -33,7 +33,7 @@ pub fn look_for(
         let found = entry.and_then(|entry| Found::new(n, &entry));
         return found.map_or_else(|| room_for(cx, n, block, name), |found| Ok(Look::There(found)));
     }
-    // The room that is needed depends only on the name's length.
+    // How much room is needed depends only on the length of the name.
     match dirent::find_or_room(&cx.format, block, name).map_err(damaged)? {
         Sought::Entry { entry, before } => {
             let found = Found::new(n, &entry).map(|found| Found { before: before as u32, ..found });
@@ -46,7 +46,7 @@ pub fn look_for(
 /// Looks for room for `name` in block `n`, whether the name exists or not.
 ///
 /// # Errors
-/// Corruption naming the block.
+/// A corruption error that names the block.
 pub fn room_for(
     cx: &DirContext,
     n: FileBlock,

@@ -6,7 +6,7 @@ use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Entry, Name};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
 
-/// An entry and its place. The place is valid as long as the directory does not change.
+/// An entry and its position, which is valid as long as the directory does not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// The inode number.
@@ -17,8 +17,8 @@ pub struct Found {
     pub block: FileBlock,
     /// Where its record starts, in bytes from the start of the block.
     pub offset: usize,
-    /// Where some record before the entry starts; 0 if none is known. A removal searches from there
-    /// for the record directly before the entry.
+    /// The start of some record before the entry; 0 if no such record is known. A removal searches
+    /// from there for the record directly before the entry.
     pub before: u32,
 }
 
@@ -32,7 +32,7 @@ impl Found {
 /// Finds an entry, "." and ".." included.
 ///
 /// # Errors
-/// Corruption naming the block, and the errors of `blocks`.
+/// A corruption error that names the block, and the errors of `blocks`.
 pub fn find(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -49,7 +49,7 @@ pub fn find(
 /// Finds "." or ".." in the first block of a directory, which may be the root of an index.
 ///
 /// # Errors
-/// Corruption naming the block.
+/// A corruption error that names the block.
 pub fn find_dot(cx: &DirContext, block: &[u8], name: Name<'_>) -> Result<Found, Error> {
     let first = FileBlock(0);
     let damaged = |cause| cx.damaged(first, cause);
@@ -93,7 +93,7 @@ fn find_indexed(
 /// Finds an entry in block `n`, whose contents are given.
 ///
 /// # Errors
-/// Corruption naming the block.
+/// A corruption error that names the block.
 pub fn find_in(
     cx: &DirContext,
     n: FileBlock,
@@ -104,10 +104,10 @@ pub fn find_in(
     Ok(entry.and_then(|entry| Found::new(n, &entry)))
 }
 
-/// Does the same as [`find_in`], with the index of the block's names.
+/// Does the same as [`find_in`], but uses the index of the block's names.
 ///
 /// # Errors
-/// The same as for [`find_in`].
+/// The errors of [`find_in`].
 pub fn find_by(
     cx: &DirContext,
     n: FileBlock,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// [`Error::NoSpace`] if the directory has reached its largest size, [`Error::InvalidArgument`] for
-/// "." and "..", corruption naming the block, and the errors of `blocks`.
+/// "." and "..", a corruption error that names the block, and the errors of `blocks`.
 pub fn plan_insert(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -119,7 +119,7 @@ fn split_leaf(
     Ok(plan)
 }
 
-/// The index blocks from the root to a leaf, while an entry is added to them.
+/// The index blocks on the path from the root to a leaf, while an entry is added.
 struct Tree<'a> {
     cx: &'a DirContext,
     frames: Vec<Frame>,
@@ -130,8 +130,9 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Adds an entry after the entry that was chosen at `depth`. Splits a full node and calls
-    /// itself for the parent; adds a level below a full root and calls itself for the new node.
+    /// Adds an entry after the entry that was chosen at `depth`. A full node is split, and this
+    /// function calls itself for the parent. Below a full root a level is added, and this function
+    /// calls itself for the new node.
     fn insert(&mut self, depth: usize, entry: IndexEntry) -> Result<(), Error> {
         let Some(frame) = self.frames.get(depth) else { return Err(Error::NoSpace) };
         let index = frame_index(self.cx, depth, frame)?;

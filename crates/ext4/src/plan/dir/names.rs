@@ -1,24 +1,26 @@
 //! Indexes the names of some blocks by hash.
 //!
-//! A leaf has a hundred names or more, and a search reads half of them on average. A walk of a tree
-//! looks up every name; with this index each name is found at once, after one pass over the blocks.
+//! A leaf has a hundred names or more, and a search without an index reads half of them on average.
+//! A program that walks a tree looks up every name. With this index each name is found at once,
+//! after one pass over the blocks.
 
 use lanefs_ondisk::dirent::{self, Cause, DirFormat, Entry, Name};
 
-/// The positions of the names in one or several blocks. The index is valid for the contents from
-/// which it was built.
+/// The positions of the names in one or several blocks. The index is valid only for the contents
+/// from which it was built.
 pub struct NameIndex {
-    /// The length is a power of two, and at most half of the slots are used. An unused slot is
-    /// zero. The lower bits of a used slot contain the offset of the record plus one, counted over
-    /// all blocks in units of four bytes; the upper bits contain a part of the name's hash.
+    /// The number of slots is a power of two, and at most half of the slots are used. An unused
+    /// slot is zero. The lower bits of a used slot contain the record's offset plus one, in units
+    /// of four bytes from the start of the first block. The upper bits contain a part of the name's
+    /// hash.
     slots: Box<[u32]>,
 }
 
 /// The number of low bits of a slot that contain the offset.
 const PLACE: u32 = 20;
 
-/// The most slots to examine for one name. If many names of a block have one hash, the block gets
-/// no index: every search would examine all of these names.
+/// The largest number of slots that are examined for one name. If too many names have the same
+/// hash, no index is built, because every search for such a name would examine all of them.
 const LONGEST: usize = 128;
 
 impl NameIndex {
@@ -77,7 +79,7 @@ impl NameIndex {
     /// Returns the entry with this name, and the number of its block among the indexed blocks.
     ///
     /// # Errors
-    /// If a slot points to an invalid record, because the blocks are not those that were indexed.
+    /// If a slot points to an invalid record, because these are not the blocks that were indexed.
     #[inline]
     pub fn find<'a>(
         &self,
@@ -122,7 +124,8 @@ fn tag_of(hash: u64) -> u32 {
     (hash >> 32) as u32 & !MASK
 }
 
-/// Returns the block of a slot's name, and the offset of its record there.
+/// Returns the block that contains the name to which a slot refers, and the offset of the name's
+/// record in that block.
 fn place_of(format: &DirFormat, slot: u32) -> (usize, usize) {
     let at = ((slot & MASK).saturating_sub(1) as usize) * 4;
     (at >> format.block_size.bits(), at & (format.block_size.bytes() - 1))

@@ -40,7 +40,7 @@ pub(super) struct Path<'a> {
 /// The range of hashes in a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The lowest hash. The low bit means the same as in [`IndexEntry::hash`].
+    /// The lowest hash of the range. The low bit means the same as in [`IndexEntry::hash`].
     pub(super) low: u32,
     /// The first hash of the next leaf, if there is one. The low bit means the same as in
     /// [`IndexEntry::hash`].
@@ -48,10 +48,11 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns whether a name with this (even) hash may be in the leaf.
+    /// Returns whether a name with this hash, which is even, may be in the leaf.
     pub(super) fn contain(&self, hash: u32) -> bool {
         let below = match self.next {
-            // If `next` is odd, names with the hash `next - 1` continue from this leaf in the next.
+            // If `next` is odd, both this leaf and the next leaf have names with the hash `next -
+            // 1`.
             Some(next) => hash < next,
             None => true,
         };
@@ -119,7 +120,7 @@ impl<'a> Path<'a> {
         Ok(Bounds { low: low.unwrap_or(0), next })
     }
 
-    /// Advances to the next leaf if that leaf continues the names of `hash`.
+    /// Advances to the next leaf if names with the hash `hash` continue there.
     pub(super) fn advance_within(&mut self, hash: u32) -> Result<bool, Error> {
         match self.bounds()?.next {
             Some(next) if next == hash | 1 => self.advance(),

@@ -5,9 +5,9 @@ use crate::error::Error;
 use lanefs_ondisk::{FileBlock, htree};
 use std::sync::Arc;
 
-/// The most blocks that one [`Plan`] updates: a leaf and three levels of index.
+/// The largest number of blocks that one [`Plan`] updates: a leaf and three levels of index.
 pub const MOST_UPDATED: usize = 4;
-/// The most blocks that one [`Plan`] appends: a leaf, and a node for each level.
+/// The largest number of blocks that one [`Plan`] appends: a leaf, and a node for each level.
 pub const MOST_APPENDED: usize = 4;
 
 /// The changes of a directory.
@@ -36,8 +36,9 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// Creates an empty list for the directory of `blocks`. Without `large_dir` the size of a
-    /// directory is a 32-bit number, and an index entry always has 28 bits for a block.
+    /// Creates an empty list for the directory of `blocks`. Two limits apply to the number of
+    /// blocks: without `large_dir` the size of a directory is a 32-bit number, and in every case an
+    /// index entry has 28 bits for a block number.
     pub(super) fn new(cx: &DirContext, blocks: &dyn DirBlocks) -> Growth {
         let most = match cx.format.has_large_dirs {
             true => htree::MAX_CHILD.0,

@@ -11,16 +11,17 @@ use lanefs_ondisk::htree::Cause;
 use lanefs_ondisk::{FileBlock, Ino, dirent};
 use std::ops::ControlFlow;
 
-/// Calls `each` with the entries after `cookie`, until it breaks or no entries remain. A cookie is
-/// either 0, for the start, or the `next` of a delivered entry. "." and ".." come first, then all
-/// others in the order of their hashes, also in linear directories. So an entry that exists during
-/// all calls is delivered exactly once, even if other entries are added and removed between calls.
-/// (More than 64 names that are equal in 57 bits of hash may share a cookie, and a reader that
-/// stops among them may miss some. Such names can only be constructed with knowledge of the file
-/// system's hash seed.)
+/// Calls `each` with the entries after `cookie`, until `each` breaks or no entries remain. A cookie
+/// is either 0, for the start, or the `next` of a delivered entry. "." and ".." come first, then
+/// all other entries in the order of their hashes, even in linear directories. So an entry that
+/// exists during a whole series of calls is delivered exactly once, even if other entries are added
+/// and removed between the calls. (More than 64 names that are equal in 57 bits of hash may share a
+/// cookie, and a reader that stops among them may miss some. Such names can only be constructed
+/// with knowledge of the file system's hash seed.)
 ///
 /// # Errors
-/// Corruption naming the block, and the errors of `blocks`. Some entries may have been delivered.
+/// A corruption error that names the block, and the errors of `blocks`. Some entries may have been
+/// delivered before the error.
 pub fn read_from(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -42,7 +43,8 @@ pub fn cookie_of(major: u32) -> u64 {
     Position::of_hash(major).cookie()
 }
 
-/// Returns the hash at which [`read_from`] continues with this cookie; `None` after all entries.
+/// Returns the hash at which [`read_from`] continues with this cookie; `None` if the cookie is
+/// after all entries.
 pub fn hash_at(cookie: u64) -> Option<u32> {
     Position::from_cookie(cookie).hash()
 }
@@ -108,7 +110,7 @@ fn read_dots(
 }
 
 /// Reads the entries of a linear directory in the order of their hashes. Each pass reads all
-/// blocks, to find the entries that come next in that order.
+/// blocks, in order to find the entries that come next.
 fn read_linear(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -131,7 +133,7 @@ fn read_linear(
     }
 }
 
-/// Reads the entries leaf by leaf; leaves that share a hash count as one.
+/// Reads the entries leaf by leaf. Leaves that share a hash are read together.
 fn read_indexed(
     cx: &DirContext,
     blocks: &dyn DirBlocks,

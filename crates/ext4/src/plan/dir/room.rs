@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// block has room. Does not look for "." and "..".
 ///
 /// # Errors
-/// Corruption naming the block, and the errors of `blocks`.
+/// A corruption error that names the block, and the errors of `blocks`.
 pub fn locate(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -26,7 +26,7 @@ pub fn locate(
 /// has room.
 ///
 /// # Errors
-/// The same as for [`locate`].
+/// The errors of [`locate`].
 pub fn locate_room(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -74,10 +74,10 @@ fn locate_by(
 /// appends a block, or converts a linear directory to an indexed one. The entries stay the same.
 ///
 /// # Errors
-/// The same as for [`plan_insert`].
+/// The errors of [`plan_insert`].
 pub fn plan_room(cx: &DirContext, blocks: &dyn DirBlocks, name: Name<'_>) -> Result<Plan, Error> {
-    // Plans to insert an entry, and removes the entry from the planned blocks again. The room for
-    // it stays in the block where the name belongs.
+    // This plans to insert an entry, and then removes the entry from the planned blocks again. So
+    // the block where the name belongs keeps room for the entry.
     let mut plan = plan_insert(cx, blocks, name, cx.ino, FileType::Regular)?;
     let indexing = if plan.becomes_indexed { Indexing::Indexed } else { cx.indexing };
     let cx = &DirContext { indexing, ..*cx };

@@ -3,9 +3,10 @@
 use super::DirContext;
 use lanefs_ondisk::dirent::{self, Packed};
 
-/// A leaf with the hash of its index entry.
+/// A leaf, together with the hash of its index entry.
 pub(super) struct Leaf {
-    /// The lowest hash, with the low bit set if the leaf before has names of that hash too.
+    /// The lowest hash of the leaf. The low bit is set if the leaf before it has names with that
+    /// hash too.
     pub(super) low: u32,
     /// The contents.
     pub(super) block: Vec<u8>,
@@ -35,9 +36,9 @@ pub(super) fn leaves(
     Some((left_block, Some(Leaf { low: low | u32::from(continues), block })))
 }
 
-/// Returns the number of entries for the left leaf: all if they fit. Otherwise balances the bytes
-/// of both sides. Separates names with the same hash only if that cannot be avoided, since every
-/// look-up of such a hash reads both leaves.
+/// Returns the number of entries for the left leaf, which is the number of all entries if they fit.
+/// Otherwise both leaves get about the same number of bytes. Names with the same hash are separated
+/// only if that cannot be avoided, since every look-up of such a hash would read both leaves.
 fn split_point(entries: &[(u32, Packed<'_>)], capacity: usize) -> Option<usize> {
     let total: usize = entries.iter().map(|(_, packed)| packed.space()).sum();
     if total <= capacity {

@@ -1,4 +1,4 @@
-//! Tests with a `Vec` of blocks as the directory and a `BTreeMap` with the expected entries.
+//! Tests in which a `Vec` of blocks is the directory, and a `BTreeMap` has the expected entries.
 
 mod collisions;
 mod cookies;
@@ -40,7 +40,7 @@ impl DirBlocks for Vec<Arc<[u8]>> {
     }
 }
 
-/// Returns the context of a directory with the tests' format.
+/// Returns the context of a directory in the format that the tests use.
 pub(super) fn context(block_size: u32, version: HashVersion) -> DirContext {
     DirContext {
         ino: INO,
@@ -111,7 +111,7 @@ impl Directory {
         }
     }
 
-    /// Returns the names and inodes as `read_from` delivers them, `batch` at a time.
+    /// Returns the names and inodes that `read_from` delivers, `batch` entries at a time.
     pub(super) fn read_all(&self, batch: usize) -> Vec<(Vec<u8>, Ino)> {
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {

@@ -8,8 +8,9 @@ use lanefs_ondisk::{FileType, Ino};
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
-/// The most entries that are delivered at a time: more than a leaf of 16 KiB can have. Twice as
-/// many entries are kept before the higher half is dropped, so that the cost per entry is constant.
+/// The largest number of entries that are delivered at a time. It is more than a leaf of 16 KiB can
+/// have. Twice as many entries are kept before the higher half is dropped, so that the cost per
+/// entry is constant.
 const CAPACITY: usize = 1400;
 
 /// Collects the lowest entries at or after a position.
@@ -23,7 +24,7 @@ pub(super) struct Window {
     limit: Option<Key>,
 }
 
-/// How far the entries of a window were delivered.
+/// How far the delivery of a window's entries got.
 pub(super) enum Delivered {
     /// All offered entries were delivered.
     All,
@@ -40,7 +41,7 @@ struct Candidate {
     file_type: Option<FileType>,
 }
 
-/// Compares entries for a listing: by hash, and by name for equal hashes.
+/// Compares entries for a listing: by hash, and by name if their hashes are equal.
 fn order(names: &[u8], a: &Candidate, b: &Candidate) -> Ordering {
     let by_name = || names.get(a.name.clone()).cmp(&names.get(b.name.clone()));
     a.key.cmp(&b.key).then_with(by_name)
@@ -87,8 +88,9 @@ impl Window {
         *names = kept;
     }
 
-    /// Delivers the entries in order. Entries that come before the position and have the same key
-    /// were collected too: the ordinals of the other entries with this key depend on them.
+    /// Delivers the entries in order. Entries that come before the start position but have the same
+    /// key were collected too, because the ordinals of the other entries with this key depend on
+    /// them.
     pub(super) fn deliver(
         mut self,
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,

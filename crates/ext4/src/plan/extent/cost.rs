@@ -1,6 +1,6 @@
 //! Bounds the cost of a change of mappings before it is planned.
 
-/// The largest effect of one plan on a tree.
+/// The most that one plan can cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
     /// Blocks to claim for new nodes.
@@ -11,10 +11,10 @@ pub struct Cost {
     pub freed: usize,
 }
 
-/// Returns the most that one [`plan_replace`](super::plan_replace) on a tree of `depth` levels of
-/// blocks can need: one new node on each level, and two more if a full root moves into blocks. An
-/// append needs no more than that. A plan that only unmaps empties at most one path, and may move
-/// the remaining entries into the root.
+/// Returns the largest cost of one [`plan_replace`](super::plan_replace) on a tree with `depth`
+/// levels of blocks: one new node on each level, and two more if a full root moves into blocks. An
+/// append needs no more than that. A plan that only unmaps blocks empties the nodes of at most one
+/// path, and may move the remaining entries into the root.
 pub fn worst_case(depth: u16) -> Cost {
     let depth = usize::from(depth);
     Cost { new: depth + 2, written: 2 * depth + 2, freed: 2 * depth }

@@ -9,7 +9,7 @@ use lanefs_ondisk::extent::{
 use lanefs_ondisk::{Block, BlockSize, Corruption, Ino};
 use std::ops::Range;
 
-/// Read access to the nodes in blocks.
+/// Read access to the nodes that are in blocks.
 pub trait Nodes {
     /// Returns the whole block, whose checksum was verified.
     fn node(&self, block: Block) -> Result<Arc<[u8]>, Error>;
@@ -22,8 +22,8 @@ pub struct Limits {
     pub ino: Ino,
     /// Size of a node in a block.
     pub block_size: BlockSize,
-    /// The most entries of a new node in a block, at least 4 and at most as many as fit. A smaller
-    /// value makes deep trees out of few extents.
+    /// The largest number of entries in a new node in a block: at least 4, and at most as many as
+    /// fit. With a small value, few extents make a deep tree.
     pub node_max: u16,
     /// The physical blocks that files may use: after the superblock, within the file system.
     pub space: Range<u64>,
@@ -67,8 +67,8 @@ impl Limits {
 /// Reads the whole tree under `root`.
 ///
 /// A hostile tree cannot cause endless work. Depths decrease on the way down. A node must start
-/// with the file block that its parent's entry states, and these file blocks differ, so no node
-/// with entries is visited twice. The map takes about twice the memory of the nodes.
+/// with the file block that its parent's entry states. These file blocks differ, so no node with
+/// entries is visited twice. The map takes about twice as much memory as the nodes.
 ///
 /// # Errors
 /// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.

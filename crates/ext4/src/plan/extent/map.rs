@@ -13,17 +13,17 @@ use std::{mem, slice};
 const LEAF: usize = 64;
 const FAN: usize = 32;
 
-/// Bytes of a node besides its entries: reference counts and the allocator's overhead.
+/// Size in bytes of a node without its entries: reference counts and the allocator's overhead.
 const NODE: u64 = 32;
 
-/// All mappings of one file: an immutable snapshot. [`Map::replace`] returns another map, which
-/// shares all nodes except one path with this one. So the cost of a change does not depend on the
-/// file's length, and readers of the old map (under an epoch pin) are not disturbed.
+/// All mappings of one file: an immutable snapshot. [`Map::replace`] returns another map. The two
+/// maps share all nodes except those on one path from the top. So the cost of a change does not
+/// depend on the file's length, and readers of the old map (under an epoch pin) are not disturbed.
 ///
 /// *Invariants*: extents ascend without overlap; no node is empty; leaves are all equally deep.
 #[derive(Debug, Clone)]
 pub struct Map {
-    /// Number of levels below `top`: 0 if it contains leaves.
+    /// Number of levels below `top`: 0 if the nodes in `top` are leaves.
     height: u32,
     top: Arc<[Child]>,
 }
@@ -33,11 +33,11 @@ pub struct Map {
 struct Child {
     /// The first logical block.
     from: u32,
-    /// Number of extents below.
+    /// Number of extents in the node and below it.
     count: u64,
-    /// Number of physical blocks below.
+    /// Number of physical blocks mapped by these extents.
     blocks: u64,
-    /// Bytes of memory of the node and of the nodes below it.
+    /// Memory size in bytes of the node and of all nodes below it.
     bytes: u64,
     node: Node,
 }
@@ -51,9 +51,9 @@ enum Node {
 /// How the entries of an overflowing node are distributed.
 #[derive(Debug, Clone, Copy)]
 enum Fill {
-    /// Evenly: further entries may be added anywhere.
+    /// Evenly, because further entries may be added anywhere.
     Even,
-    /// All nodes full except the last: further entries are added at the end.
+    /// All nodes are full except the last, because further entries are added at the end.
     Full,
 }
 
@@ -122,7 +122,7 @@ impl Map {
         let mut iter = Iter { above: Vec::new(), row: [].iter(), leaf: [].iter() };
         let mut children: &[Child] = &self.top;
         loop {
-            // The last child that starts at or before `from` may contain it.
+            // The last child that starts at or before `from` may contain `from`.
             let first = children.partition_point(|child| child.from <= from.0).saturating_sub(1);
             let mut row = children[first.min(children.len())..].iter();
             match row.next().map(|child| &child.node) {
@@ -167,7 +167,8 @@ impl Map {
         self.top.iter().map(|child| child.blocks).sum()
     }
 
-    /// Returns the bytes of memory of the map; nodes shared with other maps count in each map.
+    /// Returns the memory size of the map in bytes. Nodes that several maps share count in each of
+    /// them.
     pub fn bytes(&self) -> u64 {
         bytes_of(&self.top)
     }
@@ -178,7 +179,7 @@ impl Map {
     }
 
     /// Returns the first block without data at `from` or later, at most [`END`]. Unwritten blocks
-    /// count as a hole, as in the kernel when none of them is dirty.
+    /// count as a hole, as they do in the kernel if none of their pages is dirty.
     pub fn seek_hole(&self, from: FileBlock) -> FileBlock {
         let mut at = from;
         for extent in self.iter_from(from) {
@@ -236,7 +237,7 @@ impl Change<'_> {
     /// Returns `children` after the change. They are `height` levels above the leaves. A child that
     /// only adjoins the range counts as touched too. The first and the last touched child are
     /// joined into one list, and the children between them are removed. So the extents at both ends
-    /// come into one leaf, where they can be merged.
+    /// of the range come into one leaf, where they can be merged.
     fn apply(&self, children: &[Child], height: u32) -> Vec<Child> {
         let first = children.partition_point(|c| c.from < self.range.start).saturating_sub(1);
         let end = children.partition_point(|c| c.from <= self.range.end).max(first);
@@ -251,13 +252,14 @@ impl Change<'_> {
         [&children[..first], &new, &children[end..]].concat()
     }
 
-    /// Returns the extents that the first and the last touched leaf have together after the change.
+    /// Returns the extents of the first and the last touched leaf after the change, as one list.
     fn splice(&self, touched: &[Child]) -> Vec<Extent> {
         splice(&ends(touched, Child::extents), &self.range, self.with)
     }
 }
 
-/// Joins the entries of the first and the last of `touched`; copies nothing if both are the same.
+/// Joins the entries of the first and the last node of `touched`. Copies nothing if they are the
+/// same node.
 fn ends<T: Clone>(touched: &[Child], of: fn(&Child) -> &[T]) -> Cow<'_, [T]> {
     match touched {
         [] => Cow::Borrowed(&[]),
@@ -302,7 +304,7 @@ impl Child {
     }
 }
 
-/// Returns the bytes of a node with these children, and of all nodes below.
+/// Returns the memory size in bytes of a node with these children, and of all nodes below it.
 fn bytes_of(children: &[Child]) -> u64 {
     let below: u64 = children.iter().map(|child| child.bytes).sum();
     NODE + size_of_val(children) as u64 + below
@@ -328,8 +330,8 @@ fn chunks<T>(list: &[T], most: usize, fill: Fill) -> slice::Chunks<'_, T> {
 /// Extents in ascending order.
 #[derive(Debug, Clone)]
 pub struct Iter<'a> {
-    /// The remaining children on each level above `row`, the top first. A map of one level, as of
-    /// most files, needs no memory for it.
+    /// The remaining children on each level above `row`, the top first. A map of one level, as most
+    /// files have, needs no memory for this.
     above: Vec<slice::Iter<'a, Child>>,
     /// The remaining nodes of one parent.
     row: slice::Iter<'a, Child>,
@@ -355,7 +357,7 @@ impl Iterator for Iter<'_> {
     }
 }
 
-/// Builds a map from extents in ascending order without overlap, which it does not merge.
+/// Builds a map from extents in ascending order without overlap. The extents are not merged.
 #[derive(Debug, Default)]
 pub(in crate::plan) struct Builder {
     leaves: Vec<Child>,

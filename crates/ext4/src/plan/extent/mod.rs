@@ -1,10 +1,10 @@
-//! Plans changes of the mappings from blocks of a file to blocks of the device.
+//! Plans changes of the mappings from file blocks to device blocks.
 //!
 //! The mappings have two forms: the tree on disk, whose nodes are `lanefs_ondisk::extent::Node`s,
-//! and [`Map`], all mappings of one file in memory, which readers use without reading the tree.
-//! [`load`] builds the map from the tree; [`plan_replace`] computes which nodes a change of
-//! mappings changes, adds and frees. This module does not write, lock or claim: the caller reads
-//! nodes through [`Nodes`], claims [`Plan::nodes_needed`] blocks, and passes the result of
+//! and the [`Map`], which has all mappings of one file in memory, so that readers need not read the
+//! tree. [`load`] builds the map from the tree. [`plan_replace`] computes which nodes are changed,
+//! added and freed by a change of mappings. This module does not write, lock or claim: the caller
+//! reads nodes through [`Nodes`], claims [`Plan::nodes_needed`] blocks, and passes the result of
 //! [`Plan::place`] to its journal handle.
 //!
 //! `Map` is persistent: a change makes a new map, so readers keep the map that they found under
@@ -13,7 +13,8 @@
 //! require. So no node with entries can be reached by two paths, and the work for a hostile tree is
 //! bounded by its number of nodes.
 //!
-//! Logical blocks in ranges are plain `u32`, below [`END`], which no file reaches.
+//! Logical blocks in ranges are plain `u32` numbers below [`END`], a block number that no file
+//! reaches.
 
 mod cost;
 mod load;

@@ -1,11 +1,11 @@
-//! A planned change of a tree, and its bytes once the new nodes have places.
+//! A planned change of a tree, and its bytes once blocks are assigned to the new nodes.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::extent::{Entries, Extent, Index, Node, ROOT_BYTES};
 use lanefs_ondisk::{Block, BlockSize, FileBlock};
 use std::ops::Range;
 
-/// The place of a node: a block, or an index into the plan's new nodes.
+/// Where a node is: in a block, or at an index in the plan's new nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spot {
     At(Block),
@@ -44,8 +44,8 @@ pub trait Encode {
     fn encode_into(self, new: &[Block], bytes: &mut [u8]);
 }
 
-/// The effect of a change of mappings on the nodes `N` of a tree or of a block map. Applied as a
-/// whole it leaves a consistent tree or map.
+/// How a change of mappings changes the nodes `N` of a tree or of a block map. If it is applied as
+/// a whole, it leaves a consistent tree or map.
 #[derive(Debug)]
 pub struct Plan<N = DraftNode> {
     pub(in crate::plan) block_size: BlockSize,
@@ -89,10 +89,11 @@ impl<N: Encode> Plan<N> {
         self.covered.clone()
     }
 
-    /// Puts the new nodes into `blocks`, whose number is [`Plan::nodes_needed`].
+    /// Assigns `blocks` to the new nodes. There must be [`Plan::nodes_needed`] blocks.
     ///
     /// # Panics
-    /// If there are more or fewer blocks, or a block map gets a block number of more than 32 bits.
+    /// If there are more or fewer blocks, or if a block map gets a block number that exceeds 32
+    /// bits.
     pub fn place(self, blocks: &[Block]) -> Placed {
         assert_eq!(blocks.len(), self.new.len(), "each new node has a block");
         let mut root = [0; ROOT_BYTES];
@@ -150,7 +151,7 @@ impl Draft {
         }
     }
 
-    /// Splits off the entries after the first `at`.
+    /// Splits off all entries after the first `at` entries.
     pub(super) fn split_off(&mut self, at: usize) -> Draft {
         match self {
             Draft::Leaf(extents) => Draft::Leaf(extents.split_off(at)),

@@ -1,4 +1,4 @@
-//! Plans the effect of a change of mappings on the tree.
+//! Plans how a change of mappings changes the tree.
 
 use super::load::{Limits, Nodes, child_range};
 use super::place::{Draft, DraftNode, Plan, Spot};
@@ -10,12 +10,12 @@ use std::ops::Range;
 
 /// Plans the replacement of the mappings in `range` by `with`: ascending extents in `range`, of any
 /// length. A plan changes one leaf and its ancestors, within [`worst_case`](super::worst_case);
-/// [`Plan::covered`] returns the part of `range` that it replaces, which is never empty.
+/// [`Plan::covered`] returns the part of `range` that the plan replaces, which is never empty.
 ///
-/// A leaf that overflows is split in the middle, or at its end if the change was there. So a
-/// growing file has full leaves. Parents are handled in the same way. A full root moves into a
-/// block. Nodes without entries are freed, and a root with one child takes the child's entries if
-/// they fit. The caller frees the blocks of the replaced extents: see
+/// A leaf that overflows is split in the middle, or at its end if the change was at the end. So a
+/// file that grows at its end has full leaves. Parents are handled in the same way. A full root
+/// moves into a block. Nodes without entries are freed, and a root with one child takes the child's
+/// entries if they fit. The caller frees the blocks of the replaced extents: see
 /// [`overlapping`](super::overlapping).
 ///
 /// # Errors
@@ -45,13 +45,13 @@ struct Step {
     /// `None` for the root.
     block: Option<Block>,
     node: DraftNode,
-    /// The child that the path continues with; 0 in the leaf.
+    /// The child with which the path continues; 0 in the leaf.
     at: usize,
     /// The node ends before this logical block.
     to: u32,
 }
 
-/// Returns the path to the leaf that `start` belongs to, the root first.
+/// Returns the path to the leaf to which `start` belongs, beginning with the root.
 fn descend(
     root: &[u8; ROOT_BYTES],
     nodes: &dyn Nodes,
@@ -73,7 +73,7 @@ fn descend(
     Ok(path)
 }
 
-/// The place of the change in a node, which determines where the node is split.
+/// The position of the change in a node, which determines where the node is split.
 #[derive(Clone, Copy)]
 enum Changed {
     AtEnd,
@@ -199,7 +199,7 @@ impl Planner<'_> {
         row
     }
 
-    /// Stores the new `entries` of the root; if they do not fit, they move into blocks below the
+    /// Stores the new `entries` of the root. If they do not fit, they move into blocks below the
     /// root.
     fn settle_root(
         &mut self,
@@ -230,8 +230,8 @@ impl Planner<'_> {
         Ok(DraftNode { depth, entries, ..root })
     }
 
-    /// As long as the root has only one child and the child's entries fit into the root, moves them
-    /// there.
+    /// Moves the entries of the root's child into the root, as long as the root has only one child
+    /// and the entries fit.
     fn collapse(&mut self, mut root: DraftNode) -> Result<DraftNode, Error> {
         while let Draft::Index(children) = &root.entries
             && let [(start, Spot::At(block))] = children[..]

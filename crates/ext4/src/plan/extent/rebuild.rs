@@ -1,5 +1,5 @@
-//! Plans a whole new tree for a file: all its mappings are replaced at once, and no node of the old
-//! tree is changed.
+//! Plans a whole new tree for a file. All mappings of the file are replaced at once, and no node of
+//! the old tree is changed.
 
 use super::load::{Limits, Nodes, child_range};
 use super::map::{Builder, Map, overlapping};
@@ -36,8 +36,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Returns the mappings of a file without its blocks `range`: later blocks move to the start of
-    /// the range.
+    /// Returns the mappings of a file after its blocks `range` are removed: the blocks after the
+    /// range move to its start.
     pub fn without(map: &Map, range: Range<u32>) -> Result<Layout, Error> {
         let mut layout = Layout::default();
         for extent in overlapping(map, 0..range.start) {
@@ -72,8 +72,8 @@ impl Layout {
         builder.finish()
     }
 
-    /// Plans the tree of these mappings. All its nodes are new, and full except the last node of
-    /// each level.
+    /// Plans a tree with these mappings. All its nodes are new, and all are full except the last
+    /// node of each level.
     ///
     /// # Errors
     /// [`Error::Corruption`] if `root`, the root of the old tree, is damaged.

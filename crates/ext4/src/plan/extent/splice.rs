@@ -40,7 +40,8 @@ pub(super) fn pieces(extent: Extent) -> impl Iterator<Item = Extent> {
     })
 }
 
-/// Panics unless `with` ascends without overlap within `range`. A panic shows a bug of the caller.
+/// Panics unless `with` ascends without overlap within `range`. A panic indicates a bug in the
+/// caller.
 pub(in crate::plan) fn assert_within(range: &Range<u32>, with: &[Extent]) {
     assert!(range.start <= range.end, "the range {range:?} is reversed");
     let mut from = range.start;

@@ -13,10 +13,10 @@ pub struct XattrPlan {
     /// The change of the block.
     pub block: BlockChange,
     /// Number of inodes that use the present block, this one included; 0 if there is no block. If
-    /// it is above 1, the block must not be changed: the inode gets a new block, or none, and the
-    /// count of the old block decreases.
+    /// the number is above 1, the block must not be changed. Instead the inode gets a new block, or
+    /// none, and the old block's reference count decreases.
     pub shared_by: u32,
-    /// The inode of the replaced or removed value, if the value was in one.
+    /// The inode that holds the replaced or removed value, if the value was in an inode of its own.
     pub old_value: Option<ValueInode>,
 }
 
@@ -33,12 +33,12 @@ pub enum BlockChange {
 
 /// Plans to set an attribute, or to remove it if `value` is `None`. The new value, or the number of
 /// the inode that holds the value, is stored in the file's inode if it fits there, else in the
-/// block. The old value is removed wherever it is stored.
+/// block. The old value is removed from wherever it is stored.
 ///
 /// # Errors
 /// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`; [`Error::NoAttribute`] also if
 /// the attribute to remove does not exist; [`Error::NoSpace`] if the attribute does not fit, and
-/// then the state is unchanged; corruption.
+/// then the state is unchanged; or a corruption error.
 pub fn plan_set(
     state: &XattrState<'_>,
     name: AttributeName<'_>,
@@ -60,7 +60,7 @@ pub fn plan_set(
     Ok(XattrPlan { in_inode, block, shared_by: decoded.refcount, old_value })
 }
 
-/// The remaining attributes, and the old place of the attribute to be set.
+/// The remaining attributes, and where the attribute to be set was stored before.
 struct Parts<'a> {
     in_inode: Vec<Attribute<'a>>,
     in_block: Vec<Attribute<'a>>,

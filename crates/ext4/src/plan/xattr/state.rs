@@ -12,7 +12,7 @@ pub struct XattrState<'a> {
     pub ino: Ino,
     /// The area after the inode's fields; empty if the inode has none.
     pub in_inode: &'a [u8],
-    /// The block and its place, if the inode has one.
+    /// The contents of the attribute block and its position, if the inode has such a block.
     pub block: Option<(Block, &'a [u8])>,
     /// Block size in bytes.
     pub block_size: usize,
@@ -31,7 +31,7 @@ pub(super) struct Decoded<'a> {
 pub struct ValueInode {
     /// The inode.
     pub ino: Ino,
-    /// Bytes of the value.
+    /// Size of the value in bytes.
     pub size: u32,
     /// The hash of the entry that refers to the inode.
     pub entry_hash: u32,
@@ -67,7 +67,7 @@ impl<'a> XattrState<'a> {
     /// first, then those in the block.
     ///
     /// # Errors
-    /// Corruption.
+    /// A corruption error.
     pub fn value_inodes(&self) -> Result<ValueInodes<'a>, Error> {
         let decoded = self.decode()?;
         let named = |attributes: &[Attribute<'a>]| -> Vec<(AttributeName<'a>, ValueInode)> {
@@ -107,10 +107,10 @@ pub struct ValueInodes<'a> {
     pub shared_by: u32,
 }
 
-/// Returns the value of an attribute as it is stored: an ACL in its form on disk.
+/// Returns the value of an attribute as it is stored. An ACL is returned in its on-disk form.
 ///
 /// # Errors
-/// [`Error::NoAttribute`], corruption.
+/// [`Error::NoAttribute`], or a corruption error.
 pub fn get<'a>(state: &XattrState<'a>, name: AttributeName<'_>) -> Result<Stored<'a>, Error> {
     let decoded = state.decode()?;
     let found = decoded.find(name).ok_or(Error::NoAttribute)?;
@@ -143,8 +143,8 @@ pub fn parse_name(full: &[u8]) -> Result<AttributeName<'_>, Error> {
     })
 }
 
-/// Sets the checksum of a block of attributes at `place`; `seed` is the file system's, `None`
-/// without `metadata_csum`.
+/// Sets the checksum of a block of attributes at `place`. `seed` is the checksum seed of the file
+/// system; `None` without `metadata_csum`.
 pub fn seal(seed: Option<Seed>, place: Block, block: &mut [u8]) {
     if let Some(seed) = seed {
         xattr::seal(seed, place, block);

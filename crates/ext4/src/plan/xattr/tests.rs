@@ -167,8 +167,8 @@ fn mounted(image: &Path, point: &Path, with: impl FnOnce()) -> bool {
     true
 }
 
-/// The kernel sets attributes, the test changes them in the image, and e2fsck and the kernel check
-/// the result.
+/// The kernel sets attributes, the test changes them in the image, and then e2fsck and the kernel
+/// check the result.
 #[test]
 fn attributes_of_the_kernel_are_read_and_ours_are_sound_to_e2fsck_and_the_kernel() {
     let tools = ["mke2fs", "debugfs", "e2fsck", "setfattr", "getfattr"];

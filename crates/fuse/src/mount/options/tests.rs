@@ -128,7 +128,7 @@ fn ids_are_mapped_as_asked_and_the_server_checks_for_fakeroot() {
         ("ro", "the same ids on the host and in the image", Checks::ByKernel),
         ("uid=7", "all files are shown with user 7", Checks::ByKernel),
         ("idmap=u:7:0:1 g:8:0:1", "idmap u:7:0:1, idmap g:8:0:1", Checks::ByKernel),
-        // The name of the option in mount(8), and the shorter name. Each option has one map.
+        // This list gives one map by the option's name in mount(8) and another by its shorter name.
         ("X-mount.idmap=u:7:0:1,idmap=u:8:1:1", "idmap u:7:0:1, idmap u:8:1:1", Checks::ByKernel),
         ("fakeroot", "user 1000 acts as root of the image", Checks::ByServer),
         ("fakeroot,allow_other", "user 1000 acts as root of the image", Checks::ByServerEachName),

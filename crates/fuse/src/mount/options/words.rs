@@ -7,15 +7,18 @@ use lanefs_ext4::{Atime, FastCommitting, OnError, Synchronous};
 use lanefs_ondisk::quota::Kind;
 use std::time::Duration;
 
-/// The longest commit interval that is accepted, in seconds: the maximum of the kernel's counter.
+/// The longest commit interval that is accepted, in seconds. It is the longest one that the
+/// kernel's counter can hold.
 const MAX_COMMIT_SECONDS: u64 = 21_474_836;
 
-/// The most rows of an array that may be written at once: each may need memory for a whole row.
+/// The maximum number of rows of an array that the option may allow to be written at once. The
+/// number is limited because each of these writes may need memory for a whole row.
 const MAX_ROWS: usize = 65_536;
 
-/// The options that are accepted without any effect, grouped by reason.
+/// The options that are accepted but have no effect, grouped by reason.
 pub(super) const IGNORED: &[&str] = &[
-    // Lanefs treats directories like files, so neither option changes anything.
+    // Lanefs updates the access times of directories like those of files, so neither option changes
+    // anything.
     "diratime",
     "nodiratime",
     // Used only by mount(8) and fstab.
@@ -327,7 +330,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Policies that a mount does not have, with the reason.
+/// The policies that have no effect on a mount, each with the reason.
 const NOT_MOUNTED: [(&str, &str); 2] = [
     ("name_cache", "the kernel caches the names of a mount"),
     ("stripe_wake", "a mounted array always wakes one writer; 'lanefs bench' compares both"),

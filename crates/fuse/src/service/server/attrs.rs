@@ -26,9 +26,9 @@ pub fn rdev_of(word: u32) -> Rdev {
 }
 
 /// Returns whether `set` changes nothing, because it has only times that the file has already. With
-/// the writeback cache the kernel sends its own times of a file after each unlink, link and rename
-/// of the file. Usually these times are of the same clock tick as the stored times, and no
-/// transaction is needed.
+/// the writeback cache, the kernel sends the times that it has for a file after each unlink, link
+/// and rename of the file. Usually these times equal the stored ones, because both were read in the
+/// same clock tick. No transaction is then needed.
 fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
     let SetAttr {
         permissions,
@@ -56,7 +56,7 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
         Some(SetTime::At(time)) => time == is,
         Some(SetTime::Now) => false,
     };
-    // For an immutable file even a request without changes is refused.
+    // For an immutable file, even a request that changes nothing is refused.
     !rules::is_immutable(&now.rights())
         && only_times
         && ctime == Some(now.ctime)
@@ -64,11 +64,11 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
         && same(mtime, now.mtime)
 }
 
-/// Returns the parts of a change that inode flags can forbid. With its writeback cache the kernel
-/// also sends times of its own, with the handle of a file that was written: the change time and the
-/// modification time, which are then equal. The request does not tell whether a program or the
-/// kernel set the times. But if a program sets another modification time than the present, the two
-/// times differ.
+/// Returns the parts of a change that inode flags can forbid. With its writeback cache, the kernel
+/// also sends times that it has set itself. For a file that was written, it sends the change time
+/// and the modification time, which are then equal, together with a handle of the file. The request
+/// does not tell whether a program or the kernel set the times. But if a program sets a
+/// modification time other than the current time, the two times differ.
 fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     let given = |bits: u32| input.valid & bits != 0;
     let time = |secs, nanos| Time { secs, nanos };
@@ -93,7 +93,8 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
 
 /// Returns the permissions to set if the caller has no right to keep set-ID bits: the permissions
 /// without these bits. If there are no such bits, returns `asked`. Fails if the inode's flags
-/// forbid the change. The kernel does not send the caller's groups.
+/// forbid the change. Since the kernel does not send the caller's groups, the caller counts as a
+/// possible member of the file's group.
 fn stripped(rights: &Rights, asked: Option<u16>) -> Result<Option<u16>, Error> {
     let before = asked.unwrap_or(rights.permissions);
     let left = without_set_id(before, Member::Possibly);
@@ -111,10 +112,11 @@ fn sx_time(time: Time) -> abi::SxTime {
 impl Server {
     /// Returns the number of sectors to show for an inode: at least one if the kernel may have data
     /// of the file in its writeback cache. Programs such as `tar -S` do not read a file without
-    /// sectors, since the whole file would be a hole.
+    /// sectors, because they take the whole file for a hole.
     ///
-    /// The kernel asks again after a close, and [`Server::release`] makes it ask after the last
-    /// handle for writing. Without OPEN the server does not know which files are open.
+    /// The kernel asks for the attributes again after a close. [`Server::release`] makes the kernel
+    /// do so when the last handle for writing is closed. If the kernel sends no OPEN, the server
+    /// does not know which files are open.
     fn shown_sectors(&self, attr: &Attr) -> u64 {
         let may_have_data = self.may_hide_data(attr)
             && (self.wishes.opens == Opens::NotAsked || self.writers.show_sector(attr.ino));
@@ -231,18 +233,18 @@ impl Server {
         };
         let now = inode.attr();
         // The kernel may send a SETATTR that changes nothing before a write that removes set-ID
-        // bits. It has no effect, since the WRITE itself has a flag for the removal.
+        // bits. The server ignores this SETATTR, since the WRITE itself has a flag for the removal.
         if is_told_already(&set, &now) || input.valid & !(fattr::FH | fattr::LOCK_OWNER) == 0 {
             self.put_attr(&now, outbox);
             return Ok(());
         }
         if let Some(who) = self.checked_caller(&request.header) {
             let attr = match set.size {
-                // ftruncate(2) was permitted by the open.
+                // Opening the file for writing has already given the right to ftruncate(2).
                 Some(size) if given(fattr::FH) && input.fh == Self::WRITES => {
                     self.vfs.set_len_of_open(&who, &inode, size)?
                 }
-                // The change of the size sets the times too.
+                // Changing the size also sets the times.
                 Some(_) => {
                     let set = SetAttr { atime: None, mtime: None, ctime: None, ..set };
                     self.vfs.set_attr(&who, &inode, &set)?
@@ -274,9 +276,9 @@ impl Server {
     }
 
     /// Removes set-user-ID, set-group-ID and capabilities, as a write does. A reply to a write
-    /// cannot report the new mode, and the kernel would continue to use its cached mode. So a
-    /// notification before the reply drops the cached attributes, and no program can execute the
-    /// new contents with the old mode.
+    /// cannot report the new mode, so without further action the kernel would continue to use its
+    /// cached mode. Therefore a notification before the reply drops the cached attributes, so that
+    /// no program can execute the new contents with the old mode.
     pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Done {
         let now = inode.attr();
         if stripped(&now.rights(), None)?.is_some() {
@@ -291,8 +293,8 @@ impl Server {
         self.drop_capabilities(inode, &now)
     }
 
-    /// Does the same as [`Server::drop_privileges`], for requests without a flag for this: the
-    /// privileges are removed unless the caller is root.
+    /// Does the same as [`Server::drop_privileges`] for requests that have no flag for the removal.
+    /// For a root caller, only capabilities are removed.
     pub(super) fn drop_privileges_for(
         &self,
         by: Privilege,
@@ -305,7 +307,8 @@ impl Server {
         }
     }
 
-    /// Removes capabilities; they matter only on files that can be executed.
+    /// Removes capabilities. Files that cannot be executed are skipped, because capabilities have
+    /// no effect on them.
     pub(super) fn drop_capabilities(&self, inode: &InodeRef, now: &Attr) -> Done {
         if now.file_type != FileType::Regular || now.permissions & 0o111 == 0 {
             return Ok(());
@@ -393,10 +396,10 @@ mod tests {
         // after a change of the inode.
         assert_eq!(change(mtime | ctime | fattr::FH, 5, 5), Change::empty());
         assert_eq!(change(ctime, 0, 5), Change::empty());
-        // touch(1), with the writeback cache and without.
+        // The requests of touch(1), with the writeback cache and without.
         assert_eq!(change(atime_now | mtime | ctime, 5, 5), Change::TOUCH);
         assert_eq!(change(atime_now | mtime_now, 0, 0), Change::TOUCH);
-        // A program gives a time, or leaves a time out.
+        // A program chooses one of the times, or leaves one out.
         assert_eq!(change(atime_now | mtime | ctime, 4, 5), Change::TIMES);
         assert_eq!(change(atime_now | ctime, 0, 5), Change::TIMES);
         assert_eq!(change(mtime_now, 0, 0), Change::TIMES);

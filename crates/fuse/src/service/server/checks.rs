@@ -6,13 +6,14 @@
 //! [`lanefs_vfs`] to every request, for the owner and for other users.
 //!
 //! Without `allow_other` the kernel admits only the owner of the mount, and caches names as usual.
-//! With `allow_other` any user would walk through a cached name unchecked. So the kernel is given
-//! names that expire at once: each component of a path is a LOOKUP, in which the server checks the
-//! search permission. The kernel then asks for OPEN (`no_open` is refused), OPENDIR and ACCESS. The
-//! kernel gets no writeback cache: with one, it would set times on behalf of any user.
-//! Supplementary groups are not in a request; the server reads them from `/proc/PID/status`, if
-//! this file has the same user and group as the request. Leaving a directory by ".." needs no
-//! permission, since the kernel does not ask.
+//! With `allow_other`, any user would walk through a cached name unchecked. So the names in the
+//! server's replies expire at once. The kernel then sends a LOOKUP for each component of a path,
+//! and the server checks the search permission. The kernel also sends OPEN (`no_open` is refused),
+//! OPENDIR and ACCESS. The writeback cache is not enabled, because with it the kernel would set
+//! times on behalf of any user. A request does not contain the caller's supplementary groups; the
+//! server reads them from `/proc/PID/status`, if this file shows the same user and group as the
+//! request. Leaving a directory by ".." needs no permission, because the kernel sends no request
+//! for it.
 
 use super::host::supplementary_groups;
 use super::{Done, Server};
@@ -74,7 +75,7 @@ impl Server {
     /// Returns the image's user and group for files that the caller creates.
     ///
     /// # Errors
-    /// EOVERFLOW if the caller's ids are unmapped, as on an idmapped mount of the kernel.
+    /// EOVERFLOW if the caller's ids are unmapped. The kernel does the same on an idmapped mount.
     pub(super) fn creator(&self, header: &InHeader) -> Result<(u32, u32), Errno> {
         self.ids.caller(header.uid, header.gid).ids.ok_or(Errno::OVERFLOW)
     }
@@ -87,8 +88,8 @@ impl Server {
         }
     }
 
-    /// Returns user and group of the root directory, as the host sees them, if the caller with
-    /// these host ids has no permission to create files there.
+    /// If the caller with these host ids has no permission to create files in the root directory,
+    /// returns the user and the group of that directory, as the host sees them; otherwise `None`.
     pub fn root_closed_to(&self, uid: u32, gid: u32, groups: &[u32]) -> Option<(u32, u32)> {
         let root = self.vfs.root();
         let mut rights = root.rights();

@@ -28,15 +28,15 @@ fn opening(flags: i32) -> Opening {
 }
 
 impl Server {
-    /// The handle of a file that is open for writing; other handles are 0. A handle has no other
-    /// information: everything else is in the inode.
+    /// The handle of a file that is open for writing; other handles are 0. A handle carries no
+    /// other information, because the inode has everything else.
     pub(super) const WRITES: u64 = 1;
 
-    /// Returns the reply to an open with `flags`. Direct writes of one file may overlap: the file
-    /// system orders the writes that allocate. The kernel runs direct writes one by one while the
-    /// file is also open through the cache, or mapped shared.
+    /// Returns the reply to an open with `flags`. Direct writes to one file may run in parallel,
+    /// because the file system orders the writes that allocate. The kernel runs them one by one
+    /// while the file is also open through the cache, or has a shared mapping.
     pub(super) fn opened(&self, ino: Ino, flags: i32) -> abi::OpenOut {
-        // Without OPEN the kernel sends no RELEASE either.
+        // If the kernel sends no OPEN, it sends no RELEASE either.
         let writes = self.wishes.opens == Opens::Asked && flags & libc::O_ACCMODE != libc::O_RDONLY;
         if writes {
             self.writers.add(ino);
@@ -72,7 +72,7 @@ impl Server {
         }
         let reply = self.opened(inode.ino(), flags);
         if reply.fh == Self::WRITES && self.may_hide_data(&inode.attr()) {
-            // The kernel's cached attributes have no sectors. See `Server::shown_sectors`.
+            // The kernel's cached attributes show no sectors. See `Server::shown_sectors`.
             kernel.forget_attributes(request.header.nodeid);
         }
         outbox.put(&reply);
@@ -120,7 +120,7 @@ impl Server {
         let n = if input.write_flags & abi::WRITE_CACHE != 0 {
             let written = self.write_pages(&inode, input.offset, data);
             if self.wishes.caching == Caching::Writethrough {
-                // The kernel's cached times are old now.
+                // The times that the kernel has cached are out of date now.
                 kernel.forget_attributes(request.header.nodeid);
             }
             if matches!(written, Err(Errno::NOSPC)) {
@@ -141,13 +141,15 @@ impl Server {
         Ok(())
     }
 
-    /// Writes dirty pages of the kernel's cache. With the writeback cache this function sets no
-    /// times and removes no privileges: the request may come long after the program's write, and
-    /// after a utimensat(2) or chmod(2) that followed the write. Without that cache the pages were
-    /// changed through a mapping, and then only the server can set the time. Writes everything or
-    /// returns an error: the kernel does not check the number of bytes written.
+    /// Stores dirty pages from the kernel's cache. With the writeback cache this function sets no
+    /// times and removes no privileges, because the request may come long after the program's
+    /// write, and even after a utimensat(2) or chmod(2) that followed the write. Without the
+    /// writeback cache, the pages were changed through a mapping, so only the server can set the
+    /// time. Writes everything or returns an error, because the kernel does not check the number of
+    /// bytes written.
     fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Done {
-        // The kernel does not send the user of these writes; the file's owner is the best guess.
+        // The kernel does not send the user who made these writes; the file's owner is the best
+        // guess.
         let by = privilege(inode.attr().uid);
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -174,10 +176,11 @@ impl Server {
         self.wishes.opens == Opens::NotAsked || self.writers.has(ino)
     }
 
-    /// Returns an error if a file's pages recently found no space, and there is still none. Without
-    /// this error the kernel would accept data without limit and report the failure at the next
-    /// fsync. After such a failure the server makes the kernel drop the file's cached attributes:
-    /// the kernel then asks for the size before each write, and gets this error.
+    /// Returns an error if the kernel's dirty pages of a file recently could not be stored for lack
+    /// of space, and there is still too little space. Without this error the kernel would accept
+    /// data without limit and report the failure at the next fsync. After a write found no space,
+    /// the server makes the kernel drop the file's cached attributes. The kernel then asks for the
+    /// size before each write, and gets this error.
     pub(super) fn check_space(&self, ino: Ino, by: Privilege) -> Done {
         if !self.writers.is_out_of_space(ino) {
             return Ok(());
@@ -227,10 +230,11 @@ impl Server {
     }
 
     /// Searches for data or a hole. The kernel sends LSEEK without writing its dirty pages first.
-    /// Dirty pages may lie in a hole of the stored file, and a program that copies the file by its
-    /// holes would lose them. So dirty pages are flushed first, if there can be any. Only one seek
-    /// at a time flushes pages, because it blocks its thread while other threads serve the writes.
-    /// Other seeks fail meanwhile, and programs then treat everything as data.
+    /// But dirty pages may lie in a hole of the stored file. A program that copies a file and skips
+    /// its holes would then lose the data of these pages. So dirty pages are flushed first, if
+    /// there can be any. Only one seek at a time flushes pages, because it blocks its thread while
+    /// other threads serve the writes. Other seeks fail meanwhile, and programs then treat
+    /// everything as data.
     pub(super) fn lseek(
         &self,
         request: &mut Request<'_>,
@@ -252,8 +256,8 @@ impl Server {
         Ok(())
     }
 
-    /// Copies at most [`MAX_DATA`] bytes: copy_file_range(2) may copy less than asked, and callers
-    /// repeat it.
+    /// Copies at most [`MAX_DATA`] bytes. This is allowed, because copy_file_range(2) may copy less
+    /// than asked, and callers repeat it.
     pub(super) fn copy_file_range(
         &self,
         request: &mut Request<'_>,

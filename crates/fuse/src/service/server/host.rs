@@ -3,21 +3,21 @@
 use crate::protocol::abi::InHeader;
 
 /// Returns the supplementary groups of the calling thread, which the request lacks. The list is
-/// empty if the thread has terminated or its id belongs to another thread: then only the group of
-/// the request counts.
+/// empty if the thread has terminated or its id now belongs to another thread. Only the group in
+/// the request counts in this case.
 pub(super) fn supplementary_groups(header: &InHeader) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid));
     status.ok().and_then(|text| groups_of(&text, header.uid, header.gid)).unwrap_or_default()
 }
 
-/// Returns the groups in the text of /proc/PID/status; `None` unless the thread acts as `uid` and
-/// `gid` there.
+/// Returns the groups in the text of /proc/PID/status; `None` if that text shows that the thread
+/// does not act as `uid` and `gid`.
 fn groups_of(status: &str, uid: u32, gid: u32) -> Option<Vec<u32>> {
     let field = |name: &str| -> Option<Vec<u32>> {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().map(|word| word.parse().ok()).collect()
     };
-    // The last of the four ids is the one for access to files.
+    // Each line has four ids; the last one decides about access to files.
     let acts_as = |name: &str, id: u32| field(name).is_some_and(|ids| ids.last() == Some(&id));
     if !acts_as("Uid:", uid) || !acts_as("Gid:", gid) {
         return None;

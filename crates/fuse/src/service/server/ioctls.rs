@@ -1,6 +1,6 @@
-//! Serves ioctl(2): the flags of chattr and lsattr, the project, and the generation. For root and
-//! the owner of the mount it also changes the whole file system: it makes the file system larger,
-//! discards free blocks, and sets read-only or read-write access. `verity.rs` serves the ioctls of
+//! Serves ioctl(2): the flags of chattr and lsattr, the project, and the generation. Root and the
+//! owner of the mount may also change the whole file system by ioctl(2): they may make it larger,
+//! discard its free blocks, and make it read-only or writable. `verity.rs` serves the ioctls of
 //! verity files.
 
 use super::verity::{ENABLE_VERITY, MEASURE_VERITY};
@@ -115,8 +115,9 @@ impl Server {
         Ok(())
     }
 
-    /// Sets flags, and the project if one is given; the kernel has already checked that the caller
-    /// may change them. Then drops the kernel's cached attributes, since the change time is new.
+    /// Sets flags, and the project if one is given. The kernel has already checked that the caller
+    /// may make this change. Then drops the kernel's cached attributes, since the change time is
+    /// new.
     fn set_flags(
         &self,
         inode: &InodeRef,
@@ -126,8 +127,8 @@ impl Server {
     ) -> Done {
         let id = Node::id(inode.ino(), inode.generation());
         let marks = flags & IMMUTABLE != 0 && !rules::is_immutable(&inode.rights());
-        // Data that programs have written must be stored before the change: afterwards the server
-        // would refuse the kernel's writes of this data.
+        // Data that programs have written must be stored before the change, because afterwards the
+        // server would refuse the kernel's writes of this data.
         if marks && !self.flush_pages(inode, id, kernel) {
             return Err(Errno::BUSY);
         }
@@ -155,7 +156,7 @@ fn word(data: &[u8]) -> Result<u32, Errno> {
     data.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(Errno::INVAL)
 }
 
-/// Appends a 32-bit number; if the caller has room for 64 bits, zeros follow.
+/// Appends a 32-bit number, and zeros after it if the caller has room for 64 bits.
 fn put_word(value: u32, input: &abi::IoctlIn, outbox: &mut Outbox) {
     let wide = u64::from(value).to_le_bytes();
     outbox.put_bytes(&wide[..wide.len().min(input.out_size as usize)]);

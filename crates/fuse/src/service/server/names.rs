@@ -16,7 +16,7 @@ fn entry_kind(file_type: Option<FileType>) -> u32 {
 
 impl Server {
     /// Appends the reply with the node of an inode that was found or created in `dir`, and counts
-    /// the look-up, which a later FORGET undoes.
+    /// the look-up. A later FORGET reduces this count.
     fn put_node(&self, dir: &InodeRef, inode: &InodeRef, outbox: &mut Outbox) {
         self.put_counted(dir, inode, self.fs().stat(inode), outbox);
     }
@@ -26,7 +26,8 @@ impl Server {
         let opened = self.opened(inode.ino(), flags);
         let mut attr = self.fs().stat(inode);
         if opened.fh == Self::WRITES && self.may_hide_data(&attr) {
-            // As in `shown_sectors`; at the close the kernel drops its cached number.
+            // One sector is shown, for the reason given in `Server::shown_sectors`. When the file
+            // is closed, the kernel drops its cached number of sectors.
             attr.sectors = 1;
         }
         self.put_counted(dir, inode, attr, outbox);
@@ -41,7 +42,8 @@ impl Server {
     pub(super) fn lookup(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let dir = self.inode(request.header.nodeid)?;
         let name = request.name()?;
-        // A file handle of a network file server arrives as a look-up of "." in a node of any type.
+        // When a network file server opens a file handle, the request arrives as a look-up of "."
+        // in a node of any type.
         if name == b"." {
             self.put_node(&dir, &dir, outbox);
             return Ok(());
@@ -51,7 +53,7 @@ impl Server {
         // number.
         match self.fs().lookup(&dir, name)? {
             Some(named) => self.put_node(&dir, &self.fs().get(named.ino, None)?, outbox),
-            // The kernel may also cache that the name does not exist.
+            // This reply lets the kernel cache that the name does not exist.
             None => {
                 let entry_valid = self.absence_validity();
                 outbox.put(&abi::EntryOut { entry_valid, ..Default::default() });
@@ -75,7 +77,7 @@ impl Server {
         NewNode { kind, permissions, umask: (umask & 0o777) as u16 }
     }
 
-    /// Returns the inode to create on a mount whose permissions the kernel checks.
+    /// Returns the description of the new inode on a mount whose permissions the kernel checks.
     fn new_inode<'a>(&self, header: &InHeader, new: &NewNode<'a>) -> Result<NewInode<'a>, Errno> {
         let (uid, gid) = self.creator(header)?;
         let NewNode { kind, permissions, umask } = *new;
@@ -245,9 +247,10 @@ impl Server {
         Ok(())
     }
 
-    /// Serves READDIRPLUS: READDIR with each entry's node. All entries are read before their
-    /// inodes, so that no inode is read while the directory is locked. Meanwhile the kernel allows
-    /// no changes of this directory, and only the kernel changes names here.
+    /// Serves READDIRPLUS: READDIR with each entry's node. All entries are read before the first of
+    /// their inodes, so that no inode is read while the directory is locked. The entries stay valid
+    /// meanwhile, because all changes to names come from the kernel, which allows none in this
+    /// directory during the request.
     pub(super) fn readdirplus(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
         let input: abi::ReadIn = request.take()?;
         let dir = self.inode(request.header.nodeid)?;

@@ -68,8 +68,8 @@ pub(super) struct Tally {
 
 fn step_of(nanos: u64) -> usize {
     let micros = nanos / 1000;
-    // The upper bound of a class is four times that of the previous class, so a class covers two
-    // bits.
+    // The upper bound of a class is four times that of the previous class, so half the position of
+    // the highest bit gives the class.
     (micros.checked_ilog2().map_or(0, |bits| bits as usize / 2 + 1)).min(STEPS - 1)
 }
 
@@ -123,7 +123,7 @@ impl Tally {
         let names = KINDS.iter().map(|(_, name)| *name).chain(["other"]);
         for (row, name) in names.enumerate() {
             let rows: Vec<&Row> = self.lanes.iter().filter_map(|rows| rows.get(row)).collect();
-            // The counters of lanes wrap, and so does their sum.
+            // The counters of lanes may wrap, so they are added with wrapping too.
             let sum = |of: &dyn Fn(&Row) -> Option<&AtomicU64>| -> u64 {
                 let counters = rows.iter().filter_map(|row| of(row));
                 counters.map(|n| n.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn requests_are_counted_by_kind_over_all_threads() {
         let tally = Tally::new();
-        // Threads that exist at the same time have different lanes.
+        // The threads must exist at the same time in order to have different lanes.
         let all_alive = lanefs_lanes::sync::unscheduled::Barrier::new(4);
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -24,7 +24,7 @@ struct Scene {
     outbox: Outbox,
     nowhere: Channel,
     nodes: Vec<u64>,
-    /// The offset at which requests are cut into two parts, as by io_uring.
+    /// The offset at which requests are cut into two parts, as in a request by io_uring.
     cut: Option<usize>,
 }
 
@@ -75,7 +75,7 @@ fn number(rng: &mut Rng, nodes: &[u64]) -> u64 {
         2 => (1 << rng.u32(..64)) - 1,
         3 => rng.u64(..),
         4 => nodes[rng.usize(..nodes.len())],
-        // Inodes that are hidden from programs: the journal's and its neighbours.
+        // Inodes that are hidden from programs: the journal's inode and its neighbours.
         5 => rng.u64(..12),
         _ => rng.u64(..5000),
     }

@@ -42,11 +42,12 @@ impl Server {
     }
 
     /// Makes a verity file. The request has a `struct fsverity_enable_arg`: version, algorithm,
-    /// block size, lengths of salt and signature, each 32 bits, and reserved words. The salt
-    /// follows this struct. FUSE does not check permissions for an ioctl, so the server does.
+    /// block size, salt length and signature length, which have 32 bits each, and reserved words.
+    /// The salt follows this struct. FUSE does not check permissions for an ioctl, so the server
+    /// does.
     ///
     /// # Errors
-    /// The same errors as from the kernel's ext4; EOPNOTSUPP for a file with a signature.
+    /// The same errors as in the kernel's ext4; EOPNOTSUPP for a request with a signature.
     pub(super) fn enable_verity(
         &self,
         inode: &InodeRef,

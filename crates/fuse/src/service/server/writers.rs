@@ -1,12 +1,13 @@
-//! Tracks the files that are open for writing: only for these can the kernel have dirty data.
+//! Tracks the files that are open for writing, because only for these files can the kernel have
+//! dirty data.
 
 use lanefs_lanes::{Mutex, Padded, Rank};
 use lanefs_ondisk::Ino;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// The number of shards, a power of two, each with its own lock on its own cache lines: opens of
-/// different files rarely share a shard.
+/// The number of shards, a power of two. Each shard has a lock on separate cache lines. There are
+/// so many shards that opens of different files rarely use the same one.
 const SHARDS: usize = 512;
 
 /// A file that is open for writing.
@@ -14,9 +15,10 @@ const SHARDS: usize = 512;
 struct Written {
     /// The number of handles open for writing.
     handles: u32,
-    /// Whether pages of the file found no space. Writes then fail at once, until there is space.
+    /// Whether dirty pages of the file could not be stored for lack of space. Writes then fail at
+    /// once, until there is space again.
     out_of_space: bool,
-    /// Whether the kernel was told of a sector that the file does not have.
+    /// Whether a reply has shown a sector that the file does not have.
     has_shown_sector: bool,
 }
 
@@ -35,17 +37,17 @@ impl Writers {
 
     fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Written>> {
         // Inode numbers are multiplied, since files of different directories often have the same
-        // place in their groups. The constant is 2^32 divided by the golden ratio.
+        // index within their block groups. The constant is 2^32 divided by the golden ratio.
         let hash = ino.0.wrapping_mul(0x9e37_79b9) >> (32 - SHARDS.trailing_zeros());
         &self.shards[hash as usize]
     }
 
-    /// Adds a handle open for writing of `ino`.
+    /// Adds a handle by which `ino` is open for writing.
     pub fn add(&self, ino: Ino) {
         self.shard(ino).lock().entry(ino).or_default().handles += 1;
     }
 
-    /// Removes a handle of `ino`. Returns whether it was the last one, and
+    /// Removes a handle of `ino`. Returns true if it was the last handle and
     /// [`Writers::show_sector`] has returned true for the file.
     pub fn remove(&self, ino: Ino) -> bool {
         let mut shard = self.shard(ino).lock();
@@ -59,22 +61,23 @@ impl Writers {
         self.shard(ino).lock().contains_key(&ino)
     }
 
-    /// Returns whether any handle of `ino` is open for writing, and then records that the kernel is
-    /// told of a sector that the file does not have.
+    /// Returns whether any handle of `ino` is open for writing. If so, records that a reply shows a
+    /// sector that the file does not have.
     pub fn show_sector(&self, ino: Ino) -> bool {
         let mut shard = self.shard(ino).lock();
         let written = shard.get_mut(&ino);
         written.map(|written| written.has_shown_sector = true).is_some()
     }
 
-    /// Records whether pages of `ino` found no space, if the file is open for writing.
+    /// If `ino` is open for writing, records whether its dirty pages could not be stored for lack
+    /// of space.
     pub fn set_out_of_space(&self, ino: Ino, out_of_space: bool) {
         if let Some(written) = self.shard(ino).lock().get_mut(&ino) {
             written.out_of_space = out_of_space;
         }
     }
 
-    /// Returns whether pages of `ino` found no space.
+    /// Returns whether dirty pages of `ino` could not be stored for lack of space.
     pub fn is_out_of_space(&self, ino: Ino) -> bool {
         self.shard(ino).lock().get(&ino).is_some_and(|written| written.out_of_space)
     }

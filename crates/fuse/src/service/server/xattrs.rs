@@ -20,7 +20,7 @@ fn put_sized(value: &[u8], room: u32, outbox: &mut Outbox) -> Done {
 }
 
 impl Server {
-    /// Returns whether the attribute is a list whose ids differ between host and image.
+    /// Returns true for an access control list, if the ids in lists differ between host and image.
     fn maps_list(&self, name: &[u8]) -> bool {
         !self.ids.keeps_lists() && rules::is_list(name)
     }
@@ -83,7 +83,7 @@ impl Server {
         if let Some(who) = self.checked_caller(&request.header) {
             self.vfs.set_xattr(&who, &inode, name, value, how)?;
             if rules::is_access_list(name) {
-                // The mode has changed too.
+                // Setting the ACL has changed the mode too.
                 kernel.forget_attributes(request.header.nodeid);
             }
             return Ok(());

@@ -35,7 +35,8 @@ fn a_quick_request_calls_no_thread() {
         let serving = readers.begin(0);
         assert!(readers.done(0, serving));
     }
-    // One of two readers may serve a slow request, since the other one still reads.
+    // If one of two readers serves a slow request, no thread is started, since the other reader
+    // still reads.
     readers.leave(0);
     assert_eq!(readers.join(0), Join::Reader);
     end();
@@ -49,7 +50,8 @@ fn the_last_reader_is_replaced_before_it_serves_a_slow_request() {
     readers.leave(0);
     readers.leave(1);
     assert_eq!(started.recv_timeout(SOON), Ok(2));
-    // After the first has joined again there are two readers, which is enough; the next one parks.
+    // After thread 0 has joined again there are two readers, which is enough, so the next thread
+    // that joins parks.
     assert_eq!(readers.join(0), Join::Reader);
     let parked = std::thread::spawn({
         let readers = readers.clone();
@@ -88,7 +90,7 @@ fn a_request_that_turns_out_slow_is_found_by_the_watch() {
     let (readers, started, end) = watched(2);
     (0..2).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
     for (pause, next) in [(0, 2), (300, 3)] {
-        // The same holds after the watch fell asleep.
+        // In the second round, the watch has fallen asleep before the requests start.
         std::thread::sleep(Duration::from_millis(pause));
         let serving = [readers.begin(0), readers.begin(1)];
         let begun = Instant::now();
@@ -100,7 +102,7 @@ fn a_request_that_turns_out_slow_is_found_by_the_watch() {
         }
         let serving = readers.begin(0);
         assert!(readers.done(0, serving));
-        // Restores the count to two, as if the further threads had never joined.
+        // Sets the count of readers back to two, as if no further thread had been started.
         readers.ready.store(2, Ordering::Release);
     }
     end();
@@ -170,7 +172,7 @@ fn readers_are_as_many_as_wanted_up_to_the_limit() {
 
 #[test]
 fn one_thread_alone_serves_nothing() {
-    // With a single thread, a search for holes would wait for ever.
+    // A single thread is refused, because with it a search for holes would wait for ever.
     for can_start in 0..2 {
         let readers = Arc::new(Readers::new(2, 2));
         let thread = std::thread::spawn({

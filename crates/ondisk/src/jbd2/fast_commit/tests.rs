@@ -13,7 +13,8 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Returns whole blocks with one fast commit of transaction 7 for each list of records.
+/// Returns an area of whole blocks that has one fast commit of transaction 7 for each list of
+/// records.
 fn area(commits: &[&[Vec<u8>]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (n, records) in commits.iter().enumerate() {
@@ -120,7 +121,7 @@ fn only_whole_fast_commits_after_the_expected_transaction_count() {
     assert_eq!(count(&whole[..first], 7), Ok(1));
     assert_eq!(count(&whole[..2 * BLOCK], 7), Ok(1), "the tail was not written");
     assert_eq!(count(&[0; 2 * BLOCK], 0), Ok(0));
-    // The bytes of a `HEAD`, of a range, and of the fields of a `TAIL`.
+    // The loop damages each byte of the `HEAD`, of the range, and of the fields of the `TAIL`.
     for at in 0..12 + 16 + 12 {
         let mut broken = whole.clone();
         broken[at] ^= 0x40;

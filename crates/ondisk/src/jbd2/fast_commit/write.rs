@@ -8,7 +8,7 @@ use crate::checksum::Seed;
 use crate::jbd2::header::Sequence;
 use crate::types::BlockSize;
 
-/// The place of a fast commit among those of its transaction.
+/// The position of a fast commit among those of its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastPlace {
     /// At the start of the area, with `HEAD`.
@@ -17,9 +17,9 @@ pub enum FastPlace {
     Later,
 }
 
-/// Returns the whole blocks of a fast commit with `changes` in transaction `sequence`; `None` if a
-/// change cannot be a record, because a name or an inode is too long for a block, or a range is no
-/// extent.
+/// Encodes a fast commit with `changes` in transaction `sequence` as whole blocks. Returns `None`
+/// if a change cannot be a record, because a name or an inode is too long for a block, or because a
+/// range cannot be an extent.
 pub fn encode_fast_commit(
     changes: &[FastChange],
     sequence: Sequence,

@@ -1,14 +1,14 @@
-//! Changes of a superblock of an array.
+//! Changes an array's superblock.
 
 use super::super::features::Features;
 use super::super::uuid::Uuid;
 use super::{BadBlocks, CLEAN, Recovery, Role, Superblock, md_time};
 
-/// Changes properties in memory. A change is durable once the bytes of [`Superblock::encode`] are
-/// durable on the device.
+/// Changes properties in memory. A change is durable once the bytes that [`Superblock::encode`]
+/// returns are durable on the device.
 impl Superblock {
     /// Copies the properties of the array from `fresh`, and keeps the properties of this device.
-    /// This updates a member that missed changes of the array.
+    /// This updates the superblock of a member that missed changes of the array.
     pub fn adopt(&mut self, fresh: &Superblock) {
         let own = self.raw.clone();
         self.roles = fresh.roles.clone();
@@ -26,8 +26,8 @@ impl Superblock {
         let mine = Features::BAD_BLOCKS | Features::RECOVERY_OFFSET | Features::RECOVERY_BITMAP;
         let own = Features::from_bits_retain(own.feature_map.get()) & mine;
         self.set_features((self.features() - mine) | own);
-        // The bitmap and the partial parity log have the same position relative to the superblock
-        // on all members, so their position is copied from `fresh`.
+        // On all members the bitmap and the partial parity log have the same positions relative to
+        // the superblock, so their positions are those of `fresh`.
     }
 
     /// Sets the role of device `number`; returns `false` if the number does not exist.

@@ -100,7 +100,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Checks that bitmap and logs do not overlap the superblock or the data.
+    /// Checks that the bitmap and the logs overlap neither the superblock nor the data area, and
+    /// end within the member.
     fn check_areas(&self, len: u64) -> Result<(), Cause> {
         let raw = &self.raw;
         if self.features().contains(Features::BITMAP_OFFSET) {

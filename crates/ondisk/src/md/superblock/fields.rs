@@ -33,9 +33,9 @@ impl Superblock {
         self.raw.utime.get() & 0xff_ffff_ffff
     }
 
-    /// Returns the time of the last write in microseconds since 1970; whole seconds if the writer
-    /// stored no microseconds. The superblocks that one change of the array wrote to its active
-    /// members all have the same time.
+    /// Returns the time of the last write in microseconds since 1970. If the writer stored no
+    /// microseconds, the time is a whole number of seconds. All superblocks that one change of the
+    /// array writes to its active members have the same time.
     pub fn written(&self) -> u64 {
         self.updated().saturating_mul(1_000_000).saturating_add(self.raw.utime.get() >> 40)
     }
@@ -80,8 +80,8 @@ impl Superblock {
         Some(sector * SECTOR)
     }
 
-    /// Returns the bitmap's area. The area ends at the data area, the bad-block log or the end of a
-    /// member of `len` bytes, whichever comes first.
+    /// Returns the bitmap's area on a member of `len` bytes. The area ends at the data area, the
+    /// bad-block log or the end of the member, whichever comes first.
     pub fn bitmap(&self, len: u64) -> Option<Area> {
         let offset = self.bitmap_offset()?;
         let data = self.data().offset;
@@ -100,7 +100,7 @@ impl Superblock {
         (word as u16 as i16, (word >> 16) as u16)
     }
 
-    /// Returns the partial parity log, in bytes of the member.
+    /// Returns the area of the partial parity log, in bytes of the member.
     pub fn ppl(&self) -> Option<Area> {
         if !self.features().intersects(Features::ANY_PPL) {
             return None;
@@ -110,7 +110,8 @@ impl Superblock {
         Some(Area { offset: sector * SECTOR, len: u64::from(sectors) * SECTOR })
     }
 
-    /// Returns the bad-block log, in bytes of the member, whether it has entries or not.
+    /// Returns the area of the bad-block log, in bytes of the member, whether the log has entries
+    /// or not.
     pub fn bad_block_log(&self) -> Option<Area> {
         let (offset, sectors) = (self.raw.bblog_offset.get(), self.raw.bblog_size.get());
         if offset == 0 || sectors == 0 {
@@ -125,7 +126,7 @@ impl Superblock {
         self.raw.bblog_shift
     }
 
-    /// Returns how much of this member has valid contents for its role.
+    /// Returns how much of this member has the valid contents of its role.
     pub fn recovery(&self) -> Recovery {
         match self.features().contains(Features::RECOVERY_OFFSET) {
             true => Recovery::Below(self.raw.recovery_offset.get()),
@@ -154,13 +155,13 @@ impl Superblock {
         self.role_of(self.number())
     }
 
-    /// Returns the roles by device number, up to the last that is not a spare.
+    /// Returns the roles by device number, up to the last device that is not a spare.
     pub fn roles(&self) -> Vec<Role> {
         let used = self.roles.iter().rposition(|role| *role != ROLE_SPARE).map_or(0, |at| at + 1);
         self.roles.iter().take(used).map(|role| Role::from_number(*role)).collect()
     }
 
-    /// Returns how many device numbers the superblock has roles for.
+    /// Returns for how many device numbers the superblock has roles.
     pub fn numbers(&self) -> u32 {
         self.raw.max_dev.get()
     }
@@ -171,7 +172,7 @@ impl Superblock {
         self.raw.events.get()
     }
 
-    /// Returns the sector of the data areas from which parity may be wrong; `None` if parity is
+    /// Returns the first sector of the data areas where parity may be wrong; `None` if parity is
     /// right everywhere.
     pub fn resync_from(&self) -> Option<u64> {
         let sector = self.raw.resync_offset.get();

@@ -27,7 +27,7 @@ fn good() -> Superblock {
 }
 
 /// Returns the cause for which a superblock is refused after `change` damaged one part of it. The
-/// checksum fits the damaged superblock.
+/// checksum is corrected after the change.
 fn cause(change: impl FnOnce(&mut Superblock)) -> Cause {
     let mut superblock = good();
     change(&mut superblock);
@@ -218,7 +218,7 @@ proptest! {
         for (at, value) in changes {
             bytes[at] = value;
         }
-        // The checksum is corrected, so that the checks after it are reached.
+        // The checksum is corrected, so that the checks after that of the checksum are reached.
         let (raw, roles) = RawSuperblock::read_from_prefix(&bytes).unwrap();
         let roles = roles.chunks_exact(2).map(|r| u16::from_le_bytes([r[0], r[1]]));
         let roles = roles.take(raw.max_dev.get() as usize).collect();

@@ -1,4 +1,5 @@
-//! The checked-in list of pairs that may share lines; all other pairs must share none.
+//! The checked-in list of pairs of operations that may share cache lines; all other pairs must
+//! share none.
 
 use crate::AnyError;
 use crate::matrix::Pair;

@@ -1,4 +1,5 @@
-//! Prints the matrix of pairs of operations that share cache lines, and the table of threads.
+//! Prints a matrix of the pairs of operations that share cache lines, and a table of the lines that
+//! operations move between many threads.
 
 mod known;
 mod matrix;
@@ -52,7 +53,7 @@ Examples:
   lanefs-conflicts --settings directories --steady 200 --threads 8 --only create,unlink --reasons
   lanefs-conflicts --settings names --threads 0 --pairs-of-lines      # granules of 128 bytes")]
 struct Arguments {
-    /// Settings to trace; all if none is given.
+    /// Settings to trace; all except small if none is given.
     #[arg(long, value_enum, value_delimiter = ',')]
     settings: Vec<Setting>,
     /// Numbers of threads for the table; 0 for no table.
@@ -249,7 +250,7 @@ fn report(pairs: &[Pair], arguments: &Arguments) {
     if !arguments.reasons {
         return;
     }
-    // Grouped by reason: one shared line affects many pairs.
+    // The pairs are grouped by reason, because one shared line affects many pairs.
     let mut by_reason: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for pair in pairs {
         for reason in &pair.reasons {

@@ -15,9 +15,10 @@ pub struct Pair {
     pub setting: Setting,
     pub first: &'static str,
     pub second: &'static str,
-    /// The number of shared lines: the larger of the numbers in the two possible orders.
+    /// The number of shared lines. The operations are compared with either one on the first thread;
+    /// the larger result counts.
     pub lines: usize,
-    /// Lines shared by refills and by updates at clock ticks.
+    /// The number of lines that are shared only because of refills and of updates at clock ticks.
     pub apart: usize,
     pub reasons: BTreeSet<Reason>,
 }
@@ -29,7 +30,8 @@ pub struct Trace {
     whole: [Footprint; 2],
 }
 
-/// Returns the operations of a setting whose names contain one of `only`; all, if `only` is empty.
+/// Returns the operations of a setting whose names contain one of `only`. If `only` is empty,
+/// returns all operations of the setting.
 pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'static Operation> {
     OPERATIONS
         .iter()
@@ -41,7 +43,7 @@ pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'s
 fn progress(name: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{name}");
-        // An error of this call is ignored.
+        // An error is ignored, because this output is only a progress display.
         let _ = std::io::stderr().flush();
     }
 }

@@ -7,8 +7,8 @@ use lanefs_vfs::OpenFlags;
 /// An operation of the library.
 pub struct Operation {
     pub name: &'static str,
-    /// Whether several threads may run the operation on one file concurrently without affecting
-    /// each other.
+    /// Whether several threads may concurrently run the operation on the same file without
+    /// affecting each other.
     pub commutes: bool,
     /// Prepares the files and names for `act`.
     pub prepare: fn(&mut Stage<'_>),
@@ -35,8 +35,8 @@ const fn fresh(name: &'static str, act: fn(&mut Stage<'_>)) -> Operation {
     changing(name, nothing, act)
 }
 
-/// Panics on a failure, which is a fault of the tool: the image is large enough and the device does
-/// not fail.
+/// Panics on a failure. A failure is a bug in the tool, because the image is large enough and the
+/// device does not fail.
 fn done<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
     result.expect("an operation that cannot fail")
 }

@@ -17,13 +17,13 @@ pub enum Apart {
     Tick,
 }
 
-/// Part of a function's path, the function's name, and the kind of its work.
+/// For each function that does occasional work: a part of its path, its name, and the kind of work.
 const APART: &[(&str, &str, Apart)] = &[
     ("lanefs_journal::credits", "refill", Apart::Refill),
     ("lanefs_ext4::alloc", "refill", Apart::Refill),
     ("lanefs_lanes::heap", "refill", Apart::Refill),
     ("lanefs_lanes::heap", "spill", Apart::Refill),
-    // A commit, by the thread that called fsync.
+    // A commit that runs on the thread that called fsync.
     ("lanefs_journal", "round_in", Apart::Refill),
     ("lanefs_lanes::epoch", "pay", Apart::Refill),
     ("lanefs_ext4", "look_at_caches", Apart::Refill),
@@ -116,9 +116,9 @@ impl Reasons {
         format!("{verb} by {}", self.way(site))
     }
 
-    /// Returns the functions of Lanefs on the call path to an access, innermost first. Of the
-    /// functions of `lanefs-lanes` (locks, counters) only the innermost is named, because the
-    /// caller of these functions says more.
+    /// Returns the functions of Lanefs on the call path to an access, innermost first. A function
+    /// of `lanefs-lanes` (locks, counters) is named only if it is the innermost one, because its
+    /// caller says more about the reason.
     fn way(&mut self, site: &Site) -> String {
         const SHOWN: usize = 5;
         let mut names: Vec<String> = Vec::new();
@@ -154,8 +154,8 @@ fn short(function: &str) -> String {
     let words: Vec<&str> =
         plain.split("::").filter(|w| !w.is_empty() && !w.starts_with('{')).collect();
     let plain = words[words.len().saturating_sub(2)..].join("::");
-    // The path of a trait's method on a type is in angle brackets, so few components are left
-    // outside.
+    // The path of a trait's method on a type is mostly in angle brackets, so fewer than two
+    // components may be left outside of them.
     if words.len() < 2 { function.trim_start_matches("lanefs_").to_owned() } else { plain }
 }
 

@@ -10,7 +10,7 @@ use lanefs_trace::{Footprint, Recorder, Workers};
 /// Untraced rounds before the traced ones: they fill caches, grow tables and draw stashes.
 const WARM: usize = 2;
 
-/// Names that each thread creates and removes in a shared directory before tracing.
+/// The number of names that each thread creates and removes in a shared directory before tracing.
 const MINGLING: usize = 40;
 
 /// The threads of a run, each with its stage.
@@ -31,11 +31,11 @@ impl Session<'_, '_> {
             self.workers.on(thread, |stage| stage.enter(setting));
         }
         if matches!(setting, Setting::Names | Setting::Small) {
-            // The threads alternate, so that the directories count as contended. The number is so
-            // large that, after the last split, shared holds of the locks are again counted on a
-            // line for each lane. After each thread, the one before it works once more: if the
-            // threads always came in the same order, they would look like clients that come one
-            // after another, and such clients get no groups of their own.
+            // The threads alternate, so that the directories count as contended. `MINGLING` is so
+            // large that enough rounds follow the last split: each lane again counts its shared
+            // holds of the locks on a separate line. After each thread, the thread before it works
+            // once more. If the threads always came in the same order, they would look like clients
+            // that come one after another, and such clients get no groups of their own.
             for _ in 0..MINGLING {
                 for thread in 0..self.workers.threads() {
                     self.workers.on(thread, Stage::mingle);

@@ -25,7 +25,8 @@ const WARM: usize = 3;
 /// One or two requests, with their untraced preparation.
 struct Served {
     name: &'static str,
-    /// Whether clients may send the requests for one file at once without affecting each other.
+    /// Whether several clients may concurrently send the requests for the same file without
+    /// affecting each other.
     commutes: bool,
     prepare: fn(&mut Client<'_>),
     act: fn(&mut Client<'_>),
@@ -110,7 +111,7 @@ struct Client<'s> {
     home: u64,
     away: u64,
     file: u64,
-    /// The names of this round, and the node of the first name.
+    /// The names of this round, and the node to which the first name refers.
     names: [String; 2],
     node: u64,
     page: Vec<u8>,
@@ -167,7 +168,7 @@ impl<'s> Client<'s> {
         }
     }
 
-    /// Works like [`Client::ask`], with names of this round behind the body.
+    /// Works like [`Client::ask`], with names of this round appended to the body.
     fn ask_named(&mut self, opcode: u32, node: u64, body: &[&[u8]], names: &[usize]) -> u64 {
         let own = std::mem::take(&mut self.names);
         let mut parts: Vec<&[u8]> = body.to_vec();
@@ -258,14 +259,14 @@ impl<'s> Client<'s> {
         (self.home, self.file)
     }
 
-    /// Removes the names that the last round left, and selects names that did not exist before.
+    /// Removes the names that the previous round left, and selects names that did not exist before.
     fn next_round(&mut self) {
         self.forget();
         for (dir, name) in [(self.home, 0), (self.home, 1), (self.away, 1)] {
             let name = self.names[name].clone();
             if dir != 0 && !name.is_empty() {
                 for opcode in [opcode::UNLINK, opcode::RMDIR] {
-                    // Most operations leave no such name, so an error is ignored.
+                    // Most operations leave none of these names, so an error is ignored.
                     let _ = self.try_ask(opcode, dir, &[name.as_bytes(), b"\0"]);
                 }
             }

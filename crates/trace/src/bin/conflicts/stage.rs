@@ -13,16 +13,16 @@ pub const FILE: u64 = 256 << 10;
 /// Bytes of a page, and of each read and write.
 pub const PAGE: u64 = 4096;
 
-/// A few more than the number of a lane's groups.
+/// A few more than the number of groups that a lane has.
 const GROUPS: usize = 10;
 
-/// A thread's part of the tree, and the objects of its operations. The thread created them itself,
-/// as a program creates its own files, unless the setting says otherwise.
+/// A thread's part of the tree, and the objects on which its operations work. Unless the setting
+/// says otherwise, the thread created these objects itself, as a program creates its own files.
 pub struct Stage<'fs> {
     pub fs: &'fs FileSystem,
     me: usize,
     round: u64,
-    /// The directory of the operations, and the target directory of renames.
+    /// The directory in which the operations work, and the target directory of renames.
     pub home: String,
     pub away: String,
     /// An existing file with an attribute, and a symbolic link.
@@ -36,7 +36,7 @@ pub struct Stage<'fs> {
     /// The file that an operation's preparation opened; the operation uses or closes it.
     pub held: Option<File>,
     pub page: Vec<u8>,
-    /// The order of names in an index.
+    /// Computes the hashes by which an index orders names.
     hasher: NameHasher,
 }
 
@@ -79,7 +79,8 @@ impl<'fs> Stage<'fs> {
         self.open.as_ref().expect("a setting was entered")
     }
 
-    /// Returns the offset in the file that this thread reads and writes: a page of its own.
+    /// Returns the offset in the file at which this thread reads and writes. Each thread has its
+    /// own page.
     pub fn offset(&self) -> u64 {
         self.me as u64 % (FILE / PAGE) * PAGE
     }
@@ -132,8 +133,8 @@ impl<'fs> Stage<'fs> {
         self.open = Some(self.fs.open_file_with(&self.file, &options).expect("it is there"));
     }
 
-    /// The directories of thread `me` that another thread creates: siblings, as in an unpacked
-    /// tree.
+    /// Returns the directories that another thread creates for thread `me`. They are siblings, as
+    /// in an unpacked tree.
     fn made_for(me: usize) -> (String, String) {
         (format!("/made/{me}"), format!("/made/{me}-away"))
     }
@@ -170,14 +171,14 @@ impl<'fs> Stage<'fs> {
         }
     }
 
-    /// Removes the names of the last round, so that directories keep their size, and chooses names
-    /// for the next round.
+    /// Removes the names of the previous round, so that directories keep their size, and chooses
+    /// names for the next round.
     pub fn next_round(&mut self) {
         self.clear();
         self.name();
     }
 
-    /// Removes the names of the last round.
+    /// Removes the names of the previous round.
     pub fn clear(&mut self) {
         self.held = None;
         for left in [&self.name, &self.other] {
@@ -198,8 +199,8 @@ impl<'fs> Stage<'fs> {
     fn own_name(&self, suffix: &str) -> String {
         let (me, round) = (self.me, self.round);
         let names = (0..).map(|n| format!("{me}-{round}{suffix}-{n}"));
-        // The part is far from the parts of other threads. Hashes near its borders are left out,
-        // because a leaf may extend across a border.
+        // The part is far from the parts of other threads. Hashes near the borders of a part are
+        // left out, because a leaf may extend across a border.
         let part = u32::from((me as u8).reverse_bits() >> 2);
         let own = |name: &String| {
             let hash = self.hasher.hash(name.as_bytes()).major;

@@ -11,11 +11,11 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-/// Untraced operations of each thread before the traced ones: after them, freed memory is used
-/// again, and the lists of retired values have their usual lengths.
+/// The number of untraced operations that each thread runs before the traced ones. After them,
+/// freed memory is used again, and the lists of retired values have their usual lengths.
 const WARM: usize = 512;
 
-/// The largest number of reasons that a row has.
+/// The largest number of reasons in one row.
 const REASONS: usize = 8;
 
 /// The lines that an operation moves in a steady state.
@@ -29,8 +29,8 @@ pub struct SteadyRow {
     pub instructions: u64,
     /// Moves of cache lines between threads, per operation.
     pub transfers: f64,
-    /// Moves of lines by the preparation of an operation: it removes the names of the last
-    /// operation, and creates what this operation needs.
+    /// Line moves caused by an operation's preparation, which removes the names of the previous
+    /// operation and creates what this operation needs.
     pub preparation: f64,
     /// The commonest reasons for the moves of the operation, each with its moves per operation.
     pub reasons: Vec<(f64, Reason)>,
@@ -44,7 +44,8 @@ impl fmt::Display for SteadyRow {
     }
 }
 
-/// Traces `each` operations of each of the first `threads` threads, for each operation of `only`.
+/// For each operation that `only` selects, traces `each` runs on each of the first `threads`
+/// threads.
 pub fn trace(
     session: &Session<'_, '_>,
     reasons: &mut Reasons,

@@ -1,4 +1,4 @@
-//! Traces each operation on many threads, without other operations.
+//! Traces each operation by itself, on many threads.
 
 use crate::matrix::operations;
 use crate::reason::Reasons;
@@ -7,7 +7,7 @@ use crate::setting::Setting;
 use lanefs_trace::{Bus, Footprint, Granule, Transfers, conflicts};
 use serde::Serialize;
 
-/// The number of lines that an operation moves between this many threads.
+/// How many cache lines an operation moves, for one operation and one number of threads.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub setting: Setting,
@@ -15,8 +15,8 @@ pub struct Row {
     pub threads: usize,
     pub instructions: u64,
     pub system_calls: f64,
-    /// Moves of lines per operation: of all lines, of the line that moved most, and by refills and
-    /// ticks.
+    /// Line moves per operation: those of all lines, those of the line that moved most, and those
+    /// caused by refills and ticks.
     pub transfers: f64,
     pub hottest: f64,
     pub apart: f64,
@@ -38,8 +38,8 @@ pub fn trace(
     let mut rows = Vec::new();
     for operation in operations(setting, only) {
         for &threads in counts.iter().filter(|count| **count <= operation.most_threads) {
-            // The first round fills the caches, the others count. With many threads a second round
-            // would take too long, so one round serves as both.
+            // The first round fills the caches; only the later rounds are counted. With many
+            // threads a second round would take too long, so a single round serves both purposes.
             let rounds = if threads > 8 { 1 } else { 3 };
             let mut traced = session.run(operation, threads, rounds);
             traced.iter_mut().flatten().for_each(|f| *f = f.in_granules(granule));

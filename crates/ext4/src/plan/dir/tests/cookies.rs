@@ -1,4 +1,4 @@
-//! Tests with readers that continue after changes.
+//! Tests with readers that continue after the directory has changed.
 
 use super::*;
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
-//! Tests with damaged blocks: they cause errors, but no panic and no endless loop.
+//! Tests with damaged blocks, which must cause errors, but no panic and no endless loop.
 
 use super::*;
 
-/// Edits a copy of the block of a found entry.
+/// Edits a copy of the block that contains a found entry.
 fn edit(cx: &DirContext, blocks: &[Arc<[u8]>], found: &Found) {
     let mut block = blocks[found.block.0 as usize].to_vec();
     let _ = dirent::replace(&cx.format, &mut block, found.offset, Ino(5), FileType::Regular);
@@ -87,7 +87,8 @@ fn damaged_directories_give_errors() {
             for _ in 0..400 {
                 let mut blocks = directory.blocks.clone();
                 for _ in 0..rng.usize(1..6) {
-                    // The first bytes of the root are the most vulnerable.
+                    // Half of the changes are in the root, and half in the first bytes of a block,
+                    // where damage does the most harm.
                     let n = if rng.bool() { 0 } else { rng.usize(..blocks.len()) };
                     let at = if rng.bool() { rng.usize(..64) } else { rng.usize(..1024) };
                     Arc::make_mut(&mut blocks[n])[at] = rng.u8(..);
@@ -132,8 +133,8 @@ fn a_changed_byte_does_not_verify() {
         verify(&directory.cx, FileBlock(n as u32), &block).expect("sealed");
         let other = DirContext { generation: directory.cx.generation + 1, ..directory.cx };
         assert!(verify(&other, FileBlock(n as u32), &block).is_err(), "block {n} of another inode");
-        // The change is in the first bytes, since the checksum of an index block omits the bytes
-        // after the used entries.
+        // A byte near the start is changed, since the checksum of an index block does not cover the
+        // bytes after the used entries.
         block[rng.usize(..48)] ^= 1 << rng.u32(..8);
         assert!(verify(&directory.cx, FileBlock(n as u32), &block).is_err(), "block {n}");
     }

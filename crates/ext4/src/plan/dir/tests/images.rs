@@ -1,5 +1,5 @@
-//! Tests with directories of the kernel, and with directories of ours that e2fsck and the kernel
-//! check.
+//! Tests with directories made by the kernel, and with directories made by the planners and checked
+//! by e2fsck and the kernel.
 
 use super::*;
 use lanefs_ondisk::inode::InodeFlags;
@@ -222,7 +222,7 @@ fn directories_of_old_formats_made_by_the_kernel_are_read_whole() {
     read_what_the_kernel_made(&no_index, 3000);
 }
 
-/// Replaces names in a directory of the kernel, as long as that appends no block.
+/// Replaces names in a directory made by the kernel, but only where that appends no block.
 #[test]
 #[ignore = "long: makes images and mounts them"]
 fn a_directory_of_the_kernel_stays_sound_to_e2fsck_and_the_kernel_after_changes() {
@@ -267,7 +267,7 @@ fn a_directory_of_the_kernel_stays_sound_to_e2fsck_and_the_kernel_after_changes(
     }
 }
 
-/// Builds a directory with the planners only, and puts it in the place of a linear directory.
+/// Builds a directory with the planners only, and replaces a linear directory in the image by it.
 fn build(options: &[&str], names: &[Vec<u8>], guests: usize, test: &str) {
     let mut rng = rng(test);
     build_in(Image::new(options, "64M", names), names, guests, &mut rng);

@@ -1,5 +1,5 @@
-//! Reads trees of the kernel, and checks planned trees with e2fsck and the kernel. Needs root, loop
-//! devices and e2fsprogs; if they are missing, prints a message and passes.
+//! Reads trees that the kernel wrote, and checks planned trees with e2fsck and the kernel. Needs
+//! root, loop devices and e2fsprogs; if they are missing, prints a message and passes.
 
 use super::*;
 use lanefs_ondisk::checksum::Seed;
@@ -93,7 +93,7 @@ impl Image {
         bytes[..ROOT_BYTES].try_into().expect("60 bytes")
     }
 
-    /// Returns the seed of the checksums of the file's nodes: over UUID, inode number and
+    /// Returns the checksum seed of the file's nodes, computed from UUID, inode number and
     /// generation.
     fn seed(&self, name: &str) -> (Ino, Seed) {
         let stat = self.debugfs(&format!("stat {name}\n"));
@@ -107,7 +107,7 @@ impl Image {
         (ino, Seed::of_uuid(&uuid).of_inode(ino, generation))
     }
 
-    /// Returns the extents that debugfs lists for the leaves.
+    /// Returns the extents that debugfs lists in the leaves.
     fn listed(&self, name: &str) -> Vec<Extent> {
         let listing = self.debugfs(&format!("ex {name}\n"));
         let extents = listing.lines().filter_map(|line| {
@@ -176,7 +176,7 @@ fn a_tree_of_the_kernel_is_read_as_debugfs_lists_it() {
     }
 }
 
-/// Replaces the contents of `f` by the tree and recognisable data.
+/// Replaces the tree of `f` by `tree`, and the data by recognisable bytes.
 fn install(image: &Image, tree: &Tree, seed: Seed) {
     for (block, bytes) in &tree.blocks {
         let mut bytes = bytes.to_vec();
@@ -242,7 +242,8 @@ fn a_tree_planned_here_is_right_for_e2fsck_and_the_kernel() {
     let path = image.path();
     let check = run("e2fsck", &["-fn", path.to_str().expect("plain")]).expect("e2fsck runs");
     let said = text(&check);
-    // e2fsck should report blocks without an owner, and at most advice about the file.
+    // e2fsck should report blocks without an owner. About the file itself it may print advice, but
+    // no error.
     let about_the_file = |line: &&str| line.starts_with("Inode") && !line.contains("could be");
     let pass_1 = said.split_once("Pass 2").expect("pass 1 ended").0;
     assert_eq!(pass_1.lines().find(about_the_file), None);

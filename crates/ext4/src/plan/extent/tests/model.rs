@@ -34,7 +34,7 @@ fn deepest_of_random_replacements(node_max: u16, rounds: usize, rng: &mut fastra
     let (mut physical, mut deepest) = (100, 0);
     for round in 0..rounds {
         let range = random_range(rng);
-        // Alternates between growing and shrinking, so that trees become deep and flat again.
+        // Alternates between growing and shrinking, so that trees become deep and then flat again.
         let shrinks = (round / 150) % 2 == 1 && rng.u32(0..4) > 0;
         let with = match shrinks {
             true => Vec::new(),
