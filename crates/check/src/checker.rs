@@ -8,7 +8,7 @@
 //!    block is noticed. Sizes and `i_blocks` are compared with the claims.
 //! 4. *Directories* in parallel: records, names, targets, types, `.` and `..`, indexes with the
 //!    hashes of all names, checksums, inline directories.
-//! 5. *Paths and link counts*, then orphans, quota files, reserved descriptors and mmp.
+//! 5. *Paths and link counts*, then orphans, quota files, the resize inode and mmp.
 //! 6. *Bitmaps and counts*, which are compared with the claims.
 //!
 //! A check keeps in memory two bits for each cluster, 8 bytes for each inode that it touches, and
@@ -40,8 +40,8 @@ pub struct Options {
     pub threads: usize,
     /// The most memory, in bytes, for the maps of used clusters. If they need more, the inode
     /// tables are read several times, once for each part of the file system. If several files use
-    /// the same block, the check briefly uses twice as much memory, to find out which of these
-    /// files has the highest inode number.
+    /// the same block, the check briefly uses twice as much memory, so that the findings always
+    /// name the files with the higher inode numbers.
     pub memory: u64,
     /// The largest number of findings that are kept. Further faults are only counted.
     pub findings: usize,
@@ -63,8 +63,8 @@ pub enum Error {
     /// The log is on another device, and the caller has to replay it first.
     #[error("the log is on another device and has to be replayed first")]
     LogElsewhere,
-    /// The log contains fast commits, which a repair cannot replay. The caller has to replay them
-    /// first.
+    /// The log contains fast commits, which a repair cannot replay. The caller has to replace them
+    /// with a transaction first.
     #[error("the log has fast commits to be replayed: run lanefs recover first")]
     FastCommits,
     /// The host's memory cannot hold a word for each inode of the file system.

@@ -281,7 +281,7 @@ struct Scanned {
     copies: Vec<Copy>,
     /// For each revoked block, the last transaction that revoked it.
     revoked: HashMap<Block, Sequence>,
-    /// The sequence number after that of the last transaction.
+    /// The last transaction's sequence number plus one.
     end: Sequence,
 }
 

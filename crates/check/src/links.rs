@@ -48,7 +48,7 @@ pub fn check_paths(run: &Run<'_>, parents: &Parents) {
 }
 
 /// Returns for each directory whether the chain of its parents ends at the root. In a ring of
-/// directories, and below one, the chain has no end.
+/// directories, and below such a ring, the chain has no end.
 fn reached(parents: &Parents) -> Vec<bool> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {

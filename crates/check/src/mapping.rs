@@ -23,7 +23,7 @@ pub fn walk(volume: &Volume, ino: Ino, record: &Record, sink: &mut dyn Sink) {
     }
 }
 
-/// The runs of blocks of a small file or of a directory. Faults in the mapping are ignored.
+/// The block runs of a small file or of a directory. Faults in the mapping are ignored.
 #[derive(Debug, Default)]
 pub struct Runs {
     extents: Vec<Extent>,

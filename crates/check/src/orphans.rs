@@ -33,8 +33,8 @@ pub fn check(run: &Run<'_>) {
     let named = run.volume.raw().s_orphan_file_inum.get();
     let record = run.read_inode(Ino(named)).map(|bytes| Record::decode(&bytes));
     if record.is_some_and(|record| record.is_in_use()) {
-        // The feature is off, but the inode is in use. This is a fault, because e2fsck would clear
-        // the inode.
+        // Without the feature `orphan_file`, the inode that the superblock refers to must not be in
+        // use, because e2fsck would clear it.
         run.add(Place::Superblock, Fault::Field { field: Field::OrphanFile, found: named.into() });
     }
 }
@@ -79,8 +79,8 @@ fn check_file(run: &Run<'_>, ino: Ino) {
             match OrphanBlock::decode(&bytes, at, seed) {
                 Ok(block) => {
                     orphans += block.orphans().count() as u64;
-                    // Without checksums, the checksum field must be 0: otherwise e2fsck assumes
-                    // that the block contains orphans.
+                    // In a file system without checksums, this field must be 0, because otherwise
+                    // e2fsck assumes that the block contains orphans.
                     let found = le32(&bytes, bytes.len().saturating_sub(CHECKSUM)).into();
                     if run.volume.checksums.seed().is_none() && found != 0 {
                         run.add(place, Fault::NotZero { what: "the checksum", found });

@@ -1,8 +1,8 @@
 //! For each user, group and project, compares the usage in the quota file with the number of inodes
 //! and the space that these inodes take.
 //!
-//! Source of the format: `lanefs_ondisk::quota`. Source of the rules for which inodes are counted:
-//! observation of e2fsck.
+//! Source of the format: `lanefs_ondisk::quota`. The rules for which inodes count were found by
+//! observing e2fsck.
 
 use crate::fault::Fault;
 use crate::field::Field;
@@ -31,8 +31,8 @@ pub struct Content {
 
 /// Adds an inode and its space to the usage of its owners. `values` is the number of the inode's
 /// attribute values that are stored in separate inodes. Each of these values counts as one more
-/// inode for the owners, even if other inodes share the value. The inode that stores the value is
-/// not counted again.
+/// inode for the owners, even if other inodes share the value. The inode that stores the value does
+/// not count separately.
 pub fn add(run: &Run<'_>, ino: Ino, record: &Record, values: u64) {
     let is_counted = (ino == Ino::ROOT || ino >= run.volume.geometry.first_ino())
         && !record.flags.contains(InodeFlags::EA_INODE);

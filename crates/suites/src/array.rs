@@ -1,5 +1,6 @@
 //! A RAID-5 array of RAM members as the device of a file system: all members present, one missing,
-//! or always rebuilding. With it, the suites that usually run on one device run on an array.
+//! or always rebuilding. On such a device, the suites that usually run on one device run on an
+//! array.
 
 use crate::fsx::Fsx;
 use crate::image::Image;
@@ -41,13 +42,14 @@ pub fn check_model(bases: &Bases, health: Health, seed: u64, len: usize) -> Resu
     runner.check_seed(seed, len).map_err(|why| format!("{health:?}: {why}"))
 }
 
-/// Runs operations on one file on an array and compares every byte; then runs e2fsck.
+/// Runs operations on one file on an array and compares every byte. At the end, e2fsck must find
+/// the image clean.
 ///
 /// # Errors
 /// A fault of the array or the file system.
 ///
 /// # Panics
-/// When e2fsck finds something, or the host has no room.
+/// If e2fsck finds a fault, or the host has no space for the image.
 pub fn check_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Result<(), String> {
     let Some(overlay) = bases.fresh("-b 1024", "32M") else { return Ok(()) };
     let overlay = Arc::new(overlay);
@@ -77,7 +79,7 @@ impl OnArray {
     /// Copies `image` to a new array. `seed` determines the shape of the array.
     ///
     /// # Panics
-    /// When there is no memory, or the array fails.
+    /// If the memory does not suffice, or the array fails.
     pub fn new(image: Arc<dyn Device>, health: Health, seed: u64) -> OnArray {
         let members = 3 + (seed % 3) as usize;
         let chunk = [4096, 16384, 65536][(seed / 3 % 3) as usize];

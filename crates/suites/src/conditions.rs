@@ -1,9 +1,9 @@
 //! The conditions of a run, derived from its seed.
 //!
-//! Three of seven seeds are *forgetful*. Their runs have a cache of 96 to 300 KiB, flushes that are
-//! slow or are held back until some operations are done, a commit every millisecond and, with
-//! exceptions, no file that stays open. Under these conditions, inodes leave memory and are loaded
-//! again before the commit that changed them is durable.
+//! Three of seven seeds are *forgetful*. Their runs have a cache of 96 to 300 KiB and a commit
+//! every millisecond. Their flushes are slow, or are held back until some operations are done. In
+//! three quarters of these runs, no file stays open. Under these conditions, inodes leave memory
+//! and are loaded again before the commit that changed them is durable.
 
 use crate::policies::mount_options;
 use lanefs_device::{Device, GatedDevice, Pace};
@@ -11,7 +11,7 @@ use lanefs_ext4::MountOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The conditions of the run with one seed.
+/// The conditions of a run.
 pub struct Conditions {
     /// Policies, memory and commit interval. Unless the run is forgetful, the suite can choose the
     /// commit interval.
@@ -31,8 +31,8 @@ pub enum Handles {
     None,
 }
 
-/// A held flush is released if no operation completes for this time. An operation that does not
-/// wait for a flush always takes less time.
+/// A flush that is held back is released if no operation completes within this time. Every
+/// operation that does not wait for a flush takes less time.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// Returns the conditions for `seed`. `interval` is the commit interval, if the suite chooses one.
@@ -81,7 +81,7 @@ impl Paced {
         self.gate.as_ref().is_some_and(|gate| gate.is_holding())
     }
 
-    /// Counts an operation, which may release a held flush.
+    /// Counts an operation. This may release a flush that is held back.
     pub fn op(&self) {
         if let Some(gate) = &self.gate {
             gate.step();

@@ -1,6 +1,5 @@
-//! The crash suite runs a workload on a recording device. In every crash state that the recording
-//! allows, every promised change must be present, and there must be no change that the workload did
-//! not make.
+//! The crash suite runs a workload on a recording device. Every crash state that the recording
+//! allows must contain every promised change, and no change that the workload did not make.
 //!
 //! One thread runs the workload, so the tree after a crash must be the tree after *some* operation
 //! between the last promised one and the last one that had started. Each word of data encodes the

@@ -1,10 +1,11 @@
-//! Power cuts of commands that change a whole image: recover, tune, resize, trim, edit.
+//! Power cuts during commands that change a whole image: recover, tune, resize, trim, edit.
 //!
 //! The writes of a command are recorded. A state is what a power cut after one of the writes can
-//! leave: each write that no flush covers is kept, lost or torn. After the state is recovered, the
-//! files must be as they were before the command, or as they are after it. If the command instead
-//! runs again on the state, the files must be as they are after the command. In both cases e2fsck
-//! must find nothing. For one state in four, e2fsck also recovers a copy.
+//! leave: each write that no flush covers is kept, lost or torn. Each state is tested twice. When
+//! the state is recovered, the files must be as they were before the command, or as the command
+//! would have left them. When the command runs again on the state, the files must be as the command
+//! leaves them. In both cases e2fsck must find nothing. For one state in four, e2fsck also recovers
+//! a copy of the state.
 
 mod bases;
 mod commands;
@@ -106,7 +107,7 @@ pub fn check(
     command.unwrap_or_else(|| panic!("no command {name}")).check(seed, wrap, &|| true)
 }
 
-/// The effort for a test of one change.
+/// The effort with which a single change is tested.
 const THOROUGH: Effort = Effort { seed: 0, torn: 5, by_e2fsck: false };
 
 /// Cuts the power during a change that must leave the contents as they are. `check` checks the

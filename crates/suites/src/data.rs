@@ -78,7 +78,7 @@ impl Data {
         self.size += len;
     }
 
-    /// Moves the bytes in units of the smallest block. `to` returns the new place of a unit, or
+    /// Moves the bytes in units of the smallest block. `to` returns the new offset of a unit, or
     /// `None` if the unit is removed.
     fn shift(&mut self, to: impl Fn(u64) -> Option<u64>) {
         const UNIT: usize = 1024;

@@ -1,11 +1,11 @@
-//! The suite of fast commits runs a workload with many fsyncs on a recording device, on a file
-//! system with `fast_commit`, and checks crash states.
+//! The fast-commit suite runs a workload with many fsyncs on a file system with `fast_commit`,
+//! records all writes, and checks crash states.
 //!
-//! An fsync makes a promise only for its own file, so after a crash each file is checked on its
-//! own. A file must be as it was after one of its own changes: the last one that was promised, the
-//! last one that had started, or one between them. Each word of 8 bytes in the file must be zero,
-//! or as it was after one of these changes. No other file may exist. Three programs replay the log:
-//! Lanefs, e2fsck and the kernel.
+//! An fsync makes a promise only for its own file, so after a crash each file is checked
+//! separately. A file must be as it was after one of its own changes: the last one that was
+//! promised, the last one that had started, or one between them. Each word of 8 bytes in the file
+//! must be zero, or as it was after one of these changes. No other file may exist. Three programs
+//! replay the log: Lanefs, e2fsck and the kernel.
 
 mod file_history;
 mod findings;

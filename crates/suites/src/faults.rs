@@ -62,7 +62,7 @@ fn options() -> MountOptions {
     }
 }
 
-/// Runs `ops` on `device`, which has one fault, and makes those checks that need no remount.
+/// Runs `ops` on `device`, which has one fault, and makes all checks that need no remount.
 pub fn run(device: &Arc<FaultyDevice>, ops: &[Op]) -> Result<Run, String> {
     let mut run = Run::default();
     let mount = match Mount::open(device.clone(), options()) {
@@ -125,8 +125,8 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
         | Op::Truncate { file: File::At(path), .. }
         | Op::Fallocate { file: File::At(path), .. }
         | Op::Unlink { path } => about(path),
-        // All promises are dropped, because a rename may move whole trees, and an open file may
-        // have any name.
+        // All promises are dropped, because a rename may move whole trees, and an operation on an
+        // open file may change a file of any name.
         Op::Rename { .. }
         | Op::Write { .. }
         | Op::Append { .. }
@@ -148,8 +148,8 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
     }
 }
 
-/// If the log failed, checks that the mount is read-only, that the recorded failure states the
-/// first cause, and that sync returns an error.
+/// If the log failed, checks three things: the mount is read-only, the recorded failure states the
+/// first cause, and sync returns an error.
 fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     let Some(cause) = mount.fs().failure() else { return Ok(()) };
     if !mount.fs().is_read_only() {
@@ -237,8 +237,8 @@ pub fn sweep(
     Ok(done)
 }
 
-/// Tries faults of every kind in one workload, at about `most` operations of each kind. Returns the
-/// number of faults that were tried.
+/// Tries faults of every kind in one workload, at about `most` device operations for each kind.
+/// Returns the number of faults that were tried.
 pub fn check(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };

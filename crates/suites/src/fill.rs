@@ -1,5 +1,5 @@
 //! A tree with every kind of object that ext4 can hold, and changes to it. Either the kernel makes
-//! them and the library reads the result, or the reverse.
+//! the tree and the changes and the library reads the result, or the reverse.
 
 use crate::image::Mappings;
 use crate::op::{File, Kind, Op, Path, join};
@@ -71,12 +71,12 @@ impl Scale {
 }
 
 impl Scale {
-    /// Returns this scale, adapted to files that map their blocks by `mappings`.
+    /// Returns this scale, adapted to the way in which files map their blocks.
     pub fn with(self, mappings: Mappings) -> Scale {
         let block = self.block as u64;
         let far = match mappings {
             Mappings::Extents | Mappings::Encrypted => self.far,
-            // The offset is one that the triple indirect block maps. It stays below 2^32 sectors,
+            // The triple indirect block maps this offset. The offset stays below 2^32 sectors,
             // because the image may lack `huge_file`.
             Mappings::BlockMaps => ((block / 4).pow(2) * 3 * block).min(1 << 40),
         };
@@ -150,8 +150,7 @@ fn directories(script: &mut Script, scale: Scale) {
     }
     script.dir("big");
     for n in 0..scale.files {
-        // The names are long enough, and so many, that the index has two levels if blocks have 1
-        // KiB.
+        // The names are so long and so many that the index has two levels if blocks have 1 KiB.
         let long = if n % 3 == 0 { "long name ".repeat(23) } else { String::new() };
         script.file(&format!("big/{long}{n}"), if n % 50 == 0 { 100 } else { 0 });
     }
@@ -204,7 +203,7 @@ fn mappings(script: &mut Script, scale: Scale) {
     }
     script.file("data/hole at end", 100);
     script.0.push(Op::Truncate { file: at("data/hole at end"), size: 1 << 30 });
-    // Writes alternately to two files with holes, so that any allocator fragments them.
+    // Writes alternately to two files, leaving holes, so that any allocator fragments them.
     script.file("data/pieces", 0);
     script.file("data/other pieces", 0);
     let block = scale.block as u64;
@@ -267,8 +266,9 @@ fn attributes(script: &mut Script, scale: Scale) {
     script.xattr("attributes/link", "trusted.on a link", b"yes");
 }
 
-/// Returns an access control list in the format of the system call. After version 2 come entries
-/// for the owner, one user, the group, the mask and others, each with a tag, permissions and an id.
+/// Returns an access control list in the format of the system call. The version (2) is followed by
+/// entries for the owner, one user, the group, the mask and others. Each entry has a tag,
+/// permissions and an id.
 fn acl() -> Vec<u8> {
     let entries: [(u16, u16, u32); 5] = [
         (0x01, 6, u32::MAX),

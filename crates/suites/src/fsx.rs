@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// enough for several extents.
 const LIMIT: u64 = 600_000;
 
-/// The number of other files, which is more than the caches hold.
+/// The number of other files. It exceeds what the caches hold.
 const OTHERS: u32 = 200;
 
 fn other(n: u32) -> Vec<u8> {
@@ -136,7 +136,8 @@ impl Fsx {
     }
 
     fn mount(&mut self) -> Result<(), Error> {
-        // The options are made anew for each mount, because mounts must not share name caches.
+        // Each mount gets new options, because the options contain the name cache, and mounts must
+        // not share a name cache.
         let options = conditions::of_seed(self.seed, None).mount;
         self.mount = Some(Mount::open(self.device.device.clone(), options)?);
         Ok(())
@@ -152,8 +153,8 @@ impl Fsx {
         Ok(())
     }
 
-    /// If the run keeps no file open, closes the file, sometimes reads other files so that this
-    /// file is evicted, and opens it again.
+    /// If the run keeps no file open, closes the file and opens it again. In between, sometimes
+    /// reads other files so that this file is evicted.
     fn forget(&mut self) -> Result<(), Failure> {
         if self.handles == Handles::Kept {
             return Ok(());
@@ -311,7 +312,7 @@ impl Fsx {
         self.compare_all()
     }
 
-    /// Copies a part of the file to another position in it, by read and write.
+    /// Copies a part of the file to another position in the file, with read and write.
     fn copy(&mut self, from: u64, len: u64) -> Result<(), Failure> {
         let to = self.rng.u64(..LIMIT - len.min(LIMIT - 1));
         self.log.push(format!("copy {from}+{len} to {to}"));
@@ -344,8 +345,8 @@ impl Fsx {
         if got == want { Ok(()) } else { Err(difference(at, &got, &want)) }
     }
 
-    /// The ranges that SEEK_DATA and SEEK_HOLE report must alternate and together cover the file,
-    /// and holes must read as zeros.
+    /// Checks that the data and holes that SEEK_DATA and SEEK_HOLE report alternate and together
+    /// cover the file, and that holes read as zeros.
     fn compare_seeks(&self) -> Result<(), Failure> {
         let (fs, file, size) = (self.fs(), self.file(), self.data.size());
         let mut at = 0;

@@ -1,5 +1,6 @@
-//! The directory in which the suites work. Usually this is the root. On an image with encryption it
-//! is an encrypted directory in the root, because the root itself cannot be encrypted.
+//! The directory in which the suites work. Usually this is the root directory. On an image with
+//! encryption, it is an encrypted subdirectory, because the root directory itself cannot be
+//! encrypted.
 
 use lanefs_device::Device;
 use lanefs_ext4::{Error, Fs, InodeRef, MasterKey, Mount, MountOptions, NewInode, NewKind};
@@ -48,8 +49,8 @@ pub fn of_library(fs: &Fs) -> Result<InodeRef, Error> {
     Ok(fs.find(&root, NAME.as_bytes())?.unwrap_or(root))
 }
 
-/// Returns the directory in which the suites work on a mount of the kernel, after giving the kernel
-/// the key. Returns `None` and prints the reason if xfs_io is missing.
+/// Gives the kernel the key, and returns the directory in which the suites work on a mount of the
+/// kernel. Returns `None` and prints the reason if xfs_io is missing.
 pub fn of_kernel(mounted: &Path) -> Option<PathBuf> {
     let dir = mounted.join(NAME);
     if !dir.is_dir() {

@@ -22,7 +22,7 @@ use target::{Left, Target};
 /// The number of device operations after which a run counts as endless. A run on an undamaged image
 /// takes a few thousand.
 const PATIENCE: u64 = 400_000;
-/// The time after which a run counts as hung, in case it makes no device operations.
+/// The time after which a run counts as hung. It catches a loop that makes no device operations.
 const TIME: Duration = Duration::from_secs(60);
 /// The most memory in KiB that the process may use.
 const MEMORY: u64 = 3 << 20;
@@ -51,8 +51,8 @@ impl Totals {
 pub fn check(target: &Target, what: &str) -> Result<Outcome, String> {
     let device = Arc::new(Guarded::new(target.device(), PATIENCE));
     let outcome = in_time(device.clone(), what)?;
-    // The bytes after the file system are not checked if the damaged superblock states a different
-    // file system size.
+    // If the damaged superblock states a different file system size, the bytes after the file
+    // system are not checked.
     let mut end = [0; 4];
     let read = device.read_at(target::SUPER + 4, &mut end);
     let end = u64::from(u32::from_le_bytes(end)) * target.block_size();
@@ -107,17 +107,17 @@ fn peak_memory() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Options for mke2fs for an image without checksums, so that no checksum detects the damage.
+/// Options for mke2fs. The image has no checksums, so that no checksum detects the damage.
 pub const PLAIN: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed";
 
-/// Options for mke2fs for an image whose files have block maps, also without checksums.
+/// Options for mke2fs. The image has no checksums, and its files have block maps.
 pub const BLOCK_MAPS: &str = "-t ext3 -b 1024 -J size=1";
 
-/// Options for mke2fs for an image with a verity file, also without checksums.
+/// Options for mke2fs. The image has no checksums, and has the feature `verity`.
 pub const VERITY: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed,verity";
 
-/// Checks one image for each kind of damage. An error must contain the expected words of the kind.
-/// Returns the number of kinds, or what is wrong with each.
+/// Checks one image for each kind of damage. At least one error must contain the words that are
+/// expected for this kind. Returns the number of kinds, or a description of each failure.
 pub fn each_kind(options: &str, left: Left, kinds: &[Kind]) -> Result<usize, String> {
     let Some(base) = Target::make(options, 16, left) else { return Ok(0) };
     let mut wrong = Vec::new();
@@ -173,7 +173,7 @@ pub fn random_damage(target: &Target, seed: u64) -> String {
     let ranges = target.metadata();
     let mut changed = Vec::new();
     for _ in 0..rng.u32(1..6) {
-        // The first of the ranges is the superblock. It is chosen more often than any other range.
+        // The first range is the superblock, which is chosen more often than any other range.
         let range = if rng.u32(..6) == 0 { 0 } else { rng.usize(..ranges.len()) };
         let (start, len) = ranges[range];
         let at = start + rng.u64(..len);

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-/// The configuration file that comes with mke2fs 1.47. It is used because the configuration of a
-/// distribution may set other features.
+/// The configuration file that comes with mke2fs 1.47. It is used because a distribution's
+/// configuration may set different features.
 const CONFIG: &str = include_str!("../../ondisk/testdata/mke2fs.conf");
 
 /// The way in which the files of an image map their blocks.
@@ -18,7 +18,8 @@ pub enum Mappings {
     /// By extents.
     #[default]
     Extents,
-    /// By extents, in encrypted files. The blocks of such files cannot move inside the file.
+    /// By extents, in encrypted files. The blocks of an encrypted file cannot move to other offsets
+    /// in the file.
     Encrypted,
     /// By indirect block maps. These have no unwritten blocks, so fallocate(2) can only punch
     /// holes.
@@ -71,7 +72,8 @@ pub struct Image {
     path: PathBuf,
 }
 
-/// Returns a folder for temporary files. It is in memory if the machine has a folder in memory.
+/// Returns a folder for temporary files. It is in `/dev/shm`, which is in memory, if the machine
+/// has this folder.
 pub fn folder() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     let root = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
@@ -82,8 +84,8 @@ impl Image {
     /// Runs mke2fs with `options` and `size`. The file system type is ext4, unless the options name
     /// another type. Returns `None` and prints the reason if mke2fs is missing. If the options
     /// contain the word [`FOLDING`], the root directory ignores case, and so do all directories
-    /// that are created later. If they contain the feature `encrypt`, the image has the encrypted
-    /// directory of [`home`].
+    /// that are created later. If the options contain the feature `encrypt`, the image has the
+    /// encrypted directory of [`home`].
     pub fn make(options: &str, size: &str) -> Option<Image> {
         let image = Image::empty();
         let config = image.folder.path().join("mke2fs.conf");
@@ -115,7 +117,7 @@ impl Image {
         }
     }
 
-    /// Returns an image whose file has yet to be created.
+    /// Returns an image whose file does not exist yet.
     pub fn empty() -> Image {
         let folder = folder();
         Image { path: folder.path().join("image"), folder }
@@ -167,7 +169,7 @@ impl Image {
         block.parse::<u64>().expect("a number") * block_size + offset
     }
 
-    /// Panics with the output of e2fsck unless it finds nothing.
+    /// Panics with the output of e2fsck if e2fsck finds a fault.
     #[track_caller]
     pub fn assert_clean(&self, context: &str) {
         let verdict = self.check();
@@ -209,7 +211,7 @@ impl Image {
         let loops = ["loop", options].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>();
         let mut command = Command::new("mount");
         command.args(["-t", kind, "-o", &loops.join(",")]).args([&self.path, &at]);
-        // A mount can fail in this way because two concurrent mounts may choose the same free loop
+        // A mount also fails with this message if two concurrent mounts choose the same free loop
         // device.
         let busy = |output: &Output| !output.status.success() && text(output).contains("loop");
         let mut mounted = command.output();
@@ -228,13 +230,13 @@ impl Image {
     }
 }
 
-/// Returns whether the machine has loop devices and this process is root. Otherwise, a failed mount
+/// Returns whether the machine has loop devices and this process is root. If not, a failed mount
 /// does not count as a failed test.
 fn may_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
 
-/// An image file that many states of one base use, one after another.
+/// An image file that is reused for many states of one base, one state after another.
 pub struct Scratch {
     image: Image,
     len: u64,
@@ -292,7 +294,8 @@ impl Verdict {
     /// Returns whether e2fsck only replayed the log and finished orphans, although it was allowed
     /// to repair.
     pub fn only_replayed(&self) -> bool {
-        // Answering a question counts as a repair, and so does working around damage.
+        // These words show that e2fsck answered a question or worked around damage. Both count as
+        // repairs.
         let text = without_truncated_trees(&without_orphan_file(&self.text));
         let bad = ["? yes", "WARNING", "IGNORED", "corrupt", "Invalid", "Error ", "aborted"];
         self.status <= 1 && !bad.iter().any(|word| text.contains(word))
@@ -300,8 +303,8 @@ impl Verdict {
 }
 
 /// Removes messages about the orphan file from e2fsck's output. These messages are not about
-/// damage, because e2fsck prints them for images of the kernel too: it clears the entries of
-/// orphans that it has just finished, and the feature that indicates such entries.
+/// damage, because e2fsck prints them for images of the kernel too: after it has finished the
+/// orphans, it clears their entries and the feature flag that announces such entries.
 fn without_orphan_file(text: &str) -> String {
     let mut kept = String::new();
     let mut lines = text.lines();
@@ -356,7 +359,7 @@ impl KernelMount {
             return;
         }
         // Tries for a minute, because a child process of another test may have inherited an open
-        // file of the mount. That child may be an e2fsck of 16 TiB, which takes a while.
+        // file of the mount. If that child is an e2fsck that checks 16 TiB, it takes a while.
         for _ in 0..3000 {
             let done = Command::new("umount").arg(&self.at).output();
             if done.is_ok_and(|output| output.status.success()) {

@@ -20,7 +20,7 @@ pub struct Kernel {
 impl Kernel {
     /// Creates a tree for operations below `root`.
     pub fn new(root: &std::path::Path) -> Kernel {
-        // The operations state complete modes, so the umask must not clear any bits.
+        // The operations specify all bits of a mode, so the umask must not clear any.
         rustix::process::umask(Mode::empty());
         Kernel { root: root.to_path_buf(), open: HashMap::new() }
     }

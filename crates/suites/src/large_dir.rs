@@ -1,4 +1,5 @@
-//! Images with a directory whose index has no room and will get a third level (`large_dir`).
+//! Images with a directory whose two-level index is full, so that the next name needs a third level
+//! (`large_dir`).
 
 use crate::image::{Image, KernelMount};
 use std::process::Command;
@@ -12,8 +13,9 @@ pub fn name(n: usize) -> String {
     format!("{n:0>250}")
 }
 
-/// Lets the kernel add links to `/file` in `/d` until the directory is full. The names have the
-/// numbers from `first` on, below `end`. Returns the number of the first name that does not exist.
+/// Lets the kernel add links to `/file` in `/d` until the directory is full. The names are numbered
+/// from `first` on, up to but not including `end`. Returns the number of the first name that does
+/// not exist.
 pub fn link_by_kernel(mount: &KernelMount, first: usize, end: usize) -> usize {
     let at = |path: &str| mount.path().join(path);
     std::fs::create_dir_all(at("d")).expect("a directory");

@@ -17,10 +17,11 @@
 //! | `lanefs-formats` | do all formats pass these suites, and does the kernel accept their images? | those of the suites, debugfs |
 //! | `arrays` | do `model` and `fsx` pass on a RAID-5 array: whole, degraded, rebuilding? | those of the two suites |
 //!
-//! A *crash state* is what a crash between two device events of a workload can leave. Each write
-//! after the last flush is kept, lost, or kept sector by sector at random. Lanefs recovers the
-//! state, the resulting tree is compared with the history, and `lanefs check` checks the image. For
-//! one state in eight, e2fsck replays the log in a copy, and must find nothing else to repair.
+//! A *crash state* is what a crash between two device events of a workload can leave on the device.
+//! Each write after the last flush is kept, lost, or kept sector by sector at random. Lanefs
+//! recovers the state, the resulting tree is compared with the history, and `lanefs check` checks
+//! the image. For one state in eight, e2fsck replays the log in a copy of the state, and must find
+//! nothing else to repair.
 //!
 //! Most *damaged images* have no checksums, so that the damage reaches the checks that follow the
 //! checksum.

@@ -24,7 +24,7 @@ impl Library {
         Library { fs: fs.clone(), open: HashMap::new() }
     }
 
-    /// Returns the inode at a path. It does not follow symbolic links.
+    /// Returns the inode at a path, without following symbolic links.
     pub fn resolve(&self, path: &[u8]) -> Result<InodeRef, Error> {
         let mut inode = home::of_library(&self.fs)?;
         for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {

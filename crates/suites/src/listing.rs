@@ -12,12 +12,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::{ffi::OsStr, io};
 
-/// The unit of content digests in bytes. A hole and a run of zeros of this length have the same
-/// digest.
+/// The number of bytes that content digests treat as a unit. A unit of zeros adds nothing to a
+/// digest, so it counts the same as a hole.
 pub const GRAIN: usize = 4096;
 
-/// The properties of one name. If the source of the listing does not have a property, it is `None`
-/// and is not compared.
+/// The properties of the inode that a name refers to. If the source of the listing does not provide
+/// a property, the property is `None` and is not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // as in stat(2)
 pub struct Entry {
@@ -134,8 +134,8 @@ impl Entry {
     }
 }
 
-/// The digest of a file's data. It covers every grain that is not all zeros, and the position of
-/// each such grain.
+/// The digest of a file's data. It covers the position and the bytes of every grain, except grains
+/// of zeros.
 pub struct Digest(DefaultHasher);
 
 impl Digest {

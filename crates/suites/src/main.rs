@@ -28,21 +28,21 @@ struct Arguments {
     /// The largest number of rounds of each suite.
     #[arg(long, default_value_t = u64::MAX)]
     rounds: u64,
-    /// Check only crash states, until this many distinct ones are checked, on all processors.
+    /// Check only crash states, on all processors, until this many distinct states are checked.
     #[arg(long)]
     states: Option<u64>,
-    /// Run only the suite `changes`, with this many changes of metadata, on all processors. It
-    /// compares the checker with e2fsck.
+    /// Run only the suite `changes`, which compares the checker with e2fsck. It makes this many
+    /// changes of metadata, on all processors.
     #[arg(long)]
     changes: Option<u64>,
-    /// Run only repairs, of this many images with changes of metadata, on all processors.
+    /// Run only repairs: repair this many images with changed metadata, on all processors.
     #[arg(long)]
     repairs: Option<u64>,
-    /// Cut the power only during recover, tune, resize, trim and edit, until this many distinct
-    /// states are checked, on all processors.
+    /// Run only power cuts during recover, tune, resize, trim and edit, on all processors, until
+    /// this many distinct states are checked.
     #[arg(long, value_name = "STATES")]
     power_cuts: Option<u64>,
-    /// If random operations of threads fail, report them without looking for a shorter sequence
+    /// If a sequence of random operations fails, report it without looking for a shorter sequence
     /// that fails too.
     #[arg(long)]
     no_shrink: bool,
@@ -60,13 +60,13 @@ enum Suite {
     Crash,
     /// Crash states with fast commits, replayed by three programs.
     FastCommits,
-    /// Every read, write and flush fails once.
+    /// Runs in which a read, write or flush fails.
     Faults,
     /// Damaged images.
     Hostile,
     /// The suites `model` and `fsx` on arrays: whole, degraded, rebuilding.
     Arrays,
-    /// Changes of metadata: the checker against e2fsck.
+    /// Changes of metadata, which the checker and e2fsck must judge alike.
     Changes,
 }
 
@@ -163,7 +163,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Checks many thousand crash states.
+/// Checks many thousands of crash states.
 fn crash_states(seed: u64, states: u64) -> ExitCode {
     let begun = Instant::now();
     let told =

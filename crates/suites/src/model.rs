@@ -30,7 +30,7 @@ pub struct Model {
 }
 
 const ROOT: u64 = 1;
-/// The set-group-ID bit.
+/// The set-group-ID bit of a mode.
 const SET_GROUP: u16 = 0o2000;
 
 type Done<T> = Result<T, Errno>;
@@ -137,7 +137,7 @@ impl Model {
         parent.mtime = None;
     }
 
-    /// Removes one name of the inode. If the inode is a directory, it is the only name.
+    /// Removes one name of the inode. A directory has only one name.
     fn drop_name(&mut self, id: u64) {
         let dir = self.is_dir(id);
         let node = self.edit(id);
@@ -210,7 +210,7 @@ impl Model {
         Ok(())
     }
 
-    /// Adds an inode. It inherits some properties from `dir`.
+    /// Adds an inode, which inherits some properties from `dir`.
     fn new_in(&mut self, dir: u64, kind: Kind, permissions: u16, uid: u32, gid: u32) -> u64 {
         let (mut permissions, mut gid) = (permissions, gid);
         if self.node(dir).permissions & SET_GROUP != 0 {
@@ -399,7 +399,7 @@ impl Model {
         }
     }
 
-    /// Closes everything, as an unmount does.
+    /// Closes all open files, as an unmount does.
     pub fn close_all(&mut self) {
         for id in std::mem::take(&mut self.open).into_values() {
             if self.nodes.contains_key(&id) {
@@ -435,15 +435,15 @@ impl Model {
         self.open.iter().map(|(slot, id)| (*slot, self.node(*id).openness())).collect()
     }
 
-    /// Returns how many bytes the attributes of the file at a path take in its inode and attribute
-    /// block.
+    /// Returns how many bytes the attributes of the file at `path` take in the file's inode and
+    /// attribute block.
     pub fn xattr_bytes(&self, path: &[u8]) -> usize {
         let Ok(id) = self.resolve(path) else { return 0 };
         let inside = |value: &[u8]| if value.len() > LARGEST_INSIDE { 0 } else { value.len() };
         self.node(id).xattrs.iter().map(|(name, v)| name.len() + inside(v) + 20).sum()
     }
 
-    /// Returns the names of the attributes of the file at a path.
+    /// Returns the names of the attributes that the file at `path` has.
     pub fn xattr_names(&self, path: &[u8]) -> Vec<Vec<u8>> {
         self.resolve(path).map_or(Vec::new(), |id| self.node(id).xattrs.keys().cloned().collect())
     }

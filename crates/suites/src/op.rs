@@ -1,4 +1,4 @@
-//! Operations on a tree, represented as data, so that any kind of tree can run them.
+//! Operations on a tree. They are represented as data, so that any kind of tree can run them.
 
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
@@ -153,7 +153,7 @@ pub enum Seen {
     Names(Vec<Vec<u8>>),
 }
 
-/// The outcome of an operation: its result, or an errno.
+/// What an operation returns: a result, or an errno.
 pub type Outcome = Result<Seen, i32>;
 
 /// A tree of files on which operations can be run.

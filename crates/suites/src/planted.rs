@@ -3,8 +3,8 @@
 use lanefs_device::{Device, DeviceError, forward};
 use std::sync::Arc;
 
-/// A write is damaged if its first byte divided by 32 leaves this remainder. Because the choice
-/// depends only on the data, the same operations always have the same damaged writes.
+/// A write is damaged if its first byte modulo 32 equals this number. The choice depends only on
+/// the data, so the same operations always lead to the same damaged writes.
 const MARK: u8 = 1;
 
 /// A fault that the device does not report.

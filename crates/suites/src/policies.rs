@@ -1,16 +1,16 @@
-//! Policies and memory sizes for the suites. The older policies are tested too, because
-//! measurements use them, so they must be correct. Runs with little memory test eviction and the
-//! later loads.
+//! Policies and memory sizes for the suites. The older policies are tested too: measurements use
+//! them, so they must be correct. Runs with little memory test that objects are evicted and loaded
+//! again.
 
 use crate::home;
 use lanefs_ext4::{MountOptions, NameCachePolicy, OneLockCache, Policies};
 use std::sync::Arc;
 
-/// So little cache memory, in bytes, that caches hold hardly anything except referenced and dirty
-/// objects.
+/// A cache size in bytes that is so small that caches hold hardly anything except referenced and
+/// dirty objects.
 const LITTLE: u64 = 96 << 10;
 
-/// All policy values except the defaults.
+/// All policy values that are not defaults.
 const OTHERS: [&str; 8] = [
     "inode_claim=two-step",
     "placement=shared",

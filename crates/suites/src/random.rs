@@ -1,5 +1,5 @@
-//! The seeds of tests: the single seed in `LANEFS_SEED`, or a series that starts at
-//! `LANEFS_FIRST_SEED`, or fixed seeds.
+//! The seeds for tests: the single seed in `LANEFS_SEED`, or a series that starts at
+//! `LANEFS_FIRST_SEED` or at 1.
 
 use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ pub fn seeds(count: u64) -> Vec<u64> {
     }
 }
 
-/// Runs `run` for each of `jobs`, on several threads.
+/// Calls `run` for each of `jobs`, on several threads.
 pub fn in_parallel(jobs: Vec<u64>, run: impl Fn(u64) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(jobs.len());
     let taken = AtomicUsize::new(0);

@@ -1,4 +1,5 @@
-//! Runs one suite with one set of options, for a test. If the suite fails, panics with the report.
+//! Runs one suite with one set of options. For use in tests: if the suite fails, the functions
+//! panic with the report.
 
 use crate::crash::{self, Cuts};
 use crate::fsx;

@@ -40,7 +40,7 @@ fn create(path: Path, kind: Kind) -> Op {
     Op::Create { path, kind, permissions: 0o755, uid: 0, gid: 0 }
 }
 
-/// Returns whether the outcome of an operation depends on other threads.
+/// Returns whether other threads can affect the outcome of an operation.
 pub fn is_race(op: &Op) -> bool {
     let path = match op {
         Op::Create { path, .. }
@@ -65,7 +65,7 @@ pub struct Generator {
     /// The prefix of this thread's names in shared directories.
     prefix: String,
     model: Model,
-    /// All offsets that are used are below this one.
+    /// The generator uses only offsets below this one.
     far: u64,
     names: u32,
     /// Whether the sequence returns to files that may have left memory.
@@ -74,7 +74,7 @@ pub struct Generator {
     opens: bool,
     /// Whether the sequence sets attributes whose values do not fit into a block.
     large_values: bool,
-    /// Operations that come next because an earlier operation planned them.
+    /// Operations that an earlier operation planned, and that come next.
     planned: VecDeque<Op>,
 }
 
@@ -381,8 +381,8 @@ impl Generator {
         if self.rng.u32(..3) == 0 {
             return Op::RemoveXattr { path, name };
         }
-        // Unless it is a large one, the value fits into the inode and a block of 1 KiB together
-        // with the attributes that the file already has.
+        // A value that is not large fits into the inode and a block of 1 KiB, together with the
+        // attributes that the file already has.
         let room = 600usize.saturating_sub(self.model.xattr_bytes(&path) + name.len() + 20);
         let len = match self.large_values && self.rng.u32(..3) == 0 {
             true => self.rng.usize(LARGEST_INSIDE + 1..9000),

@@ -1,6 +1,6 @@
 //! The model suite: four threads run random operations on one file system. Each thread works mostly
-//! in its own part of the tree, where all outcomes can be predicted. At the end the library, the
-//! kernel and e2fsck must find the whole tree.
+//! in its own part of the tree, where all outcomes can be predicted. At the end, the library must
+//! find the whole tree before and after a remount, and e2fsck must find the image clean.
 
 use crate::conditions::{self, Paced};
 use crate::home;
@@ -249,7 +249,8 @@ fn library_listing(mount: &Mount) -> Result<Listing, String> {
     listing::of_library(mount.fs()).map_err(|(path, error)| format!("{}: {error}", show(&path)))
 }
 
-/// Loads every inode again and again, so that unused inodes are evicted, and defragments the files.
+/// Loads every inode again and again, so that unused inodes are evicted. Also defragments the
+/// files.
 fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     while !ended.load(Ordering::Relaxed) {
         let mut todo = vec![home::of_library(fs).map_err(|e| e.to_string())?];
@@ -310,13 +311,13 @@ fn run_thread(
             return Err(format!("thread {n}, operation {at}, {op:?}: {why}"));
         }
     }
-    // The model does this because the library closes its open files before the unmount.
+    // The library closes its open files before the unmount, so the model does so too.
     model.close_all();
     Ok(model)
 }
 
-/// Returns whether the file system and the model both refuse a rename. Their errors may differ,
-/// because a rename may fail for several reasons at once.
+/// Returns whether the file system and the model both refuse a rename. The two errors may differ,
+/// because several reasons can forbid a rename at once.
 fn is_choice(op: &Op, got: &Outcome, want: &Outcome) -> bool {
     use rustix::io::Errno;
     let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
@@ -360,8 +361,7 @@ fn check_race(got: &Result<crate::op::Seen, lanefs_ext4::Error>) -> Result<(), S
     }
 }
 
-/// Compares the tree with the models of all threads taken together, except for the unpredictable
-/// parts.
+/// Compares the predictable parts of the tree with the models of all threads taken together.
 fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), String> {
     let mut want = Listing::default();
     for model in models {
@@ -384,7 +384,7 @@ fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), St
     }
     let race = join_slash(RACE);
     let seen = seen.clone().filter(|path| path != b"lost+found" && !path.starts_with(&race));
-    // The entries of the race directory, and so its link count, depend on races.
+    // The entries in the race directory depend on races, and so does its link count.
     if let Some(entry) = want.entries.get_mut(RACE) {
         entry.links = None;
     }

@@ -1,6 +1,6 @@
 //! A file system on an array whose members crash at the same moment. Each member has its own cache,
-//! and the crash may lose any write that is only in a cache. After the array's log and the journal
-//! are recovered, every file that was fsynced must be present, and e2fsck must find nothing.
+//! and the crash may lose any write that is only in a cache. After the recovery of the array's log
+//! and of the journal, every file that was fsynced must be present, and e2fsck must find nothing.
 
 #[path = "../../raid5/tests/rig/mod.rs"]
 mod rig;
@@ -42,7 +42,7 @@ fn rig(seed: u64) -> Rig {
     rig
 }
 
-/// Starts the array of a rig on members with these contents.
+/// Starts the array that `rig` describes on members with these contents.
 fn on(rig: &mut Rig, members: &[Vec<u8>], tape: &Arc<Tape>) -> Arc<Array> {
     for (member, bytes) in members.iter().enumerate() {
         let (tape, bytes) = (tape.clone(), Mutex::new(bytes.clone()));
@@ -52,8 +52,8 @@ fn on(rig: &mut Rig, members: &[Vec<u8>], tape: &Arc<Tape>) -> Arc<Array> {
     Arc::new(rig.start())
 }
 
-/// Empties the logs, as starting an array does. Otherwise a recovery would use headers of the last
-/// run, because their generations are higher than those of the first headers of this run.
+/// Empties the logs, as starting an array does. Otherwise a recovery would use headers of the
+/// previous run, because their generations are higher than those of the first headers of this run.
 fn empty_logs(members: &mut [Vec<u8>], rig: &Rig) {
     let log = rig.log().expect("a log");
     let bytes = log.offset as usize..(log.offset + log.len) as usize;

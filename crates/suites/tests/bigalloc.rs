@@ -25,9 +25,9 @@ const SETS: [(&str, &str); 6] = [
     ("-b 2048 -J size=2 -O bigalloc,^orphan_file,^flex_bg -C 4096 -g 8192", "64M"),
     ("-b 1024 -J size=1 -I 256 -O bigalloc,quota,project -C 16384", "160M"),
 ];
-/// The first sets have no quotas; this is their number. e2fsck cannot judge crashes of the other
-/// sets, because it subtracts only one block for each cluster from the usage when it deletes an
-/// orphan.
+/// This many sets at the start of the list have no quotas. e2fsck cannot judge crashes of the other
+/// sets, because when it deletes an orphan, it subtracts only one block from the usage for each
+/// freed cluster.
 const WITHOUT_QUOTAS: usize = 5;
 
 fn hostile(seed: u64, count: u64) -> Totals {
@@ -127,8 +127,8 @@ fn files_take_as_much_space_as_in_the_kernel() {
 fn all_free_clusters_are_trimmed_and_counted() {
     let Some(image) = Image::make("-b 1024 -O bigalloc -C 4096", "64M") else { return };
     let mount = open(&image);
-    // Each file is written only once, because a first write leaves no preallocation window. The
-    // blocks of a window would not count as free.
+    // Each file is written only once, because a second write could leave a preallocation window,
+    // whose blocks do not count as free.
     let files = ["f", "g"].map(|name| create(name, Kind::Regular));
     let ops = [&files[..], &[write("f", 0, 100_000), write("g", 0, 5)]].concat();
     run_all(&mut Library::new(mount.fs()), "Lanefs", &ops);
@@ -173,8 +173,8 @@ fn an_extent_outside_of_its_cluster_is_damage_for_lanefs_and_e2fsck() {
     let options = "-b 1024 -O bigalloc,^metadata_csum,^metadata_csum_seed -C 4096";
     let Some(image) = Image::make(options, "32M") else { return };
     by_library(&image, &[create("f", Kind::Regular), write("f", 0, 4096)]);
-    // The low 32 bits of the first extent's first device block. The extent follows the header of
-    // the tree.
+    // The offset of the low 32 bits of the first extent's device block number. The extent follows
+    // the header of the extent tree's root.
     let at = image.inode_at("/f", 1024) + 0x28 + 12 + 8;
     let mut low = [0];
     image.device().read_at(at, &mut low).expect("inside");

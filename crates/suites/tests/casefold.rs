@@ -1,5 +1,5 @@
-//! Directories that ignore case (`casefold`). Most kernels do not mount them, but e2fsck computes
-//! the hashes of the names and compares these with the index.
+//! Directories that ignore case (`casefold`). Most kernels do not mount such file systems, but
+//! e2fsck computes the hashes of the names and compares the hashes with the index.
 
 use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Fault, Options, Verdict};
@@ -30,7 +30,7 @@ const SETS: [(&str, &str); 5] = [
     ("-b 1024 -I 256 -O casefold,quota,project +F", "96M"),
 ];
 
-/// Images with logs so small that they wrap.
+/// Images whose logs are so small that they wrap.
 const SMALL_LOGS: [(&str, &str); 3] = [
     ("-b 1024 -J size=1 -N 600 -O casefold,large_dir +F", "20M"),
     (
@@ -161,7 +161,7 @@ fn names_of_all_scripts_are_where_e2fsck_expects_them() {
             assert_eq!(ino(&filled, &dir, name), Some(*expected), "{name:x?}");
             assert_eq!(ino(&filled, &dir, &respelled(name)), Some(*expected), "{name:x?}");
         }
-        // Every third name is removed by a different spelling.
+        // Every third name is removed under a different spelling.
         for (n, form) in made.keys().cloned().collect::<Vec<_>>().into_iter().enumerate() {
             if n % 3 == 0 {
                 let (name, _) = made.remove(&form).expect("a name");
@@ -213,8 +213,8 @@ fn a_name_can_be_created_once_and_used_in_any_spelling() {
     fs.link(&file, &dir, b"other").expect("a second name");
     fs.rename(&dir, b"OTHER", &dir, b"readme", Rename::Replace).expect("nothing happens");
     assert_eq!(names(&mounted, &dir).len(), 2);
-    // If a rename replaces a file, the entry of the replaced file gets the new inode and keeps its
-    // spelling.
+    // If a rename replaces a file, the replaced file's entry keeps its spelling and refers to the
+    // other inode from then on.
     let next = make(&mounted, &dir, b"next").expect("a new name");
     fs.rename(&dir, b"NEXT", &dir, b"oTHer", Rename::Replace).expect("it is renamed");
     assert_eq!(ino(&mounted, &dir, b"Other"), Some(next.ino().0));
@@ -291,7 +291,8 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     let dir = folded_dir(&mounted, "dir");
     drop(make(&mounted, &dir, b"A\xff").expect("a name"));
     drop(make(&mounted, &dir, b"a\xff").expect("another name"));
-    // In an indexed directory, the hash of such a name is that of its bytes.
+    // The hash of a name that is not valid UTF-8 is computed from its bytes. An indexed directory
+    // shows this.
     let many = folded_dir(&mounted, "many");
     let name = |n: u32| [format!("NAME {n}").as_bytes(), b"\xed\xa0\x80"].concat();
     (0..300).for_each(|n| drop(make(&mounted, &many, &name(n)).expect("a new name")));
@@ -299,8 +300,8 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     assert_eq!(ino(&mounted, &many, &name(7).to_ascii_lowercase()), None);
     drop((dir, many));
     mounted.close().expect("it unmounts");
-    // e2fsck 1.47.0 computes no hashes for such names, and compares other values with the index, so
-    // only the checker judges this image.
+    // e2fsck 1.47.0 computes no hashes for such names, and compares meaningless values with the
+    // index. Therefore only the checker judges this image.
     let report = lanefs_check::check(image.device(), &Options::default(), &|_| {});
     let report = report.expect("the device works");
     assert!(matches!(report.verdict(), Verdict::Clean), "{report:?}");
@@ -309,7 +310,8 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     };
     let mounted = mount(&image);
     let dir = folded_dir(&mounted, "dir");
-    // Strict names may have unassigned characters, even those that will never be assigned.
+    // With strict encoding, names may still contain unassigned characters, even those that will
+    // never be assigned.
     for name in ["\u{c4}", "\u{378}", "\u{ffff}", "\u{e000}", "\u{10ffff}", "\u{200d}"] {
         drop(make(&mounted, &dir, name.as_bytes()).expect(name));
     }
@@ -336,7 +338,7 @@ fn no_new_name_is_equal_to_dot_or_dot_dot() {
         assert_eq!(fs.link(&file, &dir, name).expect_err("a refusal").errno(), 22);
         let moved = fs.rename(&dir, b"file", &dir, name, Rename::Replace);
         assert_eq!(moved.expect_err("a refusal").errno(), 22);
-        // A directory that does not ignore case may have the name.
+        // A directory that does not ignore case may contain this name.
         drop(make(&mounted, &fs.root().expect("the root"), name).expect("another name"));
     }
     assert_eq!(ino(&mounted, &dir, b"."), Some(dir.ino().0));
@@ -405,8 +407,8 @@ fn damaged_names_are_found_by_both_checkers_and_repaired() {
         mounted.close().expect("it unmounts");
         assert_sound(&image, "not a folded directory yet");
         image.debugfs("set_inode_field /dir flags 0x40080000");
-        // The test looks at the output of e2fsck, because for a name that is equal to "." it prints
-        // the fault but returns 0.
+        // The test reads the output of e2fsck, because for a name that is equal to ".", e2fsck
+        // prints the fault but returns 0.
         let theirs = image.e2fsck("-fn -E check_encoding").text;
         let is_found = ["Duplicate entry", "illegal UTF-8"].iter().any(|why| theirs.contains(why));
         assert!(is_found, "{wrong:x?}: {theirs}");

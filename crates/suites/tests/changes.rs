@@ -59,12 +59,12 @@ fn a_repair_that_is_cut_at_any_write_is_completed_or_taken_back() {
 /// Sets the size of the file `a` to one that no file can have without the feature `large_file`.
 const LARGE: &str = "sif a size 0x80000000";
 
-/// The offset of the generation in an inode.
+/// The offset of the generation field in an inode.
 const GENERATION: u64 = 0x64;
 
 #[test]
 fn faults_outside_of_the_tree_are_found() {
-    // The last column has words of e2fsck's message.
+    // The last element of each tuple contains words from e2fsck's message.
     let inode_fields = "-t ext4 -O ^orphan_file";
     for (options, commands, word) in [
         (inode_fields, vec!["write /etc/passwd a", "ssv orphan_file_inum 12"], "Orphan file inode"),
@@ -93,8 +93,8 @@ fn an_empty_value_that_starts_beyond_its_block_is_found() {
     image.debugfs(&format!("zap_block -o 32 -l 1 -p 0 {}", block.expect("a block")));
     let verdicts = Verdicts::of(image.path());
     assert!(verdicts.text.contains("(invalid value)"), "{}", verdicts.text);
-    // The hash is wrong too. If the checker reported only the hash, a repair would leave the other
-    // damage.
+    // This change makes the hash wrong too. If the checker reported only the hash, a repair would
+    // leave the other damage.
     let findings = report(&image, 256 << 20).findings;
     let is_range =
         |fault: &Fault| matches!(fault, Fault::Attributes(xattr::Cause::ValueRange { .. }));
@@ -128,7 +128,7 @@ fn a_check_in_several_passes_finds_the_same_as_in_one() {
     let (whole, parts) = (report(&image, 256 << 20), report(&image, 4096));
     assert_eq!(whole.verdict(), Verdict::Clean, "{:?}", whole.findings);
     assert_eq!((parts.verdict(), parts.totals), (Verdict::Clean, whole.totals));
-    // Clears the block bitmaps of two groups, which contain the metadata and the journal.
+    // Clears the block bitmaps of the groups in which the metadata and the journal lie.
     for group in [0, 2] {
         clear_block_bitmap(&*image.device(), group);
     }

@@ -1,5 +1,5 @@
-//! Power cuts during commands that change a whole image. The tests of `crates/offline` cut each
-//! change at every write.
+//! Power cuts during commands that change a whole image. The tests of `crates/offline` cut the
+//! power at every write of each change.
 
 use lanefs_device::Device;
 use lanefs_suites::cuts::{check, many};

@@ -206,7 +206,7 @@ fn a_value_without_room_is_refused_and_leaves_nothing() {
     let filler = Op::Write { file: File::At(b"0".to_vec()), offset: 0, len: 16 << 20, seed: 1 };
     assert!(matches!(library.act(&filler), Err(Error::NoSpace)));
     for n in 0..8 {
-        // The inode for the value may have a lower or a higher number than the inode of the file.
+        // The inode that holds the value may have a lower or a higher number than the file's inode.
         let refused = library.act(&set(&n.to_string(), "user.v", pattern(n, 60_000)));
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
         library.act(&create(&format!("more {n}"), Kind::Regular)).expect("an inode");
@@ -340,7 +340,7 @@ fn threads_release_values_that_the_kernel_shares() {
             let path = n.to_string();
             ops.push(create(&path, Kind::Regular));
             ops.push(set(&path, "user.same", pattern(n / 9, 3000)));
-            // The second attribute is needed, because with the first one alone, Linux 6.18 would
+            // The second attribute is needed: if a file had only the first one, Linux 6.18 would
             // count a reference to the value for each file that shares the attribute block.
             ops.push(set(&path, "user.also the same", vec![7; 300]));
         }

@@ -118,8 +118,8 @@ fn mount(device: Arc<dyn Device>) -> Mount {
 const LONG: usize = 11_000;
 const SHORT: usize = 5_000;
 
-/// Returns the bytes that the device has after the end of the short file, from the first whole AES
-/// block to the end of the file system block.
+/// Returns the bytes of the device between the end of the short file and the end of the file system
+/// block. The bytes start at the first AES block that lies entirely behind the end of the file.
 fn after_end(fs: &Fs, file: &InodeRef, device: &dyn Device) -> Vec<u8> {
     let size = SHORT as u64;
     let block = u64::from(fs.stat_fs().block_size);
@@ -132,8 +132,8 @@ fn after_end(fs: &Fs, file: &InodeRef, device: &dyn Device) -> Vec<u8> {
     bytes
 }
 
-/// Simulates crashes during a truncation. In each state that a crash can leave, checks what is left
-/// of the file.
+/// Simulates crashes during a truncation. In each state that a crash can leave, checks which bytes
+/// of the file are left.
 fn crash_truncation(image: &OverlayDevice, old: &[u8], has_clusters: bool) {
     let device = Arc::new(RecordingDevice::since(image.fork(), Arc::new(image.fork())));
     let mounted = mount(device.clone());
@@ -151,8 +151,8 @@ fn crash_truncation(image: &OverlayDevice, old: &[u8], has_clusters: bool) {
             let bytes = read(fs, &file);
             assert!(bytes[..SHORT] == [b'x'; SHORT], "cut {cut}, {kept:?}");
             if bytes.len() == LONG {
-                // With clusters, zeros may already be there, because they are written before the
-                // truncation.
+                // With clusters, the file may already contain zeros, because they are written
+                // before the truncation.
                 let is_old = |byte: &u8| *byte == b'x' || (has_clusters && *byte == 0);
                 assert!(bytes.iter().all(is_old), "cut {cut}, {kept:?}");
             } else {
@@ -301,7 +301,7 @@ fn names_cross_between_policies_as_in_the_kernel() {
     our_tree.assert_same(&their_tree, "names across policies");
 }
 
-/// Options for an image without checksums, so that a test can change it.
+/// Options for an image without checksums, so that a test can change metadata in it.
 const PLAIN: &str = "-b 4096 -O encrypt,^metadata_csum,^metadata_csum_seed";
 /// The size in bytes of a context of version 2.
 const CONTEXT: usize = 40;
@@ -320,7 +320,7 @@ fn damaged(image: &Image, ino: u32, change: impl FnOnce(&mut [u8])) -> Arc<RamDe
 }
 
 /// Returns an image with the file `f`, the directory `d`, the symbolic link `l` and the pipe `p`.
-/// Also returns five inode numbers: those of the parent directory, and of these four in this order.
+/// Also returns the inode numbers of the parent directory and of these four files, in this order.
 fn sample() -> Option<(Image, [u32; 5])> {
     let image = Image::make(PLAIN, "16M")?;
     let mounted = open(&image);
@@ -345,8 +345,8 @@ const EOPNOTSUPP: i32 = 95;
 
 #[test]
 fn a_policy_that_is_not_supported_or_damaged_is_refused_by_name() {
-    /// The offset in the context, the byte to write there, the expected errno, and words of the
-    /// error.
+    /// An offset in the context, the byte to write at this offset, the expected errno, and words in
+    /// the error.
     const KINDS: [(usize, u8, i32, &str); 16] = [
         (0, 1, EUCLEAN, "encryption context of version 1 and 40 bytes"),
         (0, 3, EUCLEAN, "encryption context of version 3 and 40 bytes"),

@@ -92,7 +92,7 @@ fn an_fsync_after_an_append_writes_one_block_and_its_data() {
         let mount = mounted(&device, fast_commits);
         let fs = mount.fs();
         let file = fs.create(&fs.root().expect("the root"), b"log", &new_file()).expect("a file");
-        // The first commit of a mount marks the log for fast commits.
+        // The first commit of a mount marks the log as one that may contain fast commits.
         fs.sync().expect("a commit");
         let before = device.mark();
         for _ in 0..ROUNDS {
@@ -192,8 +192,8 @@ fn fast_commits_of_a_mount_that_becomes_writable_again_are_replayed() {
             let before = fs.statistics().journal.fast_commits;
             append(fs, &file, &mut bytes, round);
             let is_fast = fs.statistics().journal.fast_commits > before;
-            // The first fsync of a round runs a commit, which marks the log. The other fsyncs write
-            // fast commits.
+            // The first fsync of a round runs a full commit, which marks the log as one that may
+            // contain fast commits. The other fsyncs write fast commits.
             assert_eq!(is_fast, n > 0, "round {round}");
             promised.push((device.mark(), bytes.clone(), is_fast));
         }
@@ -252,7 +252,7 @@ fn size_and_room(device: &dyn Device) -> (u32, u32) {
         let mut bytes = vec![0; size];
         let place = log.map.place(*at).expect("a block of the log").0;
         device.read_at(place.0 * size as u64, &mut bytes).expect("a read");
-        // The header of a commit block in big-endian order, from the kernel documentation, "Journal
+        // The header of a commit block, in big-endian order. Source: kernel documentation, "Journal
         // (jbd2)".
         let is_commit = bytes[..8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2];
         is_commit.then(|| bytes[8..12].to_vec())
@@ -263,8 +263,8 @@ fn size_and_room(device: &dyn Device) -> (u32, u32) {
 }
 
 /// Returns states that a power cut after a fast commit leaves, each with the promised bytes of the
-/// file `log`. In these states the head of the journal is at the end of its area, or a few blocks
-/// before it.
+/// file `log`. In these states, the last commit block is at the end of the log area, or a few
+/// blocks before the end.
 fn states_at_the_end_of_the_log() -> Option<Vec<(OverlayDevice, Vec<u8>)>> {
     /// About the number of blocks that replaying a fast commit writes to the log.
     const NEAR: u32 = 8;

@@ -66,8 +66,8 @@ fn an_image_without_damage_gives_no_errors() {
     for options in [PLAIN, BLOCK_MAPS, "-b 1024 -J size=1", "-b 4096 -J size=4"] {
         let Some(target) = Target::make(options, 24, Left::Clean) else { return };
         let outcome = check(&target, "no damage").expect("it holds");
-        // These errors are not due to damage. The operations use some names twice, and files with
-        // block maps cannot have unwritten blocks.
+        // These errors also occur without damage, because the operations use some names twice, and
+        // files with block maps cannot have unwritten blocks.
         let own = ["file exists", "operation not supported"];
         let own = if options == BLOCK_MAPS { &own[..] } else { &own[..1] };
         let expected =
@@ -120,8 +120,8 @@ fn every_kind_is_a_row_of_the_table() {
     }
 }
 
-/// Describes how Lanefs reacts. Adds an error that has the expected words, if there is one, and
-/// otherwise an error that names damage.
+/// Describes how Lanefs reacts. Quotes an error that contains the expected words, or, if there is
+/// no such error, one that names damage.
 fn said(says: &str, totals: Result<Outcome, String>) -> String {
     match totals {
         Err(why) => format!("**{why}**"),
@@ -173,9 +173,9 @@ fn the_table_of_kinds_is_printed() {
         row(extreme.name, ours, image.path());
     }
     for extreme in LARGEST {
-        // The kernel is not asked about these images, because it reads all descriptors and keeps
-        // them in memory before it checks the first one. In these images, the descriptors are
-        // gigabytes of zeros.
+        // The kernel does not mount these images in this test, because they have gigabytes of
+        // descriptors, all zeros. The kernel reads all descriptors into memory before it checks the
+        // first one.
         let Some(image) = (extreme.make)() else { return };
         let ours = said(extreme.says, check_image(&image, extreme.name));
         println!("| {} | {ours} | not asked |", extreme.name);

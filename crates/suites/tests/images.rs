@@ -1,4 +1,4 @@
-//! Images of every supported format. The kernel fills them and Lanefs reads them, and the reverse.
+//! Images of every supported format. The kernel fills an image and Lanefs reads it, or the reverse.
 
 use lanefs_suites::fill::{Scale, fill};
 use lanefs_suites::formats::{
@@ -8,7 +8,7 @@ use lanefs_suites::formats::{
 use lanefs_suites::image::Image;
 use lanefs_suites::random::in_parallel;
 
-/// Images of sizes that the list of formats does not have.
+/// Images of sizes that the list of formats does not contain.
 const SIZES: [Format; 2] = [
     Format { options: "-b 1024", size: "1M" },
     Format { options: "-b 4096 -E lazy_itable_init=1", size: "2048M" },

@@ -288,8 +288,8 @@ fn data_leaves_the_inode_as_a_whole_after_a_crash() {
         let old = pattern(100, 100);
         let sound = |fs: &Arc<Fs>| {
             let grown = contents(fs, "grown")?.ok_or("it is gone")?;
-            // The data moves out of the inode first. The write that follows may be done only in
-            // part.
+            // The data first moves out of the inode. The write itself comes later, and a crash may
+            // leave it partly done.
             if grown[..100] != old[..] || grown.len() > 200 {
                 return Err(format!("grown: {} bytes", grown.len()));
             }
@@ -336,8 +336,8 @@ fn damage_to_data_in_inodes_is_named() {
     // fields and the magic number.
     const ENTRY: u64 = 128 + 32 + 4;
     let record = d + BLOCK + 4;
-    // The second area with names is the value of the attribute. The offset of this value is
-    // relative to the first attribute entry.
+    // The directory's second part, with further names, is the value of the attribute. The stored
+    // offset of the value is relative to the first attribute entry.
     let second = d + ENTRY + u64::from(get(d + ENTRY) >> 16);
     for (what, says, at, put) in [
         ("a file larger than its room", "has room for", f + 4, 100_000),

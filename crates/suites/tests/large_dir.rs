@@ -86,7 +86,8 @@ fn a_third_level_exists_after_a_crash_or_does_not() {
         if !expected {
             return Err(format!("{} names of {refused} or one more", names.len()));
         }
-        // Whether or not the level exists, the name can be added, or already exists.
+        // Whether or not the crash kept the new level, adding the name succeeds or reports that the
+        // name exists.
         match link(fs, refused) {
             Ok(()) | Err(Error::Exists) => Ok(()),
             Err(error) => Err(error.to_string()),
@@ -135,7 +136,8 @@ fn damage_to_each_level_is_named() {
         let outcome = words.check(what, &[(at, value)]);
         assert!(outcome.says("directory inode"), "{what}: {:?}", outcome.errors);
     }
-    // Without checksums a node looks like an empty leaf, so no error names a missing level.
+    // If the index has one level less, its lowest nodes are read as leaves. Without checksums, a
+    // node looks like an empty leaf, so no error names the missing level.
     let less = [(root + 0x1c, levels | 1 << 16)];
     assert!(words.check("an index with one level less", &less).mounted);
 }

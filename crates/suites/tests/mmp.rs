@@ -1,4 +1,5 @@
-//! Multiple mount protection (`mmp`), by which only one computer writes a file system.
+//! Multiple mount protection (`mmp`), which ensures that only one computer at a time writes to a
+//! file system.
 
 use lanefs_device::{Device, DeviceError, Operation, RamDevice};
 use lanefs_ext4::{Access, Mount, MountOptions, SetAttr, SetTime};
@@ -19,8 +20,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options for mke2fs. They set the shortest interval after which a mount stores its next sequence
-/// number.
+/// Options for mke2fs. They set the shortest possible interval between two sequence numbers that a
+/// mount stores.
 const OPTIONS: &str = "-O mmp -E mmp_update_interval=1";
 
 fn superblock(device: &dyn Device) -> Superblock {
@@ -139,8 +140,8 @@ fn a_mount_that_another_computer_takes_over_writes_nothing_more() {
     let root = mount.fs().root().expect("the root");
     let touched = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     wait_until(|| {
-        // Writes the block again and again, because before its next check the mount may overwrite
-        // the block with its next sequence number.
+        // Writes the block again and again, because the mount may overwrite it with its next
+        // sequence number before the mount next checks the block.
         put(&*ram, &thief);
         mount.fs().set_attr(&root, &touched).and_then(|_| mount.fs().sync()).is_err()
     });
@@ -155,8 +156,8 @@ fn a_mount_that_another_computer_takes_over_writes_nothing_more() {
 fn a_file_system_that_the_kernel_has_mounted_is_refused() {
     let Some(image) = Image::make(OPTIONS, "32M") else { return };
     let Some(kernel) = image.kernel_mount("") else { return };
-    // This device takes no lock on the image file, so only `mmp` protects the file system. A disk
-    // that computers share in a network has no lock either.
+    // This device takes no lock on the image file, so only `mmp` protects the file system. This is
+    // also the case for a disk that computers share in a network.
     let shared = Arc::new(Shared::open(&image));
     let refused = Mount::open(shared.clone(), MountOptions::default()).err().expect("a refusal");
     let told = refused.to_string();
@@ -267,7 +268,8 @@ fn a_crashed_file_system_is_recovered_after_the_waits() {
             };
             after(&image, 11, "the kernel", &mount);
         });
-        // A check does not wait for another computer, because it only reads.
+        // A check never waits to see whether another computer uses the file system, because a check
+        // only reads.
         let begun = std::time::Instant::now();
         let options = lanefs_check::Options::default();
         let report = lanefs_check::check(crashed().device(), &options, &|_| {});

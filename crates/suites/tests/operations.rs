@@ -1,4 +1,4 @@
-//! Collapsed and inserted ranges, whiteouts, and lists of extents. The outcomes must be the same as
+//! Collapsed and inserted ranges, whiteouts, and lists of extents. The outcomes must be equal to
 //! the kernel's, and a crash must leave the state before or after an operation.
 
 use lanefs_device::OverlayDevice;
@@ -205,7 +205,7 @@ fn a_file_without_a_name_stays_an_orphan_when_its_size_changes_in_steps() {
             let inode = Library::new(fs).resolve(b"f")?;
             fs.unlink(&fs.root()?, b"f")?;
             change(fs, &inode)?;
-            // In the crashes that follow, the file is still open.
+            // The file stays open, so the simulated crashes leave it as an orphan.
             fs.sync()
         };
         let sound = |_: &Arc<Fs>| Ok(());

@@ -103,7 +103,7 @@ fn usage_fits_the_tree_after_every_kind_of_change() {
         run_all(mount.fs(), &work());
         mount.close().expect("it unmounts");
         image.assert_clean(options);
-        // The second mount reads what the first wrote, and removes everything.
+        // The second mount reads the usage that the first mount wrote, and removes everything.
         let mount = open(&image);
         let mut ops = vec![Op::Unlink { path: b"d/link".to_vec() }];
         for n in 0..60 {
@@ -129,7 +129,7 @@ fn usage_fits_the_tree_after_every_kind_of_change() {
 #[test]
 fn a_wrong_usage_is_found_by_the_oracle() {
     let Some(image) = Image::make(SETS[0], "32M") else { return };
-    // debugfs does not count the inodes that it makes in the usage.
+    // When debugfs makes an inode, it does not add the inode to the usage.
     let request = "mkdir uncounted";
     let made = Command::new("debugfs").args(["-w", "-R", request]).arg(image.path()).output();
     assert!(made.expect("debugfs").status.success());
@@ -215,7 +215,7 @@ fn a_hard_limit_ends_writes_and_creations_where_it_is() {
         let file = new_in(fs, &dir, "f", NewKind::Regular);
         let data = vec![7; 300 << 10];
         let by = Privilege::Ordinary;
-        // The directory takes one block of the limit.
+        // One block of the limit is taken by the directory.
         assert_eq!(fs.write_at(&file, 0, &data, by).expect("a part is written"), 99 << 10);
         let more = fs.write_at(&file, 99 << 10, &data, by);
         assert!(matches!(more, Err(Error::OverQuota)), "{more:?}");
@@ -326,7 +326,8 @@ fn threads_never_use_more_than_the_limit_of_their_owner() {
     fs.sync().expect("a commit");
     let (bytes, inodes) = used(fs, 1);
     assert!(bytes <= 2000 << 10 && inodes <= 300, "{bytes} bytes, {inodes} inodes");
-    // The usage must be nearly at the limit. Otherwise, many operations were refused without need.
+    // The usage must be close to the limits. A lower usage would show that operations were refused
+    // needlessly.
     assert!(bytes > 1900 << 10 && inodes == 300, "{bytes} bytes, {inodes} inodes");
     mount.close().expect("it unmounts");
     image.assert_clean("limited threads");

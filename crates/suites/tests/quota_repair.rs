@@ -49,7 +49,7 @@ fn limited(options: &str) -> Option<Image> {
     Some(image)
 }
 
-/// Repairs an image, in place.
+/// Repairs an image in place. Returns the actions of the repair.
 fn repaired(image: &Image) -> Vec<String> {
     let device = image.device();
     let plan = plan(device.clone(), Shared::Clone).expect("a plan");
@@ -60,7 +60,7 @@ fn repaired(image: &Image) -> Vec<String> {
     plan.actions.iter().map(ToString::to_string).collect()
 }
 
-/// Checks the usage of all users, and returns the number of users whose limits are as they were.
+/// Checks the usage of all users, and returns the number of users who still have their old limits.
 fn kept(image: &Image, what: &str) -> u32 {
     let mount = Mount::open(image.device(), MountOptions::default());
     let mount = mount.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -83,7 +83,8 @@ fn kept(image: &Image, what: &str) -> u32 {
 #[test]
 fn a_repair_keeps_the_limits_that_can_be_read() {
     const OPTIONS: [&str; 2] = ["-t ext4 -b 1024 -I 256 -O quota,project", "-t ext2 -O quota"];
-    // Commands for debugfs that do the damage, and the number of users whose limits a repair keeps.
+    // Each element has debugfs commands that damage the image, and the number of users whose limits
+    // a repair keeps.
     let damages: [(&[&str], u32); 15] = [
         (&["mkdir uncounted"], USERS),
         (&["zap_block -f <3> -p 0 0"], USERS),
@@ -122,7 +123,8 @@ fn a_repair_keeps_the_limits_that_can_be_read() {
     }
 }
 
-/// A repair is needed because tune2fs (1.47.0) counts each of these values once, for root.
+/// The image needs a repair after tune2fs enables quotas, because tune2fs (1.47.0) counts each of
+/// these values only once, for root.
 #[test]
 fn values_in_inodes_of_their_own_are_counted_for_each_file_as_e2fsck_does() {
     let Some(image) = Image::make("-b 1024 -O ea_inode", "16M") else { return };

@@ -1,5 +1,5 @@
-//! On an image with a stripe width, large allocations of Lanefs start where a stripe starts at
-//! least as often as the kernel's allocations do on the same image.
+//! On an image with a stripe width, large allocations should start where a stripe starts. With
+//! Lanefs, they must do so at least as often as with the kernel.
 
 use lanefs_device::{Device, forward};
 use lanefs_ext4::{Mount, MountOptions};
@@ -110,7 +110,7 @@ fn share_of_lanefs(
     share
 }
 
-/// A device that reports this number of bytes as the length of a row.
+/// A device that reports the second field as the length of a row in bytes.
 struct WithRows(Arc<dyn Device>, u64);
 
 impl Device for WithRows {

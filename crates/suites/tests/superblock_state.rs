@@ -41,11 +41,11 @@ impl Seen {
     }
 }
 
-/// What the mount meets before close.
+/// What happens during the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meets {
     Nothing,
-    /// A damaged directory, which is read with this setting of `errors=`.
+    /// The mount reads a damaged directory, with this setting of `errors=`.
     Damage(OnError),
 }
 
@@ -107,7 +107,8 @@ fn by_kernel(case: &Case) -> Option<[Seen; 2]> {
     };
     let mount = image.kernel_mount(&format!("{access},errors={errors}"))?;
     let _ = std::fs::read_dir(mount.path().join("damaged")).map(|entries| entries.count());
-    // Errors are ignored: with errors=remount-ro the mount is read-only by now, so syncfs fails.
+    // Errors are ignored, because with errors=remount-ro the mount is already read-only and syncfs
+    // fails.
     let _ = rustix::fs::syncfs(std::fs::File::open(mount.path()).expect("the mount"));
     let during = Seen::on(image.path());
     mount.unmount();
@@ -145,9 +146,8 @@ fn allow_differences(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
         // close.
         during.error = ours[0].error;
         if on_error == OnError::ReadOnly {
-            // The kernel leaves the log for the next mount to replay. Lanefs has written everything
-            // in place by the time of close, and clears the flag because nothing is left to
-            // recover.
+            // The kernel leaves the log for the next mount to replay. When Lanefs closes,
+            // everything is written in place, so Lanefs clears the flag.
             after.recover = ours[1].recover;
             after.orphans = ours[1].orphans;
         }

@@ -1,4 +1,4 @@
-//! Power cuts while a verity file is made. Lanefs and e2fsck judge the results.
+//! Power cuts while verity is enabled on a file. Lanefs and e2fsck judge the results.
 
 use lanefs_device::{Device, Kept, OverlayDevice, RecordingDevice};
 use lanefs_ext4::{FileDigest, Fs, InodeRef, Mount, NewInode, NewKind, NewVerity, Privilege};
@@ -47,8 +47,8 @@ fn filled(options: &'static str, size: &'static str) -> Option<Arc<OverlayDevice
     Some(image)
 }
 
-/// Makes the verity file while another thread commits all the time, so that commits happen between
-/// the steps.
+/// Enables verity on the file while another thread commits all the time, so that commits happen
+/// between the steps of the operation.
 fn made_among_commits(fs: &Fs) -> FileDigest {
     let (file, done) = (found(fs), AtomicBool::new(false));
     let new = NewVerity { block_bytes: Some(1024), ..NewVerity::default() };

@@ -155,8 +155,8 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, "directory: its index is dropped");
     }
 
-    /// Writes each block that has a finding anew. With `all`, also converts the blocks of the index
-    /// to linear blocks.
+    /// Rewrites each block that has a finding. With `all`, also converts the blocks of the index to
+    /// linear blocks.
     fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
         let format = self.run.volume.dir_format_of(record.flags);
         for (at, block) in self.directory_blocks(ino, record) {

@@ -104,8 +104,8 @@ impl Mender<'_> {
         true
     }
 
-    /// Returns written extents that map the first `blocks` blocks of a file without a hole: first
-    /// the extents that the file already has up to its first hole, then newly allocated ones.
+    /// Returns written extents that map all of the first `blocks` blocks of a file. The extents up
+    /// to the file's first hole are kept, and newly allocated extents follow.
     fn dense(&mut self, old: &[Extent], blocks: u32) -> Option<Vec<Extent>> {
         let mut extents: Vec<Extent> = Vec::new();
         let mut next = 0;

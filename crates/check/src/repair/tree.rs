@@ -144,7 +144,8 @@ fn data_at(extents: &[Extent], at: u32) -> u32 {
     found.map_or(0, |extent| (extent.block.0 + u64::from(at - extent.start.0)) as u32)
 }
 
-/// Divides entries into nodes of at most `max`, each with the first file block of its entries.
+/// Divides entries into nodes of at most `max` entries. Returns each node with the file block at
+/// which its first entry starts.
 fn parts(entries: &Entries, max: usize) -> Vec<(FileBlock, Entries)> {
     let max = max.max(1);
     match entries {

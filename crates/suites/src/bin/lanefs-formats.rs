@@ -4,8 +4,8 @@
 //! cargo run --profile stress -p lanefs-suites --bin lanefs-formats -- [OPTIONS] [WORD]
 //! ```
 //!
-//! With WORD, only formats whose options contain that word run. `--share 0.1` makes the counts
-//! smaller, `--seed 5` chooses other operations.
+//! With WORD, only formats whose options contain that word run. `--share 0.1` runs a tenth of the
+//! operations, and `--seed 5` chooses different operations.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -21,7 +21,7 @@ struct Arguments {
     /// The seed for the first format; each further format gets the next seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The share of the full operation counts that is run.
+    /// The fraction of the operations to run; 1 runs all of them.
     #[arg(long, default_value_t = 1.0)]
     share: f64,
     /// Run only formats whose options contain this word.

@@ -6,8 +6,9 @@
 //!
 //! Each row runs in a separate process, and the table shows the peak memory of this process. The
 //! images are sparse files in a directory for temporary files ($TMPDIR, else /dev/shm), which must
-//! allow sparse files of 64 TiB. `--share` makes counts smaller, but not images. At the end of each
-//! row, `lanefs check` checks the image. e2fsck checks it too, except where it would take too long.
+//! allow sparse files of 64 TiB. `--share` makes the counts (for example, of names) smaller, but
+//! not the images. At the end of each row, `lanefs check` checks the image. e2fsck checks it too,
+//! except in rows where this would take too long.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
@@ -36,7 +37,7 @@ const BLOCK: u64 = 4096;
 /// Measures very large directories, files and file systems.
 #[derive(Parser)]
 struct Arguments {
-    /// The share of the full operation counts that is run.
+    /// The fraction of the operations to run; 1 runs all of them.
     #[arg(long, default_value_t = 1.0)]
     share: f64,
     /// Measure in this process.
@@ -54,7 +55,7 @@ enum Row {
     Directories,
     /// A file of 1,000,000 extents.
     Extents,
-    /// A file of 16 TiB less a block.
+    /// A file that is one block shorter than 16 TiB.
     File,
     /// A file system of 64 TiB.
     Volume,
@@ -142,8 +143,8 @@ impl Steps {
         self.since = Instant::now();
     }
 
-    /// Calls `one` for each number below `count`. Records the time and CPU time of a call as two
-    /// averages: over the first tenth of the calls, and over the last tenth.
+    /// Calls `one` for each number below `count`. Records the average time and CPU time of a call
+    /// twice: for the first tenth of the calls, and for the last tenth.
     fn each(
         &mut self,
         what: &str,

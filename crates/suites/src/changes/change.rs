@@ -40,7 +40,7 @@ pub enum How {
 /// Whether the part's checksum is corrected after the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sum {
-    /// The checksum is corrected, so that a judge goes on to the checks that follow the checksum.
+    /// The checksum is corrected, so that the two judges check more than the checksum.
     Mended,
     /// The checksum is left as it was.
     Left,
@@ -91,7 +91,7 @@ pub fn put(file: &std::fs::File, writes: impl Iterator<Item = (u64, Vec<u8>)>) {
 pub fn choose(rng: &mut Rng, device: &dyn Device, parts: &Parts) -> Change {
     let kind = loop {
         let any = rng.choice(&parts.all).expect("parts").kind;
-        // All kinds get a similar share.
+        // All kinds are chosen about equally often.
         let wanted = rng.usize(..KINDS);
         if rank(any) == wanted {
             break any;

@@ -20,7 +20,7 @@ pub struct Content {
     hash: u64,
 }
 
-/// A file: its contents, and the byte ranges of the image that hold the metadata of these contents.
+/// The contents of a file, and the byte ranges of the image that hold the file's metadata.
 #[derive(Debug, Clone)]
 pub struct File {
     /// The file's contents.
@@ -30,7 +30,7 @@ pub struct File {
 }
 
 /// Reads all regular files and symbolic links that have a name. Leaves out the orphan file and
-/// quota files, which have none.
+/// quota files, which have no name.
 pub fn files(device: &dyn Device) -> Option<BTreeMap<Ino, File>> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).ok()?;

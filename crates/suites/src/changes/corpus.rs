@@ -34,8 +34,8 @@ const SETS: [(&str, u64, usize); 19] = [
     ("-b 65536 -g 256", 64, 65536),
 ];
 
-/// Images whose directories ignore case. Most kernels do not mount such images. e2fsck compares
-/// their names by default only if the encoding is strict.
+/// Images whose directories ignore case. Most kernels do not mount such images. Unless the encoding
+/// is strict, e2fsck by default does not compare the names in these directories.
 const FOLDING: [(&str, u64, usize); 2] = [
     ("-O casefold -E encoding_flags=strict +F", 16, 1024),
     ("-b 4096 -O casefold,^metadata_csum -E encoding_flags=strict +F", 32, 4096),
@@ -52,7 +52,7 @@ const QUOTAS: [(&str, u64, usize); 3] = [
     ("-t ext3 -O quota", 16, 1024),
 ];
 
-/// The last option sets have blocks larger than a page; this is their number. The kernel does not
+/// This many option sets at the end of the list have blocks larger than a page. The kernel does not
 /// mount images with such blocks.
 const LARGE_BLOCKS: usize = 3;
 
@@ -69,7 +69,8 @@ pub enum Extent {
     Encrypted,
     /// Quota files.
     Quotas,
-    /// All formats except those with directories that ignore case, encryption or quota files.
+    /// All formats of the general list, which has no encryption and no directories that ignore
+    /// case.
     Whole,
 }
 

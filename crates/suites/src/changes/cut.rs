@@ -1,4 +1,4 @@
-//! Repairs that are cut off at each write. A repair is then completed by a second repair, or
+//! Interrupts repairs at each write. An interrupted repair is completed by a second repair, or
 //! reverted with the undo file.
 
 use super::change::{self, Change, rng_of};
@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 const CAP: u64 = 1 << 30;
 
-/// Counts of the repairs and cuts that were tried.
+/// How many repairs were tried, and how often they were interrupted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cuts {
     /// The number of repairs that were written through the log, and the number of writes at which
-    /// they were cut off.
+    /// they were interrupted.
     pub logged: (u64, u64),
-    /// The number of repairs with an undo file, and the number of writes at which they were cut
-    /// off.
+    /// The number of repairs with an undo file, and the number of writes at which they were
+    /// interrupted.
     pub undone: (u64, u64),
 }
 
@@ -35,10 +35,10 @@ impl fmt::Display for Cuts {
     }
 }
 
-/// Repairs images that have one change each, and cuts off each repair at each write.
+/// Repairs images that have one change each, and interrupts each repair at each write.
 ///
 /// # Errors
-/// Describes a cut after which the image was not repaired or a file had changed.
+/// Describes an interruption after which the image was not repaired or a file had changed.
 pub fn cut(corpus: &Corpus, seed: u64, changes: u64) -> Result<Cuts, String> {
     let mut cuts = Cuts::default();
     for base in corpus.bases() {
@@ -97,7 +97,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Cuts off a repair that is written through the log, and then repairs the image again.
+    /// Interrupts a repair that is written through the log, and then repairs the image again.
     fn logged(&self, damaged: &Arc<dyn Device>, repair: &Repair, nth: u64) -> Result<(), String> {
         let target = view(damaged);
         let cut: Arc<dyn Device> = Arc::new(FaultyDevice::new(target.clone(), Some(fault(nth))));
@@ -119,7 +119,8 @@ impl Trial<'_> {
     }
 }
 
-/// Cuts off a repair that is written in place, and then puts the old blocks back.
+/// Interrupts a repair that is written in place, and then restores the old blocks from the undo
+/// file.
 fn undone(damaged: &Arc<dyn Device>, repair: &Repair, undo: &Undo, nth: u64) -> Result<(), String> {
     let target = view(damaged);
     let cut = FaultyDevice::new(target.clone(), Some(fault(nth)));

@@ -1,5 +1,5 @@
 //! Repairs of images with random changes of metadata. Both judges must find the repaired image
-//! clean, and every file whose own metadata did not change must be as it was.
+//! clean, and every file whose metadata the change did not touch must have its old contents.
 
 use super::change::{self, Change, MOST_SHOWN, TOGETHER, put, rng_of};
 use super::contents::{File, files};
@@ -16,8 +16,8 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A repair may leave faults in at most this many images, plus one for each `MOST_LEFT_SHARE`
-/// images. It leaves faults in images without a valid superblock or copy, and in images with
-/// quotas.
+/// images. It leaves faults in images that have neither a valid superblock nor a valid copy, and in
+/// images with quotas.
 const MOST_LEFT: u64 = 4;
 const MOST_LEFT_SHARE: u64 = 40;
 
@@ -133,7 +133,7 @@ fn one(
         return Ok(());
     }
     if let Some(feature) = plan.after.unchecked.first() {
-        // The change set the bit of a feature in the superblock that neither judge knows.
+        // The change set a feature bit in the superblock that neither judge knows.
         println!("left: mke2fs {}: {change}: {feature}", base.options());
         *repairs.left.entry(feature.to_string()).or_default() += 1;
         return Ok(());

@@ -38,10 +38,10 @@ impl Verdicts {
         Verdicts { status: output.status.code().unwrap_or(-1), text, report, error }
     }
 
-    /// Returns whether e2fsck finds the image clean. For a clean image e2fsck asks no question and
-    /// ignores no problem, except that it may report times in the future and may offer to make an
-    /// extent tree smaller. The exit code alone does not suffice: it is 0 even after some of the
-    /// questions that e2fsck asks before its first pass.
+    /// Returns whether e2fsck finds the image clean. For a clean image, e2fsck asks no question and
+    /// ignores no problem. Two exceptions are allowed: it may report times in the future, and it
+    /// may offer to make an extent tree smaller. The exit code alone does not suffice, because it
+    /// can be 0 although e2fsck asked a question before its first pass.
     pub fn is_clean_for_e2fsck(&self) -> bool {
         let is_question = |line: &str| line.contains("? no") || line.contains("IGNORED");
         let is_offer = |line: &str| line.contains(" extent tree (at level ");
@@ -63,8 +63,8 @@ impl Verdicts {
         self.is_clean_for_e2fsck() == self.is_clean_for_lanefs()
     }
 
-    /// If e2fsck finds the image clean, and for each fault of the checker there is a known reason
-    /// why e2fsck misses it, returns the reason for the first fault.
+    /// Returns the known reason why e2fsck misses the first fault that the checker found. Returns
+    /// `None` if e2fsck does not find the image clean, or misses a fault for an unknown reason.
     pub fn known(&self) -> Option<&'static str> {
         let report = self.report.as_ref()?;
         let faults = report.findings.iter().filter(|finding| finding.harm() != Harm::Note);
@@ -74,7 +74,7 @@ impl Verdicts {
         let has_depth = report.findings.iter().any(is_deep);
         let reason = |finding: &Finding| match (finding.place.ino(), &finding.fault) {
             (Some(Ino::RESIZE), _) if has_resize => Some(RESIZE),
-            // The checker does not count the blocks below such a node as in use.
+            // The checker does not count the blocks below a node with a wrong depth as in use.
             (_, Fault::Count { .. } | Fault::FreeButUsed { .. }) if has_depth => Some(DEPTH),
             (Some(_), Fault::WildBlock { .. })
                 if matches!(finding.place, Place::Attributes { .. }) =>

@@ -8,7 +8,8 @@ use lanefs_device::{Device, Kept};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Which cuts of a recording are checked.
+/// Which cuts are checked. A cut is a position between two events of a recording, at which a crash
+/// is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cuts {
     /// All cuts.

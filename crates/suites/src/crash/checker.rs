@@ -39,8 +39,8 @@ pub struct Ways {
     /// Which writes the crash keeps, for each state to check. The replay is cheapest if
     /// [`Kept::Unended`] comes first.
     pub kept: Vec<Kept>,
-    /// The number of further crashes that are simulated during the recovery from the first of these
-    /// states.
+    /// The number of crashes that are simulated while the file system recovers from the first of
+    /// these states.
     pub again: usize,
 }
 
@@ -139,8 +139,8 @@ impl<'h> Checker<'h> {
         let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
         let begun = self.history.begun.iter().rposition(|mark| *mark < at.cut).unwrap_or(0);
-        // The promised operation is the later one if it started exactly at this cut and needed no
-        // write.
+        // An operation that needs no write can make its promise exactly at this cut, although it
+        // does not count as begun yet. In this case the promised operation is the upper bound too.
         (lo, begun.max(lo))
     }
 
@@ -165,8 +165,8 @@ impl<'h> Checker<'h> {
             return Ok(());
         }
         // If the superblock is torn, e2fsck does not replay the log, although Lanefs does. With
-        // mmp, e2fsck waits for 11 seconds or more before each repair. In these cases e2fsck does
-        // not repair a copy.
+        // mmp, e2fsck waits for 11 seconds or more before each repair. In these two cases, e2fsck
+        // is not run on a copy.
         if checks && !torn && self.superblock.mmp_block().is_none() {
             let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
             let verdict = image.repair();
@@ -207,8 +207,8 @@ impl<'h> Checker<'h> {
         found
     }
 
-    /// Simulates crashes at `count` points of the recovery from a first crash, and checks each
-    /// resulting state.
+    /// Simulates `count` crashes during the recovery from a first crash, and checks each resulting
+    /// state.
     fn crash_again(
         &mut self,
         cut: usize,
@@ -272,8 +272,9 @@ impl<'h> Checker<'h> {
         Ok(())
     }
 
-    /// Returns the operations after which the tree was `seen`, at least one; otherwise an error
-    /// that describes the difference.
+    /// Returns the operations after which the tree was equal to `seen`, except that a write or
+    /// fallocate may be partly done. If no operation fits, returns an error that describes the
+    /// difference.
     fn find_ops(&self, seen: &Listing, lo: usize, hi: usize) -> Result<Vec<usize>, String> {
         let shapes = &self.history.shapes;
         let same = |op: &usize| same_but_root(&shapes[*op], seen);

@@ -48,9 +48,9 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Creates the contents of file `id` with all `changes` up to operation `sure`, and possibly
-    /// with later ones up to operation `last`. Assumes that no change after `sure` that moves bytes
-    /// took effect.
+    /// Returns the contents of file `id` after the changes up to operation `sure`. The changes
+    /// after `sure`, up to operation `last`, may or may not be present. Assumes that those later
+    /// changes that would move bytes took no effect.
     pub(super) fn of(id: u64, changes: &[Change], sure: usize, last: usize) -> Contents {
         let mut words = Vec::new();
         for change in changes.iter().filter(|change| change.op <= sure) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// once.
 pub struct Digests<'h> {
     base: &'h OverlayDevice,
-    /// The digest of the base, which differs between bases.
+    /// The digest of the base, computed from its name.
     start: u64,
     /// For each offset, the last content that was hashed there, and what this content added to the
     /// digest.
@@ -48,7 +48,7 @@ impl<'h> Digests<'h> {
     }
 }
 
-/// Hashes `bytes` at offset `at` by folding products of words. Such a hash is good enough to
+/// Hashes `bytes` at offset `at` by folding products of words. This simple hash suffices to
 /// distinguish states.
 fn hash(at: u64, bytes: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -6,8 +6,8 @@ use crate::op::Path;
 use lanefs_device::Recording;
 use std::collections::BTreeMap;
 
-/// A promise: a crash at event `mark` of the recording or later keeps the tree and the data named
-/// below.
+/// A promise: a crash at event `mark` of the recording, or at a later event, keeps the tree and the
+/// data described by the other fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
     /// The event from which on the promise holds.

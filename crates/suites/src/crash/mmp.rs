@@ -8,10 +8,10 @@ use lanefs_ondisk::superblock::Superblock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The shortest time that a mount waits if the previous mount crashed.
+/// If the previous mount crashed, the next mount waits for at least this time.
 const SHORTEST_WAIT: Duration = Duration::from_secs(22);
 
-/// The state of the mmp block; `Whole` if the image has none.
+/// The state of the mmp block; `Whole` if the image has no such block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MmpBlock {
     Whole,
@@ -19,10 +19,9 @@ pub(super) enum MmpBlock {
     Torn,
 }
 
-/// Checks that the next mount waits if, and only if, the mmp block states that the file system is
-/// in use. Also checks that the block states this as long as the log must be replayed, because
-/// until then another computer may be using the file system. `base` is the superblock before the
-/// workload.
+/// Checks that the next mount waits if, and only if, the mmp block marks the file system as in use.
+/// The block must do so as long as the log has to be replayed, because until then another computer
+/// may be using the file system. `base` is the superblock before the workload.
 pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), String> {
     let Some((.., Ok(mmp))) = read(state, base)? else { return Ok(()) };
     let mut bytes = [0; 1024];
@@ -37,8 +36,8 @@ pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), Stri
     }
 }
 
-/// Marks the file system as unused, as `tune2fs -f -E clear_mmp` does. Otherwise programs would
-/// wait, because the crashed mount left the file system marked as in use.
+/// Marks the file system as unused, as `tune2fs -f -E clear_mmp` does. The crashed mount left the
+/// file system marked as in use, so programs would wait without this step.
 pub(super) fn release(state: &OverlayDevice, base: &Superblock) -> Result<MmpBlock, String> {
     let Some((offset, mut bytes, mmp)) = read(state, base)? else { return Ok(MmpBlock::Whole) };
     let Ok(mmp) = mmp else { return Ok(MmpBlock::Torn) };

@@ -19,13 +19,14 @@ pub struct Recorder<'a> {
     pub library: Library,
     pub model: Model,
     pub history: History,
-    /// For each inode, by its number in the model, the last operation that certainly changed it.
+    /// For each inode (by its number in the model), the last operation that certainly changed the
+    /// inode.
     pub touched: BTreeMap<u64, usize>,
     pub paced: &'a Paced,
 }
 
 impl Recorder<'_> {
-    /// Ends the use of the file system; returns the record.
+    /// Releases the file system and returns the record.
     pub fn into_history(self) -> History {
         self.history
     }

@@ -1,5 +1,5 @@
-//! Crash states of one short piece of work. They are for changes on disk that random workloads make
-//! too rarely.
+//! Crash states of one short piece of work. Tests use this for changes on disk that random
+//! workloads make too rarely.
 
 use super::checker::{clean, has_torn_superblock, mount};
 use super::digest::Digests;

@@ -14,15 +14,15 @@ pub struct Findings {
     pub ops: u64,
     /// Distinct states that Lanefs recovered, by kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// The number of states with the same bytes as an earlier one. Such a state is checked again if
-    /// it has to keep more promises.
+    /// The number of states with the same bytes as an earlier state. Such a state is checked again
+    /// only if it has to keep more promises than the earlier one.
     pub repeated: u64,
     /// The number of distinct states that e2fsck checked in two ways: it replayed the log in a
     /// copy, and it checked the state after Lanefs recovered it.
     pub checked: u64,
     /// The number of distinct states whose superblock was torn.
     pub torn_superblocks: u64,
-    /// The number of states in which the torn superblock has no copy, so that the mount was
+    /// The number of states that have a torn superblock and no copy of it, so that the mount was
     /// refused.
     pub refused: u64,
 }

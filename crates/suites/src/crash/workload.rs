@@ -38,7 +38,7 @@ struct Workload<'a> {
     /// Regular files, oldest first.
     files: Vec<Path>,
     dirs: Vec<Path>,
-    /// Files that may have an attribute whose value is in an inode of its own.
+    /// Files that may have an attribute whose value is in a separate inode.
     valued: BTreeSet<u64>,
     names: u32,
     handles: Handles,
@@ -62,8 +62,8 @@ pub fn record(
 ) -> Result<History, String> {
     let conditions = conditions::of_seed(seed, Some(Duration::from_millis(30)));
     let base = image.fork();
-    // The recording device is above the device with the slow flushes. For this reason, a recorded
-    // flush does not cover writes that are made while the flush waits.
+    // The recording device is above the device with the slow flushes. If it were below, a recorded
+    // flush would also cover writes that are made while the flush waits.
     let paced = Paced::new(Arc::new(image), conditions.pace);
     let device = Arc::new(RecordingDevice::since(base, paced.device.clone()));
     let mounted = MountOptions { atime: Atime::Noatime, ..conditions.mount };
@@ -138,8 +138,8 @@ impl Workload<'_> {
             let permissions = self.rng.u16(..0o10000);
             self.recorder.op(Op::Chmod { path: path.clone(), permissions })?;
         }
-        // Reads until a flush is held back. This is the flush for the change, or the flush after
-        // it.
+        // Reads other files until a flush is held back: either the flush that makes the change
+        // durable, or the flush after that.
         for _ in 0..self.rng.u32(1..3) {
             self.look_at_others(10_000, &|paced| paced.is_holding())?;
             self.look_at_others(400, &|_| false)?;
@@ -365,7 +365,7 @@ impl Workload<'_> {
         }
         let path = self.some_file()?;
         // When e2fsck (1.47.0) deletes an orphan, it does not delete the inodes that hold values of
-        // the orphan's attributes, and finds these inodes unattached afterwards. Therefore files
+        // the orphan's attributes. Later, it reports these inodes as unattached. Therefore files
         // with such attributes must not become orphans.
         if self.recorder.id(&path).is_some_and(|id| self.valued.contains(&id)) {
             return Ok(());

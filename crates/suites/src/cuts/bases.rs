@@ -53,8 +53,8 @@ pub(super) fn filled_by_seed(
     Some(image)
 }
 
-/// Returns an image in memory as a power cut leaves it while programs write. The device is `device`
-/// megabytes long.
+/// Returns an image in memory, in a state that a power cut leaves while programs write. The device
+/// is `device` megabytes long.
 pub(super) fn torn(
     options: &str,
     megabytes: u64,

@@ -23,7 +23,7 @@ const UUID_TEXT: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Clean,
-    /// An image as a power cut left it, which has to be recovered first.
+    /// A power cut left the image in this state, and it has to be recovered first.
     Torn,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Command {
     found: Found,
     by_e2fsck: ByE2fsck,
     run: fn(Arc<dyn Device>) -> Result<(), Error>,
-    /// A field of dumpe2fs, and a function that tests the value that the field must have after the
+    /// A field in the output of dumpe2fs, and a function that checks the field's value after the
     /// command.
     field: (&'static str, fn(&str) -> bool),
 }
@@ -54,7 +54,7 @@ pub(super) struct Command {
 const NEW_FILES: u8 = 40;
 
 const SMALL: &str = "-b 1024 -J size=1 -N 600";
-/// The image has several groups, so that backups exist if the superblock is torn.
+/// Options for an image with several groups, so that the superblock has backups in case it is torn.
 const GROUPS: &str = "-b 1024 -J size=1 -N 2000 -g 2048";
 const LONG_LOG: &str = "-b 1024 -J size=2 -N 2000 -g 2048";
 const ANY: (&str, fn(&str) -> bool) = ("Filesystem state", |state| state == "clean");

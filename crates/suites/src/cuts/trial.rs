@@ -13,8 +13,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// For a recording with few writes, about `MANY` torn states are checked in total, but at most
-/// `MOST_TORN` for each cut.
+/// If a recording has few writes, more torn states are checked for each cut: about `MANY` in total,
+/// but at most `MOST_TORN` for each cut.
 const MANY: usize = 300;
 const MOST_TORN: usize = 12;
 
@@ -44,7 +44,7 @@ pub struct Checked {
     pub events: u64,
     /// The number of distinct states.
     pub states: u64,
-    /// The number of states of which e2fsck recovered a copy.
+    /// The number of states for which e2fsck recovered a copy.
     pub by_e2fsck: u64,
 }
 
@@ -131,8 +131,9 @@ struct States<'t, 'r> {
     digests: Digests<'r>,
     /// Digests of the states that were seen.
     known: HashSet<u64>,
-    /// The images in which e2fsck found nothing, by digest. Each is recorded with whether its
-    /// contents are as before the change, and whether they are as after it.
+    /// The images in which e2fsck found nothing, by digest. For each image, the two values state
+    /// whether its contents are those before the change, and whether they are those after the
+    /// change.
     sound: HashMap<u64, [bool; 2]>,
     by_e2fsck: u64,
 }
@@ -217,7 +218,8 @@ impl States<'_, '_> {
         }
     }
 
-    /// Returns whether the contents are as before the change, and whether they are as after it.
+    /// Returns whether the contents are those before the change, and whether they are those after
+    /// the change.
     fn compare(&self, found: &Listing) -> Result<[bool; 2], String> {
         let differences = self.trial.ends.map(|end| contents(end.clone()).differences(found));
         let is = [differences[0].is_empty(), differences[1].is_empty()];
@@ -246,7 +248,7 @@ impl States<'_, '_> {
 }
 
 /// Returns the image with zeros in place of the log's contents and the times and checksum of the
-/// superblock. Images that differ only in these are not checked twice, because e2fsck checks
+/// superblock. Images that differ only in these bytes are not checked twice, because e2fsck checks
 /// neither the log's contents nor the times.
 fn without_log(image: &OverlayDevice) -> Result<OverlayDevice, String> {
     let masked = image.fork();

@@ -14,8 +14,9 @@ pub(super) struct Version {
     pub(super) paths: BTreeSet<Path>,
     pub(super) mode: u16,
     pub(super) bytes: Vec<u8>,
-    /// What changed: the file itself, or a directory above it, which was moved. The difference
-    /// matters because an fsync of the file promises nothing about the names of directories.
+    /// What the operation changed: the file itself, or the name of a directory above it. The
+    /// difference matters because an fsync of the file promises nothing about the names of
+    /// directories.
     pub(super) what: Changed,
 }
 
@@ -57,20 +58,19 @@ pub(super) struct Moment {
     pub(super) ended: usize,
 }
 
-/// Checks that each file is as in one of its allowed versions.
+/// Checks that each file is equal to one of its allowed versions.
 pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), String> {
     let mut left: BTreeSet<&Path> = view.keys().collect();
     for (id, history) in &record.histories {
         let kept = history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let sure = kept.map(|promise| promise.version).max();
         let begun = history.versions.iter().rposition(|version| version.begun < at.cut);
-        // An operation without writes makes its promise without an event. For this reason, the
-        // operation of the promised version may have started exactly at this cut, and `begun` may
-        // be an older version.
+        // An operation that needs no write can make its promise exactly at this cut, although it
+        // does not count as begun yet. In this case `begun` is older than the promised version.
         let Some(last) = begun.max(sure) else { continue };
         let allowed = &history.versions[sure.unwrap_or(0)..=last];
-        // Several versions of an empty file may fit: an empty file at the new name may be this
-        // file, or another file that had this name before.
+        // Several versions may fit if the file is empty, because nothing shows whether an empty
+        // file at the new name is this file or another file that had this name before.
         let fits = |version: &&Version| is_version(*id, version, allowed, view);
         let fitting: Vec<&Version> = allowed.iter().filter(fits).collect();
         if fitting.is_empty() {

@@ -9,7 +9,7 @@ pub struct Findings {
     pub fast_commits: u64,
     /// The number of commits that the workload made.
     pub commits: u64,
-    /// How many fsyncs ran a commit instead of a fast commit, by the reason for that.
+    /// How many fsyncs ran a full commit instead of a fast commit, by reason.
     pub refused: Vec<(&'static str, u64)>,
     /// The number of states that Lanefs recovered.
     pub states: u64,

@@ -22,8 +22,8 @@ pub(super) fn check_states(
 ) -> Result<(), String> {
     let recording = workload.device.recording();
     let events = recording.events().len();
-    // Only the second file is mounted by the kernel, because a loop device may keep a file open for
-    // a while after the unmount.
+    // There are two files, because a loop device may keep a file open for a while after the
+    // unmount. The kernel mounts only the second one.
     let new = || Scratch::new(recording.base()).map_err(|e| e.to_string());
     let scratch = [new()?, new()?];
     let mut replay = recording.replay();
@@ -72,8 +72,8 @@ fn check_state(
     if rng.u32(..8) == 0 {
         clean(plain.put(&recovered).map_err(|e| e.to_string())?, "recovered by Lanefs")?;
     }
-    // e2fsck is asked only if there are fast commits to replay, because e2fsck (1.47.0) drops the
-    // whole log if the area has only fast commits of an older transaction.
+    // e2fsck runs only if there are fast commits to replay. If the fast-commit area has only fast
+    // commits of an older transaction, e2fsck (1.47.0) drops the whole log.
     if fast > 0 && rng.u32(..6) == 0 {
         let image = plain.put(state).map_err(|e| e.to_string())?;
         let said = image.repair().text;

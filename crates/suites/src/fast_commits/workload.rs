@@ -68,7 +68,8 @@ pub(super) fn work(
     wrap: Wrap<'_>,
     found: &mut Findings,
 ) -> Result<Workload, String> {
-    // Nothing commits except the workload, so that most fsyncs can write fast commits.
+    // The interval is so long that only the workload commits. Therefore most fsyncs can write fast
+    // commits.
     let commit_interval = Duration::from_secs(3600);
     let fast_commits = FastCommitting::IfPossible;
     let options = MountOptions { commit_interval, fast_commits, ..MountOptions::default() };
@@ -204,7 +205,7 @@ impl Workload {
         let mode = if self.rng.u32(..4) == 0 { SyncMode::Data } else { SyncMode::Full };
         let is_whole = mode == SyncMode::Full;
         self.act(Op::Fsync { file, mode })?;
-        // An fdatasync(2) need not write all attributes, so it is not recorded as a promise.
+        // An fdatasync(2) need not make all attributes durable, so it is not recorded as a promise.
         if is_whole {
             self.promise(id, |version| version.what == Changed::File);
         }
@@ -308,8 +309,8 @@ impl Workload {
     }
 
     /// Collapses or inserts a range, and syncs the file. Without the sync, a crash may keep the
-    /// data of a later write but lose the move of the blocks. The data would then be at the old
-    /// offset of its block.
+    /// data of a later write but lose the move of its block. The data would appear at the block's
+    /// old offset.
     fn shift(&mut self) -> Result<(), String> {
         let id = self.some()?;
         let block = self.fs.superblock().geometry().block_size().bytes();
@@ -336,7 +337,8 @@ impl Workload {
         self.change(Op::Unlink { path: path.clone() }, &[id], |v| {
             v.paths.remove(&path);
         })?;
-        // Often a new file takes the same name and inode number immediately.
+        // In half of the cases, a new file takes the same name, and often the same inode number,
+        // immediately.
         if self.rng.bool() {
             let new = self.create_at(path)?;
             self.write(new, 0)?;

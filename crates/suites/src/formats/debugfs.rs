@@ -1,4 +1,4 @@
-//! Compares an image's tree with the one that debugfs shows.
+//! Compares the tree that debugfs shows for an image with the tree that Lanefs shows.
 
 use crate::image::{Image, folder};
 use crate::listing::{Digest, Entry, GRAIN, Listing};
@@ -41,7 +41,7 @@ pub(super) fn differences(image: &Image, seen: &Listing) -> Vec<String> {
             }
         }
     }
-    // Each path except the root is listed once.
+    // debugfs must list each path except the root once.
     if known + 1 != seen.entries.len() {
         found.push(format!("{} names of {}", known + 1, seen.entries.len()));
     }

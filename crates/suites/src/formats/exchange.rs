@@ -1,5 +1,5 @@
-//! Exchanges images between the kernel and Lanefs: one of them fills an image, and the other reads
-//! and changes it.
+//! Exchanges images between the kernel and Lanefs: one of the two fills an image, and the other
+//! reads and changes this image.
 
 use super::debugfs;
 use super::format::Format;
@@ -26,12 +26,13 @@ pub enum Kernel {
     Refuses,
 }
 
-/// Words in the options of mke2fs that stand for features without which a kernel may be built.
+/// Words in mke2fs options. Each stands for a feature that a kernel may be built without.
 const OPTIONAL: [&str; 3] = ["casefold", "quota", "verity"];
 
 impl Kernel {
-    /// Finds out by mounting a fresh image. The kernel may refuse to mount it only if the format
-    /// has one of the [`OPTIONAL`] features, or blocks larger than a page.
+    /// Finds out what the kernel can do with images of `format`. A kernel must mount every image,
+    /// except those with one of the [`OPTIONAL`] features or with blocks larger than a page. For
+    /// these exceptions, the function tries to mount `image`.
     fn of(format: Format, image: &Image) -> Kernel {
         let large = block_size_of(format.options) > 4096;
         let optional = large || OPTIONAL.iter().any(|word| format.options.contains(word));

@@ -12,7 +12,7 @@ use crate::together::{Bases, Runner, scenario_on};
 pub struct Format {
     /// The options, which include the block size.
     pub options: &'static str,
-    /// The size, in the form in which mke2fs takes it.
+    /// The size, as an argument for mke2fs.
     pub size: &'static str,
 }
 
@@ -41,8 +41,8 @@ impl Format {
     /// model.
     ///
     /// # Errors
-    /// Returns the first difference from the model, with the shortest sequence that was found to
-    /// cause one.
+    /// Returns the first difference from the model, with the shortest sequence found that leads to
+    /// a difference.
     pub fn model(self, seed: u64, len: usize) -> Result<(), String> {
         let runner = Runner { bases: &Bases::default(), wrap: &|device| device };
         let mix = if seed.is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
@@ -63,7 +63,7 @@ impl Format {
             return Some("no journal");
         }
         // With clusters and quotas, e2fsck counts wrongly: when it deletes an orphan, it subtracts
-        // only one block for each cluster from the quota usage.
+        // only one block from the quota usage for each freed cluster.
         let clusters = cluster_size_of(self.options) != block_size_of(self.options);
         (clusters && self.options.contains("quota")).then_some("e2fsck counts wrong")
     }

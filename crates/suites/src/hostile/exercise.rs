@@ -21,7 +21,8 @@ pub struct Outcome {
     pub errors: BTreeSet<String>,
     /// The number of inodes that were visited.
     pub visited: usize,
-    /// Inode numbers that were given to new inodes although another inode in use has them.
+    /// Inode numbers that were given to new inodes although other inodes in use already have these
+    /// numbers.
     pub given_twice: BTreeSet<Ino>,
 }
 
@@ -38,7 +39,7 @@ impl Outcome {
 
 /// The largest number of names that are visited in one directory.
 const NAMES: usize = 400;
-/// The largest number of inodes that are visited, and of inodes that are changed.
+/// `VISITS` limits how many inodes are visited, and `CHANGES` limits how many are changed.
 const VISITS: usize = 600;
 const CHANGES: usize = 25;
 
@@ -119,8 +120,8 @@ fn read(fs: &Fs, inode: &InodeRef, outcome: &mut Outcome) {
     }
 }
 
-/// Moves a directory of the root into `dir` and back. For this, the check for loops has to walk up
-/// from `dir`.
+/// Moves a directory from the root into `dir` and back. Before such a move, the check for loops has
+/// to walk up from `dir`.
 fn move_into(fs: &Fs, dir: &InodeRef, outcome: &mut Outcome) {
     let new = NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
     let Some(root) = outcome.note(fs.root()) else { return };

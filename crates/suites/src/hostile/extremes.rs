@@ -1,5 +1,5 @@
-//! Images that are extreme as a whole: images with the largest counts that the format allows, on
-//! sparse files, and images whose log replaces the superblock.
+//! Images that are extreme as a whole. Some are sparse files with the largest counts that the
+//! format allows. In others, the log replaces the superblock.
 
 use crate::image::Image;
 use lanefs_device::Device;
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Extreme {
     /// The name of the image.
     pub name: &'static str,
-    /// Words of the expected error; empty if the mount succeeds without an error.
+    /// Words in the expected error; empty if the mount succeeds without an error.
     pub says: &'static str,
     /// Creates the image; returns `None` and prints the reason if mke2fs is missing.
     pub make: fn() -> Option<Image>,
@@ -119,7 +119,7 @@ fn ro_compat(feature: RoCompat) -> Option<Image> {
     logged(|raw| raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | feature.bits()))
 }
 
-/// Creates an image whose log holds a superblock changed by `change`.
+/// Creates an image whose log contains a superblock that `change` has modified.
 fn logged(change: impl Fn(&mut RawSuperblock)) -> Option<Image> {
     let image = Image::make(PLAIN, "16M")?;
     let mut bytes = [0; 1024];
@@ -168,8 +168,8 @@ fn bad_descriptor(image: &Image) {
 }
 
 /// Returns the first block of the log, found through the superblock's copy of the journal inode's
-/// extent tree. In each node, the upper half of the second word is the depth. The block to which
-/// the first entry refers is the fifth word in an index node, and the sixth word in a leaf.
+/// extent tree. In each node, the upper half of the second word is the depth. The first entry's
+/// block number is the fifth word of an index node, and the sixth word of a leaf.
 fn log_start(device: &dyn Device, superblock: &Superblock) -> u64 {
     let mut words: Vec<u32> = superblock.raw().s_jnl_blocks.iter().map(|word| word.get()).collect();
     while words[1] >> 16 > 0 {

@@ -48,7 +48,7 @@ const ROUTINE: [&str; 6] = [
     "orphan inodes deleted",
     "cleaned up",
 ];
-/// The largest length of a message in a table.
+/// The largest number of characters of a message that is put into a table.
 const WORDS: usize = 120;
 
 /// Returns the first line about `device` in the kernel's log that is not a routine message.

@@ -1,4 +1,4 @@
-//! The kinds of damage, each with words of the expected error.
+//! The kinds of damage, each with words in the expected error.
 
 use super::target::{I_BLOCK, I_FILE_ACL, SUPER, Target};
 use lanefs_ondisk::Ino;
@@ -7,7 +7,7 @@ use lanefs_ondisk::Ino;
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
-    /// Words of the expected error; empty if the damage may go unnoticed.
+    /// Words in the expected error; empty if the damage may go unnoticed.
     pub says: &'static str,
     /// Damages the image.
     pub damage: fn(&Target),
@@ -158,7 +158,8 @@ pub const CLEAN: &[Kind] = &[
     kind("a log that starts out of range", "journal", |v| v.put(log(v) + 28, &[127, 0, 0, 0])),
     kind("bits of open inodes clear", "bitmap", |v| {
         for group in 0..2 {
-            // The bits of the reserved inodes stay set, and the descriptor agrees.
+            // Clears all bits except those of the reserved inodes, and adjusts the free count in
+            // the descriptor.
             let (bits, free) = (v.group_blocks(group)[1] + 2, v.descriptor(group) + 14);
             let set: u32 = v.read(bits, 200).iter().map(|byte| byte.count_ones()).sum();
             v.put(bits, &[0; 200]);
@@ -247,8 +248,8 @@ pub const MAPS: &[Kind] = &[
     }),
 ];
 
-/// Damage to `data/large`, which is a verity file. After the end of its data come 6 blocks of the
-/// hash tree, and then the block of the verity descriptor.
+/// Damage to `data/large`, which is a verity file. Its data is followed by 6 blocks of the hash
+/// tree, and then by the block of the verity descriptor.
 pub const VERITY: &[Kind] = &[
     kind("a verity descriptor of no bytes", "a descriptor of 0 bytes", |v| {
         v.put32(descriptor(v) + v.block_size() - 4, 0);

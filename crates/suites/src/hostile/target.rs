@@ -18,9 +18,9 @@ use std::time::Duration;
 
 /// Byte offset of the superblock.
 pub const SUPER: u64 = 1024;
-/// The offset of the extent tree's root in an inode.
+/// The offset of the block field in an inode, where the root of the extent tree is.
 pub const I_BLOCK: u64 = 0x28;
-/// The offset in an inode of the number of its attribute block.
+/// The offset of the field in an inode that holds the number of its attribute block.
 pub const I_FILE_ACL: u64 = 0x68;
 
 /// The state of the image before the damage.
@@ -186,8 +186,8 @@ impl Target {
         self.get32(inode + 0x20) & 0x8_0000 != 0
     }
 
-    /// Returns the byte offsets of the indirect blocks of an inode without extents, and of its
-    /// blocks of data, in order.
+    /// For an inode without extents, returns the byte offsets of its indirect blocks, and those of
+    /// its data blocks, each in order.
     pub fn block_map(&self, inode: u64) -> (Vec<u64>, Vec<u64>) {
         let (mut nodes, mut data) = (Vec::new(), Vec::new());
         for slot in 0..15u64 {
@@ -243,8 +243,8 @@ impl Target {
         self.get32(self.log()[0] + 28).swap_bytes() as usize
     }
 
-    /// Returns the offset and length of each range of metadata in use. Random damage is done to
-    /// these ranges.
+    /// Returns the offset and length of each range of metadata in use. Random damage changes bytes
+    /// in these ranges.
     pub fn metadata(&self) -> Vec<(u64, u64)> {
         let block = self.block_size();
         let mut ranges = vec![(SUPER, 0x300)];
@@ -302,7 +302,7 @@ fn geometry(device: &dyn Device) -> Geometry {
     Superblock::decode(&bytes).expect("a good superblock").geometry()
 }
 
-/// Copies as many bytes as fit into the smaller of the two devices.
+/// Copies bytes from the start, up to the end of the shorter device.
 fn copy(from: &dyn Device, to: &dyn Device) {
     let mut piece = vec![0; 1 << 16];
     let (mut at, end) = (0, from.len().min(to.len()));

@@ -18,8 +18,8 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub atime: Option<Time>,
     pub mtime: Option<Time>,
-    /// Whether the file was created without a name and still has never had one. Such a file may
-    /// still get its first name by link.
+    /// Whether the file was created without a name and has never had one. A link can still give
+    /// such a file its first name.
     pub unnamed: bool,
 }
 
@@ -35,7 +35,7 @@ pub enum Openness {
 }
 
 impl Node {
-    /// Creates an inode without data. Its link count is already the one that it has with a name.
+    /// Creates an inode without data. Its link count already includes its first name.
     pub fn new(kind: Kind, permissions: u16, uid: u32, gid: u32) -> Node {
         let links = if kind == Kind::Directory { 2 } else { 1 };
         Node {
