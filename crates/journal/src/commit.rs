@@ -19,9 +19,9 @@ use crate::error::Error;
 use crate::images::Images;
 use crate::in_place;
 use crate::journal::Journal;
-use crate::layout::Captured;
 use crate::lists::Gathered;
 use crate::log::{LogWriter, Tail};
+use crate::log_blocks::Captured;
 use crate::tid::Tid;
 use lanefs_ondisk::Block;
 

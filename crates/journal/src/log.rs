@@ -4,8 +4,8 @@ use crate::config::Log;
 use crate::error::Error;
 use crate::flusher::Flusher;
 use crate::in_place;
-use crate::layout::{self, Captured};
 use crate::limits::Density;
+use crate::log_blocks::{self, Captured};
 use crate::log_map::LogMap;
 use crate::ring::Ring;
 use crate::tid::Tid;
@@ -117,7 +117,7 @@ impl LogWriter {
 
     /// Returns the number of log blocks of a transaction with this many images and revokes.
     pub(crate) fn size(&self, images: usize, revokes: usize) -> Result<u32, Error> {
-        let size = layout::size(&self.format, images, revokes);
+        let size = log_blocks::size(&self.format, images, revokes);
         let max = self.ring.size() - 1;
         match u32::try_from(size) {
             Ok(size) if size <= max => Ok(size),
@@ -164,7 +164,8 @@ impl LogWriter {
         images: &[Captured],
         revokes: &[Block],
     ) -> Result<u32, Error> {
-        let blocks = layout::blocks(&self.format, &self.superblock.uuid(), tid, images, revokes);
+        let blocks =
+            log_blocks::blocks(&self.format, &self.superblock.uuid(), tid, images, revokes);
         let placed: Vec<Captured> = (0u32..)
             .zip(blocks)
             .map(|(n, bytes)| Ok((self.place(n)?, bytes)))
@@ -184,7 +185,7 @@ impl LogWriter {
     /// the transaction is committed.
     pub(crate) fn commit(&mut self, flusher: &Flusher, tid: Tid, after: u32) -> Result<(), Error> {
         self.last_commit = self.last_commit.max(coarse_now());
-        let block = layout::commit_block(&self.format, tid, self.last_commit);
+        let block = log_blocks::commit_block(&self.format, tid, self.last_commit);
         let offset = self.place(after)?.0 << self.block_size.bits();
         self.write_durable(flusher, offset, &block)
     }

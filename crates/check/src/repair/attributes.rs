@@ -1,7 +1,7 @@
 //! Repairs extended attributes. A wrong hash or checksum is corrected. If an area has any other
 //! damage, all its attributes are removed.
 
-use super::fields::ACL_HIGH;
+use super::inode_offsets::ACL_HIGH;
 use super::mender::{Mender, put16, put32};
 use crate::bytes::le32;
 use crate::fault::Fault;

@@ -1,6 +1,6 @@
 //! Repairs directories: a damaged block is written anew with its valid entries.
 
-use super::fields::{BLOCK, FLAGS, set_size};
+use super::inode_offsets::{BLOCK, FLAGS, set_size};
 use super::mender::{Mender, put32};
 use super::salvage::{Salvaged, push_run};
 use crate::attributes;

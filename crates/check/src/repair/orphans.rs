@@ -1,6 +1,6 @@
 //! Repairs orphans, which are inodes that a mount after a crash would delete or truncate.
 
-use super::fields::{DTIME, LINKS};
+use super::inode_offsets::{DTIME, LINKS};
 use super::mender::{Mender, put16, put32};
 use crate::mapping::Runs;
 use crate::place::Place;

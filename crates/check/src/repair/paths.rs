@@ -1,7 +1,7 @@
 //! Repairs paths: corrects "..", makes `lost+found`, and gives names to inodes that have none. Also
 //! sets the link counts, in a later stage.
 
-use super::fields::{BLOCK, LINKS, set_size};
+use super::inode_offsets::{BLOCK, LINKS, set_size};
 use super::mender::{Mender, put16, put32};
 use super::salvage::push_run;
 use crate::fault::Fault;
@@ -260,10 +260,10 @@ impl Mender<'_> {
             put16(&mut bytes, 0x80, 32);
         }
         if self.has_extents() {
-            put32(&mut bytes, super::fields::FLAGS, InodeFlags::EXTENTS.bits());
+            put32(&mut bytes, super::inode_offsets::FLAGS, InodeFlags::EXTENTS.bits());
         }
         let unit = (geometry.block_size().bytes() as u32 / 512) << geometry.cluster_bits();
-        put32(&mut bytes, super::fields::BLOCKS, unit);
+        put32(&mut bytes, super::inode_offsets::BLOCKS, unit);
         set_size(&mut bytes, geometry.block_size().bytes() as u64);
         let extent = Extent { start: FileBlock(0), len: 1, block, state: State::Written };
         let salvaged = super::salvage::Salvaged { extents: vec![extent], nodes: Vec::new() };
@@ -337,7 +337,7 @@ impl Mender<'_> {
         if self.has_extents() {
             flags |= InodeFlags::EXTENTS;
         }
-        put32(bytes, super::fields::FLAGS, flags.bits());
+        put32(bytes, super::inode_offsets::FLAGS, flags.bits());
         self.drop_inline_data(bytes, record);
         let extent = Extent { start: FileBlock(0), len: 1, block, state: State::Written };
         let salvaged = super::salvage::Salvaged { extents: vec![extent], nodes: Vec::new() };

@@ -1,6 +1,6 @@
 //! Repairs quota files: the usage is counted anew, and limits are kept if they can still be read.
 
-use super::fields::{BLOCK, BLOCK_END, FLAGS, LINKS, MODE, set_size};
+use super::inode_offsets::{BLOCK, BLOCK_END, FLAGS, LINKS, MODE, set_size};
 use super::mender::{Mender, put16, put32};
 use super::salvage::{EXTENT_MAGIC, Salvaged as Mapping, push_run};
 use crate::bytes::le16;

@@ -1,6 +1,6 @@
 //! Writes the mapping of a file anew: an extent tree or block pointers.
 
-use super::fields::{BLOCK, BLOCK_END};
+use super::inode_offsets::{BLOCK, BLOCK_END};
 use super::mender::{Mender, put32};
 use super::salvage::Salvaged;
 use crate::record::Record;

@@ -1,6 +1,6 @@
 //! Repairs the superblock's fields, the descriptors, the journal, and the resize inode.
 
-use super::fields::{BLOCK, LINKS, set_size};
+use super::inode_offsets::{BLOCK, LINKS, set_size};
 use super::mender::{Mender, put16, put32};
 use crate::bytes::le32;
 use crate::fault::Fault;
@@ -195,7 +195,7 @@ impl Mender<'_> {
             true => lanefs_ondisk::inode::InodeFlags::EXTENTS,
             false => lanefs_ondisk::inode::InodeFlags::empty(),
         };
-        put32(&mut bytes, super::fields::FLAGS, record.flags.bits());
+        put32(&mut bytes, super::inode_offsets::FLAGS, record.flags.bits());
         let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
         let runs = Runs::of(self.run.volume, ino, &record);
         let mapped: u64 = runs.extents().iter().map(|extent| u64::from(extent.len)).sum();
@@ -258,7 +258,7 @@ impl Mender<'_> {
         }
         self.write_block(root, &top);
         let Some((mut bytes, _)) = self.read_inode(Ino::RESIZE) else { return };
-        let blocks = le32(&bytes, super::fields::BLOCKS);
+        let blocks = le32(&bytes, super::inode_offsets::BLOCKS);
         bytes.fill(0);
         put16(&mut bytes, 0, FileType::Regular.mode_bits() | 0o600);
         put16(&mut bytes, LINKS, 1);
@@ -268,7 +268,7 @@ impl Mender<'_> {
         if bytes.len() > 128 {
             put16(&mut bytes, 0x80, EXTRA);
         }
-        put32(&mut bytes, super::fields::BLOCKS, blocks);
+        put32(&mut bytes, super::inode_offsets::BLOCKS, blocks);
         put32(&mut bytes, BLOCK + DOUBLE * 4, root.0 as u32);
         set_size(&mut bytes, (words * words + words + 12) << geometry.block_size().bits());
         self.write_inode(Ino::RESIZE, bytes);

@@ -1,6 +1,6 @@
 //! Repairs the fields of inodes, and decides which inodes need a new mapping.
 
-use super::fields::{
+use super::inode_offsets::{
     ACL_HIGH, BLOCKS, BLOCKS_HIGH, DTIME, EXTRA, EXTRA_SIZE, FLAGS, FRAGMENT, GOOD_OLD_SIZE, LINKS,
     MODE, SIZE_HIGH, set_size,
 };
