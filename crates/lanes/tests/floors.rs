@@ -134,7 +134,7 @@ const HOUSES: &[House] = &[
         name: "journal",
         floors: &[
             &["config", "error", "in_place", "log_map", "statistics", "tid", "tracked"],
-            &["flusher", "layout", "limits", "lists", "ring", "store"],
+            &["flusher", "log_blocks", "limits", "lists", "ring", "store"],
             &["credits", "images", "log"],
             &["client", "committer", "recovery", "single"],
             &["journal"],
