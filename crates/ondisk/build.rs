@@ -1,6 +1,6 @@
 //! Generates two tables of Unicode 12.1 for comparing names without regard to case: the assigned
-//! code points, and the ignored code points. Later versions of Unicode change neither property for
-//! the code points of version 12.1.
+//! code points, and the ignored code points. Later versions of Unicode change neither property of a
+//! code point that version 12.1 assigns.
 
 use regex_syntax::hir::{Class, HirKind};
 use std::error::Error;
@@ -17,7 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(std::fs::write(Path::new(&folder).join("unicode_12_1.rs"), text)?)
 }
 
-/// Returns a constant with the ranges of a class of characters, in ascending order.
+/// Returns the source text of a constant. The constant has the ranges of a class of characters, in
+/// ascending order.
 fn table(name: &str, class: &str) -> Result<String, Box<dyn Error>> {
     let hir = regex_syntax::parse(class).map_err(|error| error.to_string())?;
     let HirKind::Class(Class::Unicode(class)) = hir.kind() else {

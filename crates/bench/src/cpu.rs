@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::{AddAssign, Sub};
 use std::time::Duration;
 
-/// The CPU time of a measurement, divided by where it was spent.
+/// The CPU time of a measurement, with one part for each place where it was spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cpu {
     /// CPU time of this process, its terminated children, and the server.
@@ -64,8 +64,8 @@ struct KernelThread {
 }
 
 impl Reading {
-    /// Reads the clocks before a measurement. This process's clock is read last, so that the time
-    /// for reading the other clocks is not measured.
+    /// Reads the clocks before a measurement. This process's clock is read last, so that the CPU
+    /// time for reading the other clocks is not measured.
     pub(crate) fn before(server: Option<u32>) -> Option<Reading> {
         let (threads, machine) = (kernel_threads(), machine()?);
         Some(Reading { threads, machine, processes: processes(server)? })

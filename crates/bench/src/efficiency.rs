@@ -9,17 +9,17 @@ use crate::workload::Workload;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A workload and its target ratio. The ratio is the library's number of operations per second of
-/// CPU time, divided by the kernel's.
+/// A workload, and the ratio that the library should reach. The ratio is the library's number of
+/// operations per second of CPU time, divided by the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Aim {
     /// The workload.
     pub workload: Workload,
-    /// The target ratio.
+    /// The ratio that the library should reach.
     pub times: f64,
 }
 
-/// The target ratios of all measured workloads.
+/// The ratios that the library should reach, one for each measured workload.
 pub const AIMS: [Aim; 7] = [
     Aim { workload: Workload::CreateUnlink, times: 8.0 },
     Aim { workload: Workload::OpenClose, times: 8.0 },

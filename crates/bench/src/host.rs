@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// A directory of the host. As in the library, paths are resolved from this directory and not from
-/// the root. So the depth of the mount point does not affect the results.
+/// the root. So the number of directories above the mount point does not affect the results.
 pub struct HostDirectory {
     path: PathBuf,
     top: OwnedFd,

@@ -84,8 +84,8 @@ fn throughput(chapter: &Chapter, names: &[&str], unit: &str) -> Plot {
             let rate = measured.outcomes.get(n)?.1.rate()?;
             Some((f64::from(measured.threads), rate.median, Some((rate.min, rate.max))))
         });
-        // Points are sorted, because a line is drawn from left to right, in whatever order the
-        // points were measured.
+        // The points may have been measured in any order. They are sorted, because the line is
+        // drawn from left to right.
         let mut points: Vec<Point> = points.collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Series { name: (*name).into(), points }
@@ -103,8 +103,8 @@ const PERCENTILES: [(f64, &str); 4] =
 /// Returns the plot of latency percentiles for the largest number of workers that was measured.
 fn latency(chapter: &Chapter, names: &[&str]) -> Plot {
     let most = chapter.measured.iter().max_by_key(|measured| measured.threads);
-    // The position is the number of nines in the percentile, so that each further nine takes the
-    // same space.
+    // The position of a percentile is its number of nines, so that each further nine takes the same
+    // space.
     let nines = |share: f64| -(1.0 - share).log10();
     let series = names.iter().enumerate().map(|(n, name)| {
         let figures = most.and_then(|measured| measured.outcomes.get(n)?.1.figures());

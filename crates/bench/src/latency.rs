@@ -56,7 +56,8 @@ impl Latencies {
         self.total += other.total;
     }
 
-    /// Returns the time that `share` (0 to 1) of the sampled operations did not exceed.
+    /// Returns the percentile at `share` (0 to 1): that share of the sampled operations took at
+    /// most this time.
     pub fn percentile(&self, share: f64) -> Option<Duration> {
         let wanted = (self.total as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -18,8 +18,8 @@ pub struct Mounting {
     pub policies: Policies,
     /// Limit of the cache memory in bytes; `None` means the default.
     pub cache_bytes: Option<u64>,
-    /// Which waiters are woken when the array below the file system has room for another row.
-    /// Without an array, this option has no effect.
+    /// Which waiting threads are woken when the array below the file system has room for another
+    /// row. Without an array, this option has no effect.
     pub stripe_wake: StripeWake,
 }
 
@@ -61,7 +61,7 @@ impl Library {
     /// system `name`.
     ///
     /// # Errors
-    /// The file system cannot be mounted.
+    /// If the file system cannot be mounted.
     pub fn on(name: &str, device: Arc<dyn Device>, how: Mounting) -> Result<Library> {
         let mut options = VfsOptions::default();
         options.mount.policies = how.policies;
@@ -72,19 +72,19 @@ impl Library {
         Ok(Library { vfs, who: Credentials::superuser(), array: None, in_memory: false })
     }
 
-    /// Opens the file system on an array in memory, as [`Library::on`] does.
+    /// Like [`Library::on`], opens the file system on an array in memory.
     ///
     /// # Errors
-    /// The file system on the array cannot be mounted.
+    /// If the file system on the array cannot be mounted.
     pub fn on_array(name: &str, array: Arc<Array>, how: Mounting) -> Result<Library> {
         let library = Library::on(name, array.clone(), how)?;
         Ok(Library { array: Some(Below::InMemory(array)), in_memory: true, ..library })
     }
 
-    /// Opens the file system on a device in this process's memory, as [`Library::on`] does.
+    /// Like [`Library::on`], opens the file system on a device in this process's memory.
     ///
     /// # Errors
-    /// The image in memory cannot be mounted.
+    /// If the image in memory cannot be mounted.
     pub fn on_memory(name: &str, device: Arc<RamDevice>, how: Mounting) -> Result<Library> {
         Ok(Library { in_memory: true, ..Library::on(name, device, how)? })
     }
@@ -93,7 +93,7 @@ impl Library {
     /// bypasses the host's page cache, as on a mount.
     ///
     /// # Errors
-    /// The image cannot be opened or mounted.
+    /// If the image cannot be opened or mounted.
     pub fn open(path: &Path, how: Mounting) -> Result<Library> {
         let name = path.display().to_string();
         let Some(array) = Source::parse(path.as_os_str()) else {

@@ -1,9 +1,9 @@
 //! Sets up other file systems to be compared with Lanefs, and removes them after the run.
 //!
 //! All mounts are in a private mount namespace of this process, and the images are in a file system
-//! in memory that is mounted only in this namespace. Servers are killed with their parent. So even
-//! if this process is killed, nothing remains except an empty directory, on which the file system
-//! with the images was mounted.
+//! in memory that is mounted only in this namespace. The kernel kills the servers when this process
+//! ends. So even if this process is killed, nothing remains except an empty directory, on which the
+//! file system with the images was mounted.
 
 use crate::error::{Error, Result};
 use crate::host::HostDirectory;
@@ -189,8 +189,8 @@ impl Peers {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // The pipe is not read any more, so it is closed. Otherwise the server would block once the
-        // pipe is full.
+        // The pipe is not read any more, so it is closed. If it stayed open, the server would block
+        // when the pipe is full.
         drop(errors);
         mounted(name, dir, Server::Process(pid))
     }

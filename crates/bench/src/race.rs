@@ -58,8 +58,9 @@ pub(crate) fn race(
     Ok(Raced::of(&runs))
 }
 
-/// A thread does a batch of operations between two readings of the clock. The batch doubles up to
-/// `UNWATCHED` operations, as long as a batch takes less than `UNWATCHED_TIME`.
+/// A thread does a batch of operations between two readings of the clock. After a batch that took
+/// less than `UNWATCHED_TIME`, the next batch has twice as many operations, but at most
+/// `UNWATCHED`. After a slower batch, the next one has one operation.
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 

@@ -52,7 +52,7 @@ const MOST_LEFT: u32 = 1000;
 /// The state of one target while one workload runs.
 struct TargetRun<'a> {
     target: &'a Target,
-    /// The directory for this workload, after it is created.
+    /// The directory for this workload; `None` until it is created.
     dir: Option<String>,
     workers: Vec<Box<dyn Worker + 'a>>,
     figures: Figures,
@@ -191,8 +191,8 @@ impl<'a> TargetRun<'a> {
     }
 }
 
-/// Creates a directory of this name, with a number appended if the name is taken by the user or by
-/// an interrupted run. The directory must be new because it is removed after the run.
+/// Creates a directory of this name. If the user or an interrupted run has already created an entry
+/// of this name, appends a number. The directory must be new because it is removed after the run.
 fn new_dir(place: &dyn TargetTree, name: &str) -> Result<String> {
     let mut tried = place.make_dir(name).map(|()| name.to_owned());
     for number in 2..=MOST_LEFT {

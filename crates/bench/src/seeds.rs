@@ -46,8 +46,8 @@ impl Seed {
     /// Returns the seeds of the file system itself, without the seed of the array.
     pub fn all() -> Vec<Seed> {
         let after = Policies::default();
-        // Threads contend only if they allocate from the same group. With these policies, they
-        // allocate from the group of their common parent directory.
+        // Threads contend only if they allocate from the same group. With these policies, all
+        // threads allocate from the group of their common parent directory.
         let meeting = Policies {
             placement: Placement::Shared,
             busy_group: BusyGroup::Wait,
@@ -192,7 +192,8 @@ pub fn seed_head(seed: &Seed) -> String {
     format!("\n{} {}: {}\n{columns}\n", seed.name, seed.workload, seed.about)
 }
 
-/// Returns the median rate of each policy if a single thread was measured, otherwise an empty list.
+/// Returns the median rate of each policy, if `measured` is the measurement with a single thread;
+/// otherwise an empty list.
 pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
     let rate = |outcome: &Outcome| outcome.rate().map(|rate| rate.median);
     match measured.threads {

@@ -137,9 +137,9 @@ impl Target {
     }
 
     /// Creates a target with Lanefs on a new array of `members` in this process's memory, with
-    /// `bytes` of data. As by default in mdadm, the array has chunks of 512 KiB and would be
-    /// resynchronised after a crash. Lanefs's mkfs creates the file system, with the same layout as
-    /// in the other images.
+    /// `bytes` of data. The array has two defaults of mdadm: chunks of 512 KiB, and a
+    /// resynchronisation after a crash. Lanefs's mkfs creates the file system, with the same layout
+    /// as in the other images.
     pub fn on_array(members: usize, bytes: u64, how: Mounting) -> Result<Target> {
         let name = format!("lib:raid5={members}");
         let failed = |e: String| Error::host(&*name, std::io::Error::other(e));

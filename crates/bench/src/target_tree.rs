@@ -21,8 +21,8 @@ pub trait TargetTree: Send + Sync {
     fn list(&self, path: &str) -> Result<u64>;
     /// Returns the names in a directory, without "." and "..".
     fn names(&self, path: &str) -> Result<Vec<String>>;
-    /// Returns the number of free blocks. The kernel never answers this request from a cache, and
-    /// no other such request is cheaper.
+    /// Returns the number of free blocks. The kernel never answers this request from a cache. Of
+    /// all requests that it never answers from a cache, this one is the cheapest.
     fn free_blocks(&self) -> Result<u64>;
     /// Removes a directory and everything in it.
     fn remove_tree(&self, path: &str) -> Result<()>;
@@ -66,7 +66,7 @@ pub enum How {
 
 /// An open file; dropping it closes it.
 pub trait Opened: Send {
-    /// Fills `buf` from `offset`.
+    /// Fills `buf` with the bytes from `offset` on.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes all of `data` at `offset`; appends if the file was opened for that.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
@@ -74,7 +74,7 @@ pub trait Opened: Send {
     fn sync(&self) -> Result<()>;
     /// Calls fdatasync(2).
     fn sync_data(&self) -> Result<()>;
-    /// Allocates `len` bytes from `offset`.
+    /// Allocates `len` bytes from `offset` on.
     fn allocate(&self, offset: u64, len: u64) -> Result<()>;
     /// Sets the size of the file.
     fn set_len(&self, len: u64) -> Result<()>;

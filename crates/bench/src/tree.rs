@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The largest size of a file in bytes. Larger files are left out, because unpacking them would
-/// measure bandwidth.
+/// The largest size of a file in bytes. Larger files are left out, because their unpacking would
+/// mainly measure bandwidth.
 const LARGEST: u64 = 256 << 10;
 
 /// Directories and files. Each directory comes before its entries.

@@ -59,7 +59,7 @@ pub enum Workload {
     GitStatus,
     /// Reads the number of free blocks: one FUSE request with almost no work in the server.
     Statfs,
-    /// A random mixture of other workloads with their shares: [`crate::scale::Scale::mix`].
+    /// A random mixture of other workloads. [`crate::scale::Scale::mix`] states their shares.
     Mix,
 }
 
@@ -179,7 +179,7 @@ impl Display for Workload {
 impl FromStr for Workload {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Workload, String> {
-        // Names by which other tools, and the seeds, know some of the workloads.
+        // The names that other tools, and the seeds, use for some of the workloads.
         let name = match text {
             "overwrite" | "randwrite" => Workload::DirectWrite.name(),
             "randread" => Workload::DirectRead.name(),

@@ -10,7 +10,7 @@ use std::io::Read;
 /// What an entry with a name `.wh.NAME` means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Whiteouts {
-    /// An ordinary file of this name, as in tar(1).
+    /// The entry is an ordinary file of this name, as in tar(1).
     #[default]
     Files,
     /// NAME is removed from the tree of the earlier sources, as in the layers of a container image.

@@ -101,15 +101,15 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// Sets the options of the file system. If they contain a time, then with [`Bytes::Same`] no
-    /// time of a file is later than that time.
+    /// Sets the options of the file system. If the options contain a time, and [`Bytes::Same`] is
+    /// set, files get no times later than that time.
     pub fn options(mut self, options: MkfsOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Sets how the size is chosen. For example, [`Room::Fitted`] uses no more of the device than
-    /// is needed.
+    /// Sets how the size of the file system is chosen. For example, [`Room::Fitted`] uses no more
+    /// of the device than is needed.
     pub fn room(mut self, room: Room) -> Self {
         self.room = room;
         self
@@ -154,7 +154,8 @@ impl<'p> Builder<'p> {
         self
     }
 
-    /// Calls `tell`, on any thread, each time that data was read.
+    /// Sets the function `tell`, which is called after each read of data. It may be called on any
+    /// thread.
     pub fn progress(mut self, tell: impl Fn(Progress) + Sync + 'p) -> Self {
         self.progress = Some(Box::new(tell));
         self

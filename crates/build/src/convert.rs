@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 pub(crate) enum Times {
     /// All times are kept.
     Kept,
-    /// All times of a file become its modification time. If a time is given (in seconds) and is
-    /// earlier, they become the given time.
+    /// All times of a file become its modification time. If a limit is given (in seconds) and the
+    /// modification time is later, all times become the limit.
     Clamped(Option<u64>),
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Converted {
     /// The newest modification time of all files, in seconds.
     pub(crate) newest: u64,
     digest: [u8; 32],
-    /// The parent and the name of each file, at the file's index.
+    /// The parent and the name of each file. The position in this list is the file's index.
     names: Vec<(usize, Box<[u8]>)>,
 }
 

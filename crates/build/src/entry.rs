@@ -16,7 +16,7 @@ pub(crate) struct Meta {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) mtime: Time,
-    /// `None` if the source has no access time. The modification time is used instead.
+    /// `None` if the source has no access time. In this case the modification time is used.
     pub(crate) atime: Option<Time>,
     pub(crate) ctime: Option<Time>,
     /// Extended attributes, sorted by name.
@@ -35,8 +35,8 @@ impl Meta {
         }
     }
 
-    /// Sets the low 12 bits of the mode, and the entries of the access control list that correspond
-    /// to the mode, as chmod(2) does.
+    /// Sets the low 12 bits of the mode. Like chmod(2), also sets the corresponding entries of the
+    /// access control list.
     pub(crate) fn set_permissions(&mut self, permissions: u16) {
         self.permissions = permissions;
         if let Some(list) = self.access_list() {

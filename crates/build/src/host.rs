@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Copies a directory's contents, and its own attributes, to the root of the tree.
 pub(crate) fn directory(path: &Path, tree: &mut Tree, feeder: &mut Feeder<'_, '_>) -> Result<()> {
-    // The directory may be given by a symbolic link.
+    // `path` may be a symbolic link to the directory.
     let path = path.canonicalize().map_err(|error| wrong(path, error))?;
     let stat = lstat(&path)?;
     let root = owned(tree, &path, &stat)?;

@@ -18,7 +18,7 @@ impl HostFile {
         HostFile { path, open: Mutex::new(open.map(Arc::new)) }
     }
 
-    /// Fills `buf` from `offset`.
+    /// Fills `buf` with the bytes from `offset` on.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let failed = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::PermissionDenied => {

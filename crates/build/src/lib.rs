@@ -4,7 +4,8 @@
 //! [`Builder`] takes [`Source`]s in order and writes a file system to any
 //! [`Device`](lanefs_device::Device). Data goes to the device as it is read, so a tar from a pipe
 //! needs no temporary copy. The metadata of all entries is kept in memory until all data is on the
-//! device. It is then written at once, without a journal, and the superblock is written last.
+//! device. Then all metadata is written together, without a journal, and the superblock is written
+//! last.
 #![forbid(unsafe_code)]
 
 mod apply;

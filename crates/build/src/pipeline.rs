@@ -73,7 +73,7 @@ struct Shared<'d> {
     /// The number of the batch whose turn it is to claim blocks.
     turn: u64,
     failed: Option<Error>,
-    /// Whether a batch failed. If one did, threads that wait for the turn of their batch give up.
+    /// Whether a batch failed. If so, threads that wait for the turn of their batch give up.
     stopped: bool,
 }
 
@@ -300,8 +300,9 @@ fn slot(files: &mut Vec<FileData>, file: NodeId) -> &mut FileData {
     &mut files[file.index()]
 }
 
-/// Assigns the claimed blocks to the runs, in order. Returns the writes to do. Each consists of the
-/// first block on the device, the first block in the batch, and the number of blocks.
+/// Assigns the claimed blocks to the runs, in order. Returns the writes to do. Each write is
+/// described by its first block on the device, its first block in the batch, and its number of
+/// blocks.
 fn assign(
     files: &mut Vec<FileData>,
     batch: &Batch,
@@ -357,7 +358,8 @@ fn push(extents: &mut Vec<Extent>, at: u32, place: u64, len: u32) {
 
 fn is_zero(bytes: &[u8]) -> bool {
     let words = bytes.as_chunks::<64>().0;
-    // Most blocks that hold data have some at their start, so this search ends early for them.
+    // In most blocks that are not zero, a byte near the start is not zero, so this search ends
+    // early.
     words.iter().all(|words| words.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
@@ -365,7 +367,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 /// the blocks does not matter.
 fn mixed(at: u32, crc: u32) -> u64 {
     let mut word = u64::from(at) << 32 | u64::from(crc);
-    // These three steps are the finisher of splitmix64.
+    // These three steps are the finalizer of splitmix64.
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
@@ -382,8 +384,8 @@ pub(crate) struct Feeder<'p, 'd> {
 }
 
 impl Feeder<'_, '_> {
-    /// Appends `len` bytes of a file, from `offset` on. Calls `read` for each part, with the buffer
-    /// that `read` has to fill. A file's bytes must come in ascending order.
+    /// Appends `len` bytes of a file, from `offset` on. Calls `read` for each part of these bytes;
+    /// `read` must fill the buffer that it gets. A file's bytes must come in ascending order.
     pub(crate) fn data(
         &mut self,
         file: NodeId,
@@ -415,8 +417,8 @@ impl Feeder<'_, '_> {
         Ok(())
     }
 
-    /// Returns the offset in the batch at which block `number` of the file already is, or can be
-    /// added.
+    /// Returns the offset in the batch of block `number` of the file. If the batch does not have
+    /// the block yet, returns the offset at which it can be added.
     fn room(&mut self, file: NodeId, number: u32) -> Result<usize> {
         let block = self.pipeline.block;
         if let Some(last) = self.pieces.last()

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[non_exhaustive]
 pub struct Progress {
     /// How many bytes were read. For a directory, the data of its files counts. For a tar or layer,
-    /// the bytes count as they are stored, compressed or not.
+    /// the stored bytes count, even if they are compressed.
     pub done: u64,
     /// The size of all sources in bytes; `None` if a source is a pipe, or its size is not known
     /// yet.
@@ -24,8 +24,8 @@ pub struct Progress {
 /// The caller's function that gets the progress. Any thread may call it.
 pub(crate) type Tell<'p> = dyn Fn(Progress) + Sync + 'p;
 
-/// Returns how many bytes of data a directory has; `None` if the given function returned false to
-/// stop the count.
+/// Returns how many bytes of data a directory has. The function in the second argument can stop the
+/// count by returning false; then the result is `None`.
 pub(crate) type Measure = fn(&Path, &dyn Fn() -> bool) -> Option<u64>;
 
 /// Counts the bytes of all sources.

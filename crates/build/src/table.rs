@@ -1,10 +1,10 @@
 //! Tables that change modes, owners, attributes and times of files after all sources were read.
 //! They select the files by name or by pattern.
 //!
-//! The kinds of tables are applied in a fixed order, whatever the order in which they are given.
-//! mtree specifications come first, then tables of devices; both of these can make files. fs_config
-//! follows, and file_contexts comes last. If several tables set the same property of a file, the
-//! table that is applied last wins, even among tables of one kind.
+//! The kinds of tables are applied in a fixed order, which does not depend on the order in which
+//! the tables are given. mtree specifications come first, then tables of devices; both of these can
+//! make files. fs_config follows, and file_contexts comes last. If several tables set the same
+//! property of a file, the table that is applied last wins, even among tables of one kind.
 
 mod contexts;
 mod devices;
@@ -28,7 +28,7 @@ pub struct Table {
     rules: Rules,
 }
 
-/// The kinds of tables, in the order in which they apply.
+/// The kinds of tables, in the order in which they are applied.
 #[derive(Debug, Clone)]
 enum Rules {
     Mtree(Mtree),
@@ -38,7 +38,7 @@ enum Rules {
 }
 
 impl Table {
-    /// Parses a table of devices, as `genext2fs -D` takes it; `name` is for messages.
+    /// Parses a table of devices in the format of `genext2fs -D`; `name` is for messages.
     ///
     /// # Errors
     /// The error names the first wrong line. The functions for the other kinds of tables return the

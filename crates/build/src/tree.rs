@@ -71,7 +71,7 @@ impl Tree {
         self.layer += 1;
     }
 
-    /// Replaces the owner in an entry's attributes by the owner that the rules require.
+    /// Replaces the owner in an entry's attributes by the owner that results from the rules.
     pub(crate) fn owned(&self, mut meta: Meta) -> Result<Meta> {
         (meta.uid, meta.gid) = self.owners.of(meta.uid, meta.gid)?;
         Ok(meta)

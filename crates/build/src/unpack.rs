@@ -7,8 +7,8 @@ use ruzstd::decoding::StreamingDecoder;
 use sha2::{Digest, Sha256};
 use std::io::{self, BufRead, BufReader, Read};
 
-/// The size in bytes of the pieces that the unpacking thread passes to the reader, and the number
-/// of pieces that may wait.
+/// The unpacking thread passes pieces of this size in bytes to the reader. At most `WAITING` pieces
+/// wait for the reader.
 const PIECE: usize = 256 << 10;
 const WAITING: usize = 8;
 

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 /// The block size in bytes. It is the same for data blocks and hash blocks.
 const BLOCK: u64 = 4096;
-/// How many hashes a block holds, as a power of two.
+/// The binary logarithm of the number of hashes in a block.
 const HASH_BITS: u32 = 7;
 /// How many hash blocks a thread computes at a time.
 const BATCH: u64 = 16;
@@ -84,11 +84,11 @@ impl Verity {
     }
 
     /// Writes superblock and hash tree for the first `len` bytes of `data` to `out`, from byte
-    /// `offset` on. `offset` must be a multiple of 4096. `len` should be one too, because an
-    /// incomplete block at the end is not hashed. Uses `threads` threads for hashing.
+    /// `offset` on. `offset` must be a multiple of 4096. `len` should also be a multiple of 4096,
+    /// because an incomplete block at the end is not hashed. Uses `threads` threads for hashing.
     ///
     /// # Errors
-    /// A device fails to read or write.
+    /// If a device fails to read or write.
     pub fn write(
         &self,
         data: &dyn Device,
@@ -101,8 +101,8 @@ impl Verity {
         let data_blocks = source.count;
         let levels = levels(data_blocks);
         // On the device, the level with the fewest blocks comes first, and the level with the
-        // hashes of the data comes last. The latter is computed first, so the levels are written
-        // from the end of the area backwards.
+        // hashes of the data comes last. The hashes of the data are computed first, so the levels
+        // are written from the end of the area backwards.
         let mut end = offset + (1 + levels.iter().sum::<u64>()) * BLOCK;
         let hash_bytes = end - offset;
         for count in levels {

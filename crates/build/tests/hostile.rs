@@ -1,5 +1,5 @@
-//! Archives that are unusual, damaged or hostile. Each must result either in an error that names
-//! the entry, or in a tree that stays inside of the image.
+//! Archives that are unusual, damaged or hostile. Each archive must result in an error that names
+//! the entry, or in a tree that refers to nothing outside of the image.
 
 mod archive;
 mod image;

@@ -58,8 +58,8 @@ fn the_total_of_a_container_image_is_that_of_its_layers() {
     assert!(seen.iter().all(|now| now.total == Some(layer)), "{layer}: {seen:?}");
 }
 
-/// The builder computes the total size of a directory's files only if a build takes long. To make
-/// the build long enough, the progress function pauses at each call until the total is known.
+/// The builder adds up the sizes of a directory's files only if the build takes long. To make the
+/// build take long, the progress function pauses at each call until the total is known.
 #[test]
 fn the_total_of_a_directory_is_the_data_of_its_files() {
     let dir = scratch();

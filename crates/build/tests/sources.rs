@@ -1,5 +1,6 @@
 //! Checks that images have the contents of the directories and tars from which they are built. The
-//! tree that the kernel shows must be the tree of the directory, or the tree that GNU tar unpacks.
+//! tree that the kernel shows must be equal to the tree of the directory, or to the tree that GNU
+//! tar unpacks.
 
 mod image;
 

@@ -116,8 +116,8 @@ fn check_block(run: &Run<'_>, ino: Ino, block: Block) -> Taken {
         known.found = known.found.saturating_add(1);
         Arc::clone(&known.content)
     };
-    // The block is checked once. Other threads that find the same block wait until its values are
-    // known.
+    // Only one thread checks the block. Other threads that find the same block wait until the space
+    // of its values is known.
     BLOCK + content.get_or_init(|| check_content(run, place, block)).values
 }
 

@@ -109,8 +109,8 @@ fn check_block_bitmap(
     sums.clusters.fetch_add(used.into(), Ordering::Relaxed);
 }
 
-/// Computes the content of a block bitmap that was never written: only the bits of the file
-/// system's own blocks are set.
+/// Fills `buffer` with the content of a block bitmap that was never written: only the bits of the
+/// file system's own blocks are set.
 fn fill_uninitialised(run: &Run<'_>, group: Group, buffer: &mut Vec<u8>) {
     let start = u64::from(group.0) * u64::from(run.volume.geometry.clusters_per_group());
     buffer.clear();

@@ -10,7 +10,7 @@ use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::ops::Range;
 
-/// Without `large_dir`, a directory ends before this many bytes.
+/// Without `large_dir`, a directory is smaller than this number of bytes.
 const MAX_DIRECTORY: u64 = 2 << 30;
 
 /// The result of claiming the blocks of one inode.
@@ -36,8 +36,8 @@ struct FileBlocks<'a> {
     ino: Ino,
     is_directory: bool,
     claimed: Claimed,
-    /// The cluster of the previous extent's last block, and the position of that cluster in the
-    /// file, in clusters. The next extent may begin in the same cluster, at the same position.
+    /// The cluster of the previous extent's last block, and that cluster's position in the file,
+    /// counted in clusters. The next extent may begin in the same cluster, at the same position.
     last_cluster: Option<(u64, u64)>,
 }
 

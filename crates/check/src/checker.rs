@@ -67,7 +67,7 @@ pub enum Error {
     /// with a transaction first.
     #[error("the log has fast commits to be replayed: run lanefs recover first")]
     FastCommits,
-    /// The host's memory cannot hold a word for each inode of the file system.
+    /// The host has too little memory for one word for each inode of the file system.
     #[error("not enough memory for {inodes} inodes")]
     TooManyInodes {
         /// The number of inodes.
@@ -97,7 +97,8 @@ pub struct Progress {
 
 type Told<'a> = &'a (dyn Fn(Progress) + Sync);
 
-/// Checks the file system on `device`; calls `told` from several threads as the check proceeds.
+/// Checks the file system on `device`; calls `told` with the progress, from several threads, while
+/// the check runs.
 ///
 /// # Errors
 /// [`Error`] if the image cannot be checked. All other faults become findings in the report.
@@ -234,7 +235,8 @@ impl Checker<'_> {
 
     /// Claims the blocks of all files again on one thread, and reports each block that is claimed
     /// twice. One thread visits the inodes in order, so the finding always names the file with the
-    /// higher inode number. On several threads, either file could be the second to claim the block.
+    /// higher inode number. With several threads, it would be random which file is the second to
+    /// claim the block.
     fn report_doubled(&self, states: &States, groups: Range<u32>) -> Result<(), Error> {
         let again = self.pass(states, groups, false)?;
         table::check(&again, 1, &|_| {});

@@ -1,5 +1,5 @@
-//! The encryption policies of inodes (fscrypt), which decide which inodes may have names in an
-//! encrypted directory.
+//! The encryption policies of inodes (fscrypt). The policies decide which inodes may have names in
+//! an encrypted directory.
 //!
 //! As in e2fsck, only the length of a context is checked, and an unknown version is not a fault.
 //! All files, directories and symbolic links in an encrypted directory must have the same policy as

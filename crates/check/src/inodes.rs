@@ -18,7 +18,7 @@ use lanefs_ondisk::{FileType, Ino};
 
 /// The inode of bad blocks.
 pub const BAD_BLOCKS: Ino = Ino(1);
-/// The inode of a boot loader. It may be any file but a directory.
+/// The inode of a boot loader. It may be a file of any type except a directory.
 const BOOT_LOADER: Ino = Ino(5);
 /// The smallest file size in bytes that needs the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
@@ -65,10 +65,10 @@ fn check_free(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Reports a deletion time that is as small as an inode number. In an orphan list, this field holds
-/// the number of the next orphan, so the inode may belong to an orphan list that the superblock
-/// does not refer to. If a time in the superblock is also that small, small times are normal in
-/// this image, and nothing is reported.
+/// Reports a deletion time that is small enough to be an inode number. In an orphan list, this
+/// field holds the number of the next orphan, so the inode may belong to an orphan list that the
+/// superblock does not refer to. If a time in the superblock is equally small, small times are
+/// normal in this image, and nothing is reported.
 fn check_low_deletion_time(run: &Run<'_>, ino: Ino, record: &Record) {
     let (raw, inodes) = (run.volume.raw(), run.volume.geometry.inode_count());
     let times = [raw.s_wtime.get(), raw.s_mtime.get(), raw.s_mkfs_time.get()];
@@ -112,8 +112,8 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
             let what = "not a list of bad blocks, which has no mode, owner, links or attributes";
             run.add(place, Fault::Special { ino: ino.0, what });
         }
-        // The inode of bad blocks has no file type, but it maps the blocks that cannot be used, as
-        // a regular file would.
+        // The inode of bad blocks has no file type. It maps the blocks that cannot be used, in the
+        // same form as the blocks of a regular file.
         let maps = Record { mode: FileType::Regular.mode_bits(), ..record.clone() };
         check_blocks(run, ino, &maps, bytes);
         return;
@@ -231,7 +231,7 @@ fn check_extra(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Returns whether a time has negative seconds together with the extra bits of a year after
+/// Returns whether one of the times has both negative seconds and the extra bits of a year after
 /// 2310. A kernel with a bug stored times before 1970 in this form.
 fn has_early_time(record: &Record, bytes: &[u8]) -> bool {
     const TIMES: [(usize, usize); 4] = [(0x0c, 0x84), (0x10, 0x88), (0x08, 0x8c), (0x90, 0x94)];

@@ -1,4 +1,5 @@
-//! Checks orphans: inodes without a name that are to be deleted, recorded in a list or in a file.
+//! Checks orphans: inodes that the next mount deletes or truncates. They are recorded in a list or
+//! in a file.
 
 use crate::bytes::le32;
 use crate::fault::Fault;
@@ -16,7 +17,7 @@ use std::collections::HashSet;
 const CHECKSUM: usize = 4;
 
 /// Checks the orphan list and the orphan file. Orphans that a crash left behind are not damage, but
-/// the image does not count as clean, because they occupy space until a mount or e2fsck deletes
+/// the image does not count as clean, because they occupy space until a mount or e2fsck processes
 /// them.
 pub fn check(run: &Run<'_>) {
     let orphans = check_list(run);

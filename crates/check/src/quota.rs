@@ -1,8 +1,8 @@
 //! For each user, group and project, compares the usage in the quota file with the number of inodes
 //! and the space that these inodes take.
 //!
-//! Source of the format: `lanefs_ondisk::quota`. The rules for which inodes count were found by
-//! observing e2fsck.
+//! Source of the format: `lanefs_ondisk::quota`. The rules that decide which inodes count were
+//! found by observing e2fsck.
 
 use crate::fault::Fault;
 use crate::field::Field;

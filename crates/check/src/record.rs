@@ -109,7 +109,7 @@ impl Record {
         le32(&self.block, n.saturating_mul(4))
     }
 
-    /// Returns whether the inode is a symbolic link whose target is in the block field, and not
+    /// Returns whether the inode is a symbolic link whose target is in the block field and is not
     /// inline data.
     pub fn is_fast_symlink(&self) -> bool {
         let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;

@@ -69,9 +69,10 @@ impl Plan {
         self.after.left_out > 0 || self.after.findings.iter().any(|f| f.harm() != Harm::Note)
     }
 
-    /// Returns the blocks to write in place before all others. The last two are the head of the log
-    /// and the superblock. The caller must write these two only when all other blocks are durable.
-    /// In this order, nothing is lost if the writing is interrupted or repeated.
+    /// Returns the blocks to write in place before the blocks of [`Plan::repair`]. The last two are
+    /// the head of the log and the superblock. The caller must write these two only when all blocks
+    /// before them are durable. In this order, nothing is lost if the writing is interrupted or
+    /// repeated.
     ///
     /// # Errors
     /// The errors of the device.

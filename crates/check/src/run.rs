@@ -55,11 +55,11 @@ impl SharedBlock {
 pub struct BlockContent {
     /// The reference count in the block.
     pub references: u32,
-    /// The space that is taken by those values of the block that are in separate inodes.
+    /// The space of the block's values that are in separate inodes.
     pub values: Taken,
 }
 
-/// The counted usage, by the kind and the id of its owner.
+/// The counted usage, keyed by the kind and the id of its owner.
 pub type Usages = HashMap<(Kind, u32), Usage>;
 
 /// The state of a check.
@@ -122,8 +122,9 @@ impl<'a> Run<'a> {
         self.groups.read_inode(self.volume, ino)
     }
 
-    /// Counts directory blocks before they are read. Returns false once more directory blocks were
-    /// counted than the file system has blocks, because in that case some blocks are claimed twice.
+    /// Counts directory blocks before they are read. Returns false if the count was already above
+    /// the number of blocks of the file system before this call. In that case, some blocks are
+    /// claimed more than once.
     pub fn may_read(&self, blocks: u32) -> bool {
         let before = self.directory_blocks.fetch_add(blocks.into(), Ordering::Relaxed);
         before <= self.volume.geometry.block_count()

@@ -145,8 +145,8 @@ pub fn copy(device: &dyn Device) -> Option<Superblock> {
     })
 }
 
-/// Returns the logarithm of the block size and the number of blocks per group, as the superblock
-/// stores them, even if the superblock is damaged.
+/// Returns the number of blocks per group that the superblock stores, and the logarithm of the
+/// block size that it stores. The superblock may be damaged.
 fn hint(device: &dyn Device) -> Option<(u32, u64)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -201,7 +201,8 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
             wrong.push((field, found));
         }
     };
-    // Without this feature, the kernel does not use the descriptor size in the superblock.
+    // Without `64bit`, the kernel does not use the descriptor size in the superblock, but e2fsck
+    // checks it.
     if !volume.incompat(Incompat::BIT64) {
         let size = raw.s_desc_size.get();
         let is_valid = size == 0 || (size.is_power_of_two() && size <= MOST_DESCRIPTOR_SIZE);

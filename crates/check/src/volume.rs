@@ -78,7 +78,7 @@ impl Volume {
         from >> bits..(to >> bits) + 1
     }
 
-    /// Returns whether a file can use `block`, which must not be block 0 or beyond the end.
+    /// Returns whether a file can use `block`: it is in a group, and it is not block 0.
     pub fn is_for_files(&self, block: Block) -> bool {
         self.geometry.contains(block) && block.0 > 0
     }

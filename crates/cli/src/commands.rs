@@ -160,7 +160,7 @@ fn as_mount_helper(mut arguments: Vec<OsString>) -> Vec<OsString> {
         !first.starts_with(b"-") && first.contains(&b'/')
     });
     if by_name {
-        // In mount(8) `-f` means to do everything except the mount; in `lanefs mount` it means to
+        // In mount(8), `-f` means to do everything except mounting; in `lanefs mount`, it means to
         // stay in the foreground.
         arguments.iter_mut().filter(|word| *word == "-f").for_each(|word| *word = "--fake".into());
     }

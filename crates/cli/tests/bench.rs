@@ -129,7 +129,7 @@ fn a_benchmark_beside_others_that_a_signal_ends_takes_their_mounts_and_servers_a
         words.filter(|words| String::from_utf8_lossy(words).contains(&name)).count()
     };
     let words = ["statfs", "--peers"];
-    // Once at least one server runs, either the next image is being created or measuring has
+    // When at least one server runs, either the next image is being created or measuring has
     // started.
     let ended = interrupted(&words, "TERM", dir.path(), || servers() > 0);
     assert_eq!(ended.code, Some(143), "{}", ended.said);

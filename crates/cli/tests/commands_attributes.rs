@@ -1,5 +1,5 @@
-//! Compares getfattr, setfattr, getfacl and setfacl with the programs of these names on the
-//! kernel's mount of the same image.
+//! Compares getfattr, setfattr, getfacl and setfacl with the programs of the same names, which run
+//! on the kernel's mount of the same image.
 
 mod mounting;
 mod trees;

@@ -257,7 +257,7 @@ fn ranges_move_and_extents_are_listed_and_joined() {
     let refused = fails(&["fallocate", "-c", "-o", "0", "-l", "1M", &f]);
     assert!(refused.contains("reaches the end"), "{refused}");
 
-    // Two files grow by turns, so that each gets many extents.
+    // Two files grow alternately, so that each gets many extents.
     let [a, b] = ["/a", "/b"].map(|name| at(&image.path, name));
     lanefs(&["touch", &a, &b]);
     for n in 0..8 {

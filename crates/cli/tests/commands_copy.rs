@@ -196,7 +196,8 @@ fn a_copy_of_one_file_is_written_through_a_link_in_the_image() {
     }
     lanefs(&["cp", new, &place("/e/l2")]);
     assert_eq!(lanefs(&["cat", &place("/d/target")]), "new");
-    // A link to no file would make the copy elsewhere: GNU cp refuses it too.
+    // If the destination is a link to a missing file, the copy would be made elsewhere. Like GNU
+    // cp, Lanefs refuses this.
     let (status, said) = try_run(Command::new(LANEFS).args(["cp", new, &place("/e/lost")]));
     assert!(!status.success() && said.contains("/e/lost"), "{said}");
     // A file that is moved replaces the link.

@@ -46,7 +46,7 @@ fn an_image_that_the_kernel_has_mounted_is_not_written_nor_read() {
     }
     let said = refused(&mut lanefs_mount(&image.path, &point, &[]));
     assert!(said.contains("/dev/loop"), "{said}");
-    // `lanefs info` works on an image in use, and names the program that uses it too.
+    // `lanefs info` works on an image in use, and also names the program that uses the image.
     let said = lanefs(&["info", disk]);
     assert!(said.contains("In use:                by the kernel: /dev/loop"), "{said}");
     drop(kernel);

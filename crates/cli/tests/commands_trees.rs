@@ -25,8 +25,8 @@ fn filled() -> Option<Image> {
     Some(image)
 }
 
-/// Returns the sorted records of an output. Paths are rewritten in the form in which a program
-/// running in the mounted directory prints them.
+/// Returns the sorted records of an output. Paths are rewritten as if a program that runs in the
+/// mounted directory had printed them.
 fn records(output: &str, image: &str, end: char) -> Vec<String> {
     let shown = format!("{image}:/");
     let relative = output.replace(&shown, "./");
@@ -107,8 +107,8 @@ fn du_counts_what_gnu_du_counts() {
     let Some(image) = filled().filter(|_| needs("du")) else { return };
     let path = image.path.to_str().unwrap();
     let kernel = KernelMounted::new(&image.path, "kernel", "ro").unwrap();
-    // du shows one name of a file with several names. Which one depends on the order of the
-    // directory, so -a is tested with -l.
+    // du shows one name of a file with several names. Which name it shows depends on the order of
+    // the directory, so -a is tested together with -l.
     for options in [
         "",
         "-a -l",

@@ -87,8 +87,8 @@ fn changes_before_a_sync_survive_a_kill_of_the_server() {
         let point = disk.image.mount_point();
         let mut mounted = Mounted::in_foreground_at(&disk.device.path, &point, &["commit=600"]);
         assert_eq!(disk.mounted_as(), "fuseblk.lanefs rw");
-        // The script kills the server at once, since the server would commit by itself if no
-        // requests came for a while.
+        // The script kills the server without a pause, since the server commits by itself if no
+        // requests come for a while.
         let script = format!(
             "mkdir d{round}; touch d{round}/a; sync -f d{round}; kill -9 {}",
             mounted.server().id()

@@ -379,7 +379,8 @@ fn flags_one_by_one(dir: &Path) -> Vec<(&'static str, u32, Result<(), Errno>, u3
 #[test]
 #[ignore = "long: a real mount"]
 fn flags_are_set_or_refused_as_on_the_kernels_ext4() {
-    // Data in the journal, which Lanefs refuses; a flag of older kernels without a meaning; DAX.
+    // Three flags: data in the journal, which Lanefs refuses; a flag of older kernels that no
+    // longer has a meaning; DAX.
     const DIFFERENT: [u32; 3] = [0x4000, 0x40_0000, 0x200_0000];
     let image = Image::new("64M");
     let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };

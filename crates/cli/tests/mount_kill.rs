@@ -29,7 +29,7 @@ fn content(seed: u64) -> Vec<u8> {
     (0..len.max(1)).map(|_| random.u8(..)).collect()
 }
 
-/// Writes files until the mount is gone. Most files are synced; once synced, they are expected to
+/// Writes files until the mount is gone. Most files are synced. After that they are expected to
 /// survive. Some are renamed over others, some are deleted, and some stay in the kernel's cache.
 fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) {
     for n in 0.. {

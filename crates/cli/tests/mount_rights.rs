@@ -52,7 +52,7 @@ fn by_caller(cases: &[Case]) -> Vec<Vec<&Case>> {
     (0..CALLERS.len()).map(|n| cases.iter().filter(|case| case.caller == n).collect()).collect()
 }
 
-/// Runs the cases by system calls in `tree`.
+/// Runs the cases with system calls in `tree`.
 fn by_calls(tree: &Tree, cases: &[Case]) -> Run {
     let started = new_second();
     let mut outcomes = BTreeMap::new();
@@ -70,7 +70,7 @@ fn by_calls(tree: &Tree, cases: &[Case]) -> Run {
     Run { outcomes: outcomes.into_values().collect(), started }
 }
 
-/// Runs the cases by the library on the image at `path`.
+/// Runs the cases through the library on the image at `path`.
 fn by_library(path: &Path, cases: &[Case]) -> Vec<Trial> {
     let library = Library { fs: lanefs::FileSystem::open(path).unwrap() };
     let started = new_second();

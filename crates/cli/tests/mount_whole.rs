@@ -139,7 +139,7 @@ fn free_blocks_of_a_mount_are_given_back_by_fstrim_and_by_discard() {
     let sum = shell(&mounted.path, "md5sum kept");
     let full = taken(&image.path);
     shell(&mounted.path, "rm large; sync -f .; sync kept");
-    // The blocks become free once the deletion is committed.
+    // The blocks become free when the deletion is committed.
     wait_for("the commit", std::time::Duration::from_secs(20), || {
         lanefs(&["trim", "-q", mounted.path.to_str().unwrap()]);
         taken(&image.path) + (90 << 20) < full

@@ -91,7 +91,7 @@ struct Case<'a> {
 struct Counts {
     before: u32,
     after: u32,
-    /// How many kills came only after the command had ended.
+    /// How many kills came too late, after the command had ended.
     ended: u32,
     /// The number of different images that the kills left.
     states: usize,
@@ -109,8 +109,8 @@ enum Files {
 fn digest(path: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     let bytes = std::fs::read(path).unwrap();
-    // Most blocks hold only zeros. They need no hashing, since each other block is hashed together
-    // with its position.
+    // Most blocks hold only zeros. They need no hashing, since every block that is not zero is
+    // hashed together with its position.
     for (at, block) in
         bytes.chunks(1024).enumerate().filter(|(_, block)| block.iter().any(|b| *b != 0))
     {

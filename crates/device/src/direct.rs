@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The largest number of bytes that are copied to aligned memory and transferred at once.
+/// The largest number of bytes in one transfer through aligned memory.
 const PIECE: usize = 1 << 20;
 
 /// A file or block device that is opened for direct I/O.
@@ -26,8 +26,8 @@ pub(crate) struct Direct {
     unit: usize,
     /// The alignment of memory that the host requires.
     memory: usize,
-    /// Set to false when the host refuses a direct access. The flag is rarely written, so its cache
-    /// line stays shared.
+    /// Becomes false when the host refuses a direct access. The flag is rarely written, so its
+    /// cache line stays shared.
     works: AtomicBool,
 }
 

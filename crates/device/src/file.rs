@@ -72,8 +72,8 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    /// The exclusive claim on a block device that is opened for writing: the kernel then refuses
-    /// mounts, arrays and other exclusive opens.
+    /// The exclusive claim on a block device that is opened for writing. As long as this file is
+    /// open, the kernel refuses mounts, arrays and other exclusive opens of the block device.
     claim: Option<File>,
     start: u64,
     /// Changed only by [`Device::lengthen`].
@@ -82,11 +82,11 @@ pub struct FileDevice {
     to_end: bool,
     access: Access,
     is_block: bool,
-    /// Whether writes are refused after the file became shorter.
+    /// Whether writes are refused if the file has become shorter.
     keeps_length: bool,
     /// The same file, opened for direct I/O.
     direct: Option<Direct>,
-    /// Set to false when the host refuses `RWF_DSYNC`. The flag is rarely written, so its cache
+    /// Becomes false when the host refuses `RWF_DSYNC`. The flag is rarely written, so its cache
     /// line stays shared.
     has_dsync: AtomicBool,
 }
@@ -125,8 +125,8 @@ impl FileDevice {
         let metadata =
             device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
         if device.is_block {
-            // An open for writing needs no such check, because the exclusive claim would have
-            // failed if the host used the device.
+            // An open for writing needs no check whether the host uses the device, because in that
+            // case the exclusive claim would have failed.
             if access == Access::ReadOnly && host.writes(&metadata) {
                 return Err(in_use(User::Host));
             }
@@ -155,8 +155,8 @@ impl FileDevice {
 
     /// Gives up this device's exclusive claim on the block device at `path`, so that `take` can
     /// claim the block device, for example by mount(2). This device keeps its lock. The caller must
-    /// not rely on any data that it has read: between the two claims another mount may have changed
-    /// the device.
+    /// not rely on any data that it has read: while this device did not have the claim, another
+    /// mount may have changed the block device.
     ///
     /// # Errors
     /// After `take`, this device tries to claim the block device again. The outer error is the
@@ -242,9 +242,9 @@ impl FileDevice {
         })
     }
 
-    /// Returns the same device, except that writes and flushes fail after the file became shorter.
-    /// Without this check, a write grows the file again, with zeros in place of the lost bytes. The
-    /// check costs a system call for each write and flush.
+    /// Returns the same device, except that writes and flushes fail if the file has become shorter.
+    /// Without this check, a write would make the file longer again, with zeros in place of the
+    /// lost bytes. The check costs a system call for each write and flush.
     pub fn keeping_length(mut self) -> FileDevice {
         self.keeps_length = true;
         self
@@ -271,7 +271,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Creates an image of `len` bytes, all zeros and sparse, and opens it for writing.
+    /// Creates a sparse image file of `len` zero bytes, and opens it for writing.
     ///
     /// # Errors
     /// [`OpenError::Io`] if it exists already or cannot be created.

@@ -114,7 +114,7 @@ mod tests {
             });
             gated.write_at(0, &[7; 100]).unwrap();
             assert!(!flushed.load(Ordering::Acquire));
-            // The flush possibly starts after some of the steps; it waits for three steps after its
+            // The flush may start after some of the steps. It waits for three steps after its
             // start.
             while !flushed.load(Ordering::Acquire) {
                 gated.step();

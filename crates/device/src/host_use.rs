@@ -1,4 +1,4 @@
-//! Finds users of a file or block device on the host that `flock` does not show.
+//! Finds those users of a file or block device of the host that `flock` does not show.
 //!
 //! A loop device opens its file without a lock. Without this check the kernel and Lanefs could both
 //! write to an image that the kernel has mounted through a loop device. Nothing prevents a loop
@@ -78,10 +78,11 @@ struct Mounted {
 impl Host<'_> {
     /// Returns the loop device that conflicts with `access` to the bytes `part` of a file.
     ///
-    /// During a write, no other user may have these bytes in a cache, not even for reading. During
-    /// a read, no user may change these bytes, so only a writable loop device is a conflict. A
-    /// writable loop device is a conflict even if no mount of it is visible: the mount may be
-    /// invisible from here, and a half-finished change would be reported as damage.
+    /// With [`Access::ReadWrite`], no other user may have these bytes in a cache, not even for
+    /// reading. With [`Access::ReadOnly`], no other user may change these bytes, so only a writable
+    /// loop device is a conflict. A writable loop device is a conflict even if no mount of it is
+    /// visible: the mount may be invisible from here, and a half-finished change would be reported
+    /// as damage.
     pub(crate) fn loop_user(
         &self,
         file: &Metadata,

@@ -1,4 +1,4 @@
-//! Keeps writes in memory, above a device that does not change.
+//! A layer above a device: it keeps writes in memory, so the device does not change.
 
 use crate::device::{Device, DeviceError, Operation, check_range};
 use lanefs_lanes::sync::Arc;
@@ -8,15 +8,15 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-/// Bytes that are copied together at the first write.
+/// Bytes of a granule. The first write to a granule copies the whole granule to memory.
 const GRANULE: u64 = 4096;
 const SHARDS: u64 = 64;
 
 /// Granules by number. Each is in an `Arc`, so that forks share it until one of them writes it.
 type Granules = HashMap<u64, Arc<[u8]>>;
 
-/// A writable view of a device that is itself never written: changed granules of 4 KiB are kept in
-/// memory.
+/// A writable view of a device. The device itself is never written: changed granules of 4 KiB are
+/// kept in memory.
 ///
 /// This device serves read-only mounts whose journal needs replay. It also serves crash states,
 /// many of which share one base. Nothing is durable, and a flush does nothing.
@@ -42,8 +42,8 @@ impl OverlayDevice {
         OverlayDevice { below, shards, held: AtomicU64::new(0), cap }
     }
 
-    /// Returns a second view with the same changes; later changes are separate. Costs a pointer for
-    /// each changed granule.
+    /// Returns a second view with the same changes. Later changes to one view do not affect the
+    /// other. The second view needs memory for one pointer for each changed granule.
     pub fn fork(&self) -> OverlayDevice {
         let shards: Box<[_]> = self
             .shards
@@ -70,7 +70,7 @@ impl OverlayDevice {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Writes the content to a new or truncated file at `path`, sparsely.
+    /// Writes the content to a new or truncated file at `path`, leaving holes for zeros.
     ///
     /// # Errors
     /// Errors of the device below and of the host.
@@ -132,7 +132,7 @@ impl OverlayDevice {
 #[derive(Clone, Copy)]
 struct Piece {
     granule: u64,
-    /// Bytes of the granule before the range.
+    /// The number of bytes in the granule that come before the range.
     skip: usize,
     /// The offset of the piece in the caller's buffer.
     from: usize,

@@ -107,7 +107,7 @@ impl RamDevice {
         Ok(())
     }
 
-    /// Writes the content to a new or truncated file at `path`, sparsely.
+    /// Writes the content to a new or truncated file at `path`, leaving holes for zeros.
     ///
     /// # Errors
     /// Errors of the host.
@@ -184,9 +184,9 @@ impl RamDevice {
 /// A range of bytes, split at the boundaries of aligned words into a head, whole words and a tail.
 /// The tail has the rest of the range.
 struct Parts {
-    /// Bytes of the first word before the range.
+    /// The number of bytes in the first word that come before the range.
     lead: usize,
-    /// Bytes of the range in that first word, if the range starts inside the word.
+    /// The number of bytes of the range in the first word, if the range starts inside this word.
     head: usize,
     /// Whole words after the head.
     words: usize,

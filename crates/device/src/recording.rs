@@ -62,8 +62,8 @@ impl RecordingDevice {
         RecordingDevice { inner, base: Arc::new(base), events }
     }
 
-    /// Returns the number of events so far. A test reads this number once a promise has been made,
-    /// for example when fsync has returned. The promise must then hold after a crash at this event
+    /// Returns the number of events so far. A test reads this number after a promise has been made,
+    /// for example after fsync has returned. The promise must then hold after a crash at this event
     /// or at a later one.
     pub fn mark(&self) -> usize {
         self.events.lock().len()

@@ -19,7 +19,7 @@ pub enum Kept {
         /// The random seed.
         seed: u64,
     },
-    /// Each write is kept, dropped, or kept in some of its sectors of 512 bytes, at random.
+    /// Each write is kept, dropped, or reduced to some of its sectors of 512 bytes, at random.
     Torn {
         /// The random seed.
         seed: u64,
@@ -63,8 +63,8 @@ impl Replay<'_> {
     }
 
     /// Returns the device after a crash between events `cut - 1` and `cut`. The state has all
-    /// flushed writes and, of the other writes, those that `kept` selects. The caller may write to
-    /// it.
+    /// flushed and durable writes and, of the other writes, those that `kept` selects. The caller
+    /// may write to it.
     ///
     /// # Panics
     /// If the recording has fewer than `cut` events.

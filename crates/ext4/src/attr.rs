@@ -178,8 +178,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Time of the last change of the data.
     pub mtime: Option<SetTime>,
-    /// Time of the last change of the inode. Normally `None`. It is set to restore an image, or by
-    /// a kernel that keeps the times itself.
+    /// Time of the last change of the inode. Normally `None`. It is set when an image is restored,
+    /// or by a kernel that keeps the times itself.
     pub ctime: Option<Time>,
     /// Time of creation.
     pub crtime: Option<Time>,
@@ -194,8 +194,9 @@ pub struct SetAttr {
     pub project: Option<u32>,
 }
 
-/// The flags that chattr(1) may change, each a setting of the user and not a property of the format
-/// of the inode. `JOURNAL_DATA`, which the kernel's ext4 may have set, can only be cleared.
+/// The flags that chattr(1) may change. Each of them is a setting that the user chooses, not a
+/// property of the inode's format. `JOURNAL_DATA`, which the kernel's ext4 may have set, can only
+/// be cleared.
 pub const CHANGEABLE_FLAGS: u32 = InodeFlags::SECRM.bits()
     | InodeFlags::UNRM.bits()
     | InodeFlags::COMPR.bits()
@@ -290,8 +291,8 @@ pub enum Rename {
     NoReplace,
     /// Swaps the two names.
     Exchange,
-    /// Replaces the target, and leaves a whiteout of this owner at the old name: a character device
-    /// 0/0, by which overlayfs hides a name of the layers below.
+    /// Replaces the target, and leaves a whiteout with this owner at the old name: a character
+    /// device 0/0, which tells overlayfs to hide the file with this name in the layers below.
     Whiteout {
         /// Owner.
         uid: u32,

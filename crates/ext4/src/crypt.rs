@@ -8,8 +8,8 @@
 //!   decrypted at another position in the file.
 //! - Names, and targets of symbolic links, are padded and encrypted (`names.rs`). Directories
 //!   contain, compare and hash the encrypted names.
-//! - Without the key, an encrypted name is shown as a text (`no_key.rs`) by which the name can be
-//!   found again. So trees can be listed and removed without the key.
+//! - Without the key, an encrypted name is shown as a text (`no_key.rs`), and a look-up of this
+//!   text finds the name. So trees can be listed and removed without the key.
 //!
 //! Only policies of version 2 with AES-256-XTS and AES-256-CTS-CBC are supported, with every
 //! padding. For any other policy the key counts as missing, and the error names the reason: version
@@ -44,7 +44,8 @@ enum Cipher {
 }
 
 impl InodeCrypt {
-    /// Derives the cipher of an inode of this type from the key in `keys` that its policy names.
+    /// Derives the cipher of an inode of this type. The master key is the one in `keys` that the
+    /// context's policy names.
     pub(crate) fn new(context: Context, file_type: FileType, keys: &[MasterKey]) -> InodeCrypt {
         let cipher = find_key(&context.policy, keys).map(|key| match file_type {
             FileType::Regular => {

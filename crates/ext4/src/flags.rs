@@ -1,8 +1,8 @@
 //! The effects of an inode's flags. The flags "immutable" and "append-only" forbid changes, even by
 //! the superuser. Other flags request synchronous data and names.
 //!
-//! All functions are pure. If every front end needs a check (names, allocation), the operation
-//! makes this check under its locks. If the check depends on the front end, `vfs::rules` makes it.
+//! All functions are pure. A check that every front end needs (names, allocation) is made by the
+//! operation, under its locks. A check that depends on the front end is made by `vfs::rules`.
 //!
 //! Source: ioctl_iflags(2); where the manual page is silent, the behaviour of Linux 6.18
 //! (`crates/cli/tests/mount_rights.rs`).
@@ -63,7 +63,7 @@ pub fn is_immutable(rights: &Rights) -> bool {
     rights.flags & IMMUTABLE != 0
 }
 
-/// Returns whether data can only be appended, and names only be added.
+/// Returns whether data can only be appended, and names can only be added.
 pub fn is_append_only(rights: &Rights) -> bool {
     rights.flags & APPEND_ONLY != 0
 }

@@ -134,7 +134,7 @@ pub enum NameCachePolicy {
     /// needs room.
     #[default]
     Lanes,
-    /// Names, inodes and both LRU lists are behind one lock.
+    /// One lock protects the names, the inodes and both LRU lists.
     Global,
 }
 
@@ -225,8 +225,9 @@ impl Policies {
 impl FromStr for Policies {
     type Err = UnknownPolicy;
 
-    /// Parses `before`, `after`, or policies that differ from the default, like
-    /// `overwrite=exclusive`, separated by `+`.
+    /// Parses words separated by `+`. A word like `overwrite=exclusive` sets one policy; `before`
+    /// sets all policies to their older values, and `after` to their default values. A policy that
+    /// no word sets has its default value.
     fn from_str(text: &str) -> Result<Policies, UnknownPolicy> {
         let mut policies = Policies::default();
         for word in text.split('+').filter(|word| !word.is_empty()) {

@@ -1,9 +1,9 @@
 //! Counts the space and the inodes of users, groups and projects in the file system's quota files.
 //!
-//! Operations count nothing. The committer has two records of each changed inode: as of before this
-//! transaction, and as of after it. In the same transaction it adds the difference to the usage of
-//! the inode's owners. So the quota files agree with the inodes after every crash, and threads
-//! share no count.
+//! Operations count nothing. The committer has two records of each changed inode: one from before
+//! this transaction, and one from after it. In the same transaction it adds the difference to the
+//! usage of the inode's owners. So the quota files agree with the inodes after every crash, and
+//! threads share no count.
 //!
 //! Operations only make sure that the owners have entries in the quota files, because a new entry
 //! may need blocks, which a capture cannot allocate ([`Ledger::promise`]).

@@ -151,7 +151,7 @@ fn a_mount_without_a_journal_that_fails_halfway_leaves_the_file_system_not_clean
     assert_eq!((left.state(), left.last_orphan()), (State::ERROR, Some(Ino(2000))));
 }
 
-/// Records the device operations of a mount, some work and a close.
+/// Records the device operations while a file system is mounted, changed and closed.
 fn work(base: &Arc<RamDevice>) -> Arc<RecordingDevice> {
     let recording = Arc::new(RecordingDevice::new(base.clone()).unwrap());
     let mount = Mount::open(recording.clone(), MountOptions::default()).unwrap();

@@ -55,7 +55,7 @@ impl GatedDevice {
         self.changed.notify_all();
     }
 
-    /// Returns once an operation waits at the gate.
+    /// Returns as soon as an operation waits at the gate.
     fn wait_until_held(&self) {
         let mut gate = self.gate.lock();
         while gate.waiting == 0 {
@@ -121,7 +121,7 @@ impl World {
         open(self.fs(), name)
     }
 
-    /// Starts a commit on another thread, and returns once the commit is held at the gate.
+    /// Starts a commit on another thread, and returns as soon as the commit is held at the gate.
     fn commit_until(&self, held: Held) -> JoinHandle<()> {
         self.device.hold(held);
         let fs = self.fs().clone();

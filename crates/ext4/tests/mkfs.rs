@@ -494,8 +494,8 @@ fn impossible_file_systems_are_refused_before_the_first_write() {
     assert!(bytes.iter().all(|&byte| byte == 0));
 }
 
-/// Makes file systems of small and odd sizes, for which some structures have to be reduced. Each
-/// size must either be refused, or lead to a clean file system.
+/// Makes file systems of small and odd sizes, in which some structures must be smaller than usual.
+/// Each size must either be refused, or lead to a clean file system.
 #[test]
 fn every_size_gives_a_clean_file_system_or_is_refused() {
     let seed = std::env::var("LANEFS_SEED")

@@ -228,8 +228,8 @@ fn inodes_made_and_removed_at_once_leave_memory() {
         })
         .collect();
     // An inode on a transaction's list would stay in memory until the commit, which is seconds
-    // away. An inode on no list is freed once no reader of the map can see it. Epochs free such
-    // inodes in batches, so some of them may still be in memory here.
+    // away. An inode that is on no list is freed when no reader of the map can see it any more.
+    // Epochs free such inodes in batches, so some of them may still be in memory here.
     let left = made.iter().filter(|inode| inode.strong_count() > 0).count();
     assert!(left < 500, "{left} of 2000 dead inodes are still in memory");
     drop(root);

@@ -1,5 +1,5 @@
-//! Tests files without names on images without an orphan file. There, such files are in the legacy
-//! list, which has a part for each lane.
+//! Tests files without names on images without an orphan file. On these images, files without names
+//! are in the legacy list, which has a part for each lane.
 
 mod image;
 

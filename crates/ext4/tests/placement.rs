@@ -88,8 +88,8 @@ fn workers_in_directories_that_one_thread_made_share_no_group() {
 
 #[test]
 fn as_many_workers_as_lanes_in_directories_that_they_made_share_no_group() {
-    // A group has 8 MiB. The first image has eight groups for each worker, and the second little
-    // more than one.
+    // A group has 8 MiB. The first image has eight groups for each worker. The second image has
+    // only slightly more groups than workers.
     workers_share_no_group("4G", 3);
     workers_share_no_group("640M", 1);
 }

@@ -344,8 +344,8 @@ fn an_overwrite_that_is_synced_has_its_mapping_too() {
     explore(&EMPTY, converted_and_synced);
 }
 
-/// A thread adds the second name of each pair, each in a separate transaction. The second name
-/// refers to a new file, or to the file with the first name.
+/// A thread adds the second names of all pairs, each name in a separate transaction. The second
+/// name refers to a new file, or to the file with the first name.
 const NAMES: [(&str, &str); 4] =
     [("old 0", "new 0"), ("old 1", "new 1"), ("old 2", "new 2"), ("old 3", "new 3")];
 
@@ -368,8 +368,8 @@ fn add_names(world: &World) {
     }
 }
 
-/// Syncs the directory, or the file, of the newest name that is found. The thread that adds this
-/// name may not have finished yet.
+/// Finds the newest name, and syncs either its directory or the file that it refers to. The thread
+/// that adds this name may not have finished yet.
 fn sync_what_is_found(world: &World) {
     let fs = &world.fs;
     let dir = find(world, &fs.root().unwrap(), "d").expect("no thread removes it");
@@ -534,7 +534,8 @@ fn own_file(world: &World, me: u8) {
 }
 
 /// Changes a file and drops it, repeatedly. Meanwhile one thread reads the file, which may or may
-/// not be in memory, and another creates and removes a neighbour of it in the inode table.
+/// not be in memory, and another thread creates and removes a file whose record is next to it in
+/// the inode table.
 fn looked_at(world: &World) {
     let root = world.fs.root().unwrap();
     let ino = world.file(&root, "x").ino();

@@ -1,7 +1,7 @@
-//! Serves a mount that has no file system: names and sizes are kept in hash tables, but times and
-//! data are not kept. The session and the kernel flags are the same as in the ext4 server, so an
-//! operation on this mount costs only the time of the transport. `scripts/floor` measures this
-//! server and the ext4 server by turns.
+//! Serves a mount without a file system: hash tables store names and sizes; times and data are not
+//! stored. The session and the kernel flags are the same as in the ext4 server, so an operation on
+//! this mount costs only the time of the transport. `scripts/floor` measures this server and the
+//! ext4 server alternately.
 //!
 //! ```sh
 //! cargo run --release -p lanefs-fuse --example floor -- DIRECTORY [OPTION...]   # until the unmount
@@ -110,8 +110,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Serves READDIR, or READDIRPLUS if `entry` is given. In a READDIRPLUS reply, `entry`, which
-    /// names no node, precedes each name.
+    /// Serves READDIR, or READDIRPLUS if `entry` is given. In a READDIRPLUS reply, each name is
+    /// preceded by `entry`, which names no node.
     fn list(
         &mut self,
         dir: u64,

@@ -311,7 +311,7 @@ mod client {
     impl View {
         fn map(file: &File) -> View {
             let (length, access) = (PAGE * PAGES, libc::PROT_READ);
-            // SAFETY: a new mapping at an address of the kernel's choice.
+            // SAFETY: the kernel chooses the address of the new mapping.
             let mapped = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -373,7 +373,8 @@ mod client {
         };
         let blocks = [&raw mut block];
         let mut event = [0i64; 4];
-        // SAFETY: block and page exist until the completion event of the write.
+        // SAFETY: the control block and the page exist until the write's completion event has
+        // arrived.
         let (submitted, done) = unsafe {
             let submitted = libc::syscall(libc::SYS_io_submit, context, 1, blocks.as_ptr());
             let null = std::ptr::null::<libc::timespec>();

@@ -11,8 +11,8 @@ use crate::tid::Tid;
 /// transaction, because a join may wait for the committer.
 ///
 /// A handle dirties objects of type `O`: inodes, groups, metadata blocks. A deferred action `D`
-/// runs once the transaction is durable; for example, it makes freed blocks available. These are
-/// the only two types of the file system that a handle uses.
+/// runs after the transaction has become durable; for example, it makes freed blocks available. A
+/// handle uses no other types of the file system than `O` and `D`.
 pub trait Client<O, D>: Send + Sync {
     /// Pushes to `images` the block images of `objects` as of `tid`, which is closed. The next
     /// transaction already runs and may change the same objects (see [`crate::Tracked`]).

@@ -57,7 +57,7 @@ impl<O, D> Journal<O, D> {
             Some(log) => {
                 self.commit_to_log(log, tid, &images, &revokes)?;
                 // The checkpoint is made now, so that no later checkpoint has to know which block
-                // is written last.
+                // must be written last.
                 if last.is_some() {
                     self.checkpoint(log, tid, tid.next(), last)?;
                 }

@@ -43,7 +43,7 @@ impl Config {
     }
 }
 
-/// An empty log, which mkfs created, or which was closed cleanly or recovered.
+/// An empty log: mkfs created it, or it was closed cleanly or recovered.
 #[derive(Clone)]
 pub struct Log {
     /// The device of the log; `None` if it is the device of the file system.

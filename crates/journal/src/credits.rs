@@ -5,10 +5,10 @@
 //! their stashes, so that joining usually touches only the cache line of the thread's lane. A stash
 //! is valid for only one transaction. A thread that finds too few credits in the pool and the
 //! stashes leaves the transaction, requests its commit, and waits in a queue. No thread draws
-//! credits for which an earlier thread in the queue waits. So an operation that needs many credits
-//! is not overtaken for ever by operations that need few. But if the pool has enough for all
-//! threads in the queue, no thread waits for its turn. If the queue released only one thread at a
-//! time, it would never become empty, because released threads soon join again.
+//! credits that an earlier thread in the queue needs. So an operation that needs many credits is
+//! not overtaken for ever by operations that need few. But if the pool has enough for all threads
+//! in the queue, no thread waits for its turn. If the queue released only one thread at a time, it
+//! would never become empty, because released threads soon join again.
 
 use crate::error::Error;
 use crate::limits::Limits;
@@ -27,7 +27,8 @@ pub(crate) struct Credits {
     pool: Padded<Mutex<Pool>>,
     /// The length of the queue. A waiter writes the length under the pool's lock before it first
     /// looks into the stashes. A thread that gives credits back reads the length under its stash's
-    /// lock. So that thread sees every waiter that has already looked into its stash.
+    /// lock. So the thread that gives credits back sees every waiter that has already looked into
+    /// this stash.
     waiting: Padded<AtomicU64>,
 }
 
@@ -161,9 +162,9 @@ impl Credits {
             let mut stash = self.stashes.of(lane).lock();
             stash.move_to(tid);
             stash.grains += grains;
-            // If a thread waits, no grains stay in a stash. The waiting thread may get no wake-up
-            // from a commit, because there may be nothing left to commit. Then only grains that
-            // return to the pool wake it.
+            // If a thread waits, the stash keeps no grains; all of them go to the pool. There may
+            // be nothing left to commit. Then no commit wakes the waiting thread; only the return
+            // of grains to the pool does.
             let keep = if self.waiting.load(Ordering::Relaxed) > 0 { 0 } else { self.keep() };
             if stash.grains <= 2 * keep {
                 return;

@@ -1,10 +1,11 @@
 //! Writes fast commits. A fast commit makes a few changes of the running transaction durable before
 //! the transaction is committed.
 //!
-//! The log has an area for fast commits. Fast commits of transaction T are replayed after T-1, and
-//! have no effect once T is committed. So a thread that writes a fast commit takes the committer
-//! role. While it has the role, T-1 is durable, and T keeps running and does not close. The first
-//! fast commit of T may overwrite the fast commits of T-1, which have no effect any more.
+//! The log has an area for fast commits. Fast commits of transaction T are replayed after T-1. When
+//! T has been committed, they have no effect any more. So a thread that writes a fast commit takes
+//! the committer role. While it has the role, T-1 is durable, and T keeps running and does not
+//! close. The first fast commit of T may overwrite the fast commits of T-1, which have no effect
+//! any more.
 //!
 //! A crash is harmless because of the order *data, flush, fast commit*. If a part of a fast commit
 //! is missing, its checksum is wrong and recovery stops before it. An incomplete fast commit was
@@ -24,9 +25,9 @@ use lanefs_ondisk::jbd2::FastChange;
 /// The changes for one fast commit.
 #[derive(Debug, Default)]
 pub struct FastBatch {
-    /// The changes, in order. A replay may end with these changes, after those of the last durable
-    /// transaction and of the earlier fast commits of `tid`. The file system must be consistent
-    /// then.
+    /// The changes, in the order of their replay. After a crash these may be the last changes that
+    /// are replayed, after the last durable transaction and the earlier fast commits of `tid`. The
+    /// file system must then be consistent.
     pub changes: Vec<FastChange>,
     /// The mark of the data to which the changes refer; the data is flushed before the changes are
     /// written.

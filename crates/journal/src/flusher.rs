@@ -5,8 +5,9 @@
 //! flush and every later flush cover the write. On processors that reorder memory accesses, two
 //! fences make this true. One fence is between the write and reading the number of the last flush;
 //! the other is between storing the number of a new flush and submitting it. If the writer reads
-//! before a new flush stores its number, that flush is submitted after the write completed.
-//! Otherwise the mark is the number after that of the new flush.
+//! the number of the last flush before a new flush stores its own number, the new flush is
+//! submitted after the write completed. Otherwise the mark is the number after that of the new
+//! flush.
 //!
 //! Each inode keeps the mark of its last write (in crate `ext4`). So an fsync waits only for the
 //! writes of its inode. Besides that mark, an fsync reads only words that no operation except a
@@ -41,7 +42,7 @@ struct Numbers {
     /// The number of the last flush that was submitted or is about to be submitted.
     submitted: AtomicU64,
     /// A copy of `State::covered`, from which a caller can see without the lock that it need not
-    /// wait. The copy is reset to 0 once a flush has failed.
+    /// wait. The copy is set to 0 when a flush has failed.
     covered: AtomicU64,
 }
 
@@ -94,7 +95,8 @@ impl Flusher {
 
     /// Flushes, unless a flush that covers `mark` has succeeded; returns whether this call flushed.
     pub(crate) fn flush_if_needed(&self, mark: FlushMark) -> Result<bool, DeviceError> {
-        // Acquire: all writes that the flush covered are durable.
+        // Acquire: the flush with this number ended before this read, so all writes that it covered
+        // are durable.
         if self.numbers.covered.load(Ordering::Acquire) >= mark.0 {
             return Ok(false);
         }

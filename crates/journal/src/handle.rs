@@ -1,4 +1,5 @@
-//! A handle, which is a membership of the running transaction, with credits for changes in it.
+//! A handle: it makes an operation a member of the running transaction, and holds credits for
+//! changes in this transaction.
 
 use crate::error::Error;
 use crate::journal::Journal;
@@ -57,9 +58,9 @@ impl<'a, O, D> Handle<'a, O, D> {
         Listed { lane, slot: self.journal.lists.of(lane).lock().objects.put(object) }
     }
 
-    /// Removes an object that this transaction has put on the list. Call this after
-    /// [`crate::Tracked::bury`] if no capture needs the object. Thus an object that is created and
-    /// deleted within one transaction leaves nothing on the list.
+    /// Removes an object that [`Handle::dirty`] has put on the list in this transaction. Call this
+    /// after [`crate::Tracked::bury`] if no capture needs the object. Thus an object that is
+    /// created and deleted within one transaction leaves nothing on the list.
     pub fn take_off(&mut self, listed: Listed) -> Option<O> {
         self.journal.lists.of(listed.lane).lock().objects.take_off(listed.slot)
     }
@@ -72,9 +73,9 @@ impl<'a, O, D> Handle<'a, O, D> {
         self.spend(u64::from(blocks) * self.journal.credits.limits().grains);
     }
 
-    /// Records that `block`, which may have images in the log, is freed. Once this transaction is
-    /// committed, replay must not write these images, unless the block is used as metadata again.
-    /// Costs a fraction of a credit: one credit pays for at least 64 revokes.
+    /// Records that `block`, which may have images in the log, is freed. After this transaction has
+    /// been committed, replay must not write these images, unless the block is used as metadata
+    /// again. Costs a fraction of a credit: one credit pays for at least 64 revokes.
     ///
     /// # Panics
     /// If the credits are used up.

@@ -73,8 +73,8 @@ pub(crate) struct Progress {
     /// Whether the server (the thread in [`Journal::serve`]) has to run a round, even if another
     /// thread runs one.
     pub(crate) asked: bool,
-    /// The numbers of threads that wait for each of `moved`, for `role_free` and for `fast_free`.
-    /// Without waiters no wake-up is sent.
+    /// The numbers of threads that wait for the condition variables: for each of the two in
+    /// `moved`, for `role_free`, and for `fast_free`. Without waiters no wake-up is sent.
     pub(crate) waiting: [u32; 2],
     pub(crate) waiting_for_role: u32,
     pub(crate) waiting_for_fast: u32,
@@ -212,7 +212,7 @@ impl<O, D> Journal<O, D> {
         Ok(self.store.newest(block))
     }
 
-    /// Returns how many bytes the images occupy that are not written in place yet.
+    /// Returns the size in bytes of all images that are not written in place yet.
     pub fn image_bytes(&self) -> u64 {
         self.store.bytes()
     }

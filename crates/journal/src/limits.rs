@@ -17,11 +17,11 @@ pub(crate) struct Limits {
     /// The most blocks of one transaction: images and revoke blocks, but not descriptors and the
     /// commit block.
     pub(crate) capacity: u32,
-    /// The number of blocks for which all lanes together may keep unused credits in their stashes.
+    /// The number of unused credits that all lanes together may keep in their stashes.
     pub(crate) stashes: u32,
 }
 
-/// The numbers of tags and records in a block, by the log's format.
+/// The numbers of tags and records that fit into a block in the log's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Density {
     /// The least number of blocks that a full descriptor block lists.

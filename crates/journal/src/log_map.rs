@@ -14,7 +14,7 @@ struct Run {
 }
 
 /// Maps log blocks to blocks of the log's device. The mapping is that of the journal inode's
-/// extents, or one to one on a device that only has a log.
+/// extents, or one to one on a device that contains nothing but a log.
 ///
 /// *Invariant*: every log block is mapped to one block within the device, and no two log blocks are
 /// mapped to the same block.
@@ -27,7 +27,8 @@ pub struct LogMap {
     len: u32,
     /// The block of the journal superblock.
     superblock: Block,
-    /// Whether the blocks are blocks of the file system.
+    /// Whether the log is on the file system's device, so that its blocks are blocks of the file
+    /// system.
     is_inside: bool,
 }
 
@@ -68,8 +69,9 @@ impl LogMap {
         Ok(map)
     }
 
-    /// Creates the map of a device of `blocks` blocks that only has a log. Log blocks are numbered
-    /// as the device blocks, and the journal superblock is in block `superblock`.
+    /// Creates the map of a device that has `blocks` blocks and contains nothing but a log. Log
+    /// blocks have the same numbers as the device blocks, and the journal superblock is in block
+    /// `superblock`.
     pub fn of_device(superblock: Block, blocks: u32) -> LogMap {
         let runs = vec![Run { log: 0, block: Block(0), len: blocks }];
         LogMap { runs, by_place: vec![0], len: blocks, superblock, is_inside: false }

@@ -81,8 +81,9 @@ impl Ring {
         last.map(|s| s.tid)
     }
 
-    /// Returns the start of the log once everything up to `upto` is in place: the first block of
-    /// the transaction after `upto`, and the number of that transaction if it is in the log.
+    /// Returns where the log starts after everything up to `upto` has been written in place: the
+    /// first block of the transaction after `upto`, and the number of that transaction if it is in
+    /// the log.
     pub(crate) fn start_after(&self, upto: Tid) -> (u32, Option<Tid>) {
         match self.segments.iter().find(|s| s.tid > upto) {
             Some(segment) => (segment.start, Some(segment.tid)),
@@ -90,9 +91,9 @@ impl Ring {
         }
     }
 
-    /// Releases the log blocks of transactions up to `upto`. Called once all images of these
-    /// transactions are in place and the journal superblock on the device says that the log starts
-    /// after them.
+    /// Releases the log blocks of transactions up to `upto`. Called after all images of these
+    /// transactions have been written in place and the journal superblock on the device says that
+    /// the log starts after them.
     pub(crate) fn release(&mut self, upto: Tid) {
         while self.segments.front().is_some_and(|s| s.tid <= upto) {
             self.segments.pop_front();

@@ -47,8 +47,9 @@ impl<O, D> Journal<O, D> {
         self.wait(tid, None, |progress| progress.settled)
     }
 
-    /// Waits until `tid` is durable or settled. If a client is given, the calling thread may
-    /// commit.
+    /// Waits until the transaction number that `reached` returns is `tid` or later; `reached`
+    /// returns the newest durable or the newest settled transaction. If a client is given, the
+    /// calling thread may commit.
     fn wait(
         &self,
         tid: Tid,
@@ -283,7 +284,7 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Durably clears the record (`s_errno` in the journal's superblock) that an earlier mount
-    /// aborted the journal. Called once the file system's superblock records that there were
+    /// aborted the journal. Called after the file system's superblock has recorded that there were
     /// errors.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ impl Single {
     /// as one that needs recovery.
     ///
     /// # Errors
-    /// [`Error::TooBig`] if the log is too short, before anything is written. [`Error::WildBlock`]
+    /// [`Error::TooBig`] if the log is too short; nothing was written then. [`Error::WildBlock`]
     /// for an image beyond the device or in the log. [`Error::Device`].
     pub fn commit(
         device: Arc<dyn Device>,
@@ -57,7 +57,7 @@ impl Single {
     /// Returns an error if a transaction of `images` images does not fit into `log`.
     ///
     /// # Errors
-    /// [`Error::TooBig`], and errors of a log that cannot be written.
+    /// [`Error::TooBig`] if it does not fit, and other errors if this log cannot be written at all.
     pub fn check_fits(
         device: &dyn Device,
         block_size: BlockSize,

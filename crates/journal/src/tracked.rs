@@ -55,8 +55,7 @@ impl<I> Tracked<I> {
         self.dirty.take_if(|dirty| *dirty == tid).map(|_| capture())
     }
 
-    /// Returns the latest transaction that changed the object and whose image of the object was not
-    /// captured yet.
+    /// Returns the latest transaction whose changes of the object were not captured yet.
     pub fn dirty(&self) -> Option<Tid> {
         self.dirty
     }

@@ -1,8 +1,8 @@
 //! Lanefs and e2fsck replay copies of logs that debugfs wrote, and every block of the two results
-//! must be the same. The logs are those of debugfs because no current kernel writes logs with
-//! checksums of version 2, and because debugfs writes all formats to a journal on its own device
-//! too. `kernel_logs.rs` tests logs that the kernel wrote: logs without checksums, with checksums
-//! of versions 1 and 3, logs that wrap around, and logs with `journal_async_commit`.
+//! must be the same. The logs come from debugfs because no current kernel writes logs with
+//! checksums of version 2, and because debugfs can also write each format to a journal on a
+//! separate device. `kernel_logs.rs` tests logs that the kernel wrote: logs without checksums, with
+//! checksums of versions 1 and 3, logs that wrap around, and logs with `journal_async_commit`.
 
 mod host;
 

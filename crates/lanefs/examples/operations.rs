@@ -1,7 +1,7 @@
 //! Runs one kind of operation a given number of times, to count its instructions.
-//! `scripts/instructions` runs this program under callgrind with two different numbers of
-//! operations, and divides the difference between the two instruction counts by the difference
-//! between the numbers.
+//! `scripts/instructions` runs this program twice under callgrind, with different numbers of
+//! operations. It divides the difference between the two instruction counts by the difference
+//! between the numbers of operations.
 //!
 //! ```sh
 //! cargo run --release -p lanefs --example operations -- stat 10000
@@ -12,7 +12,7 @@ use lanefs::{FileOptions, FileSystem, FormatOptions, LineHeap, OpenOptions};
 use std::error::Error;
 use std::sync::Arc;
 
-/// The allocator that the command `lanefs` and its mounts use too.
+/// The same allocator as in the command `lanefs` and its mounts.
 #[global_allocator]
 static HEAP: LineHeap = LineHeap;
 

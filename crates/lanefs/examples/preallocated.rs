@@ -60,9 +60,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Visits each block once. Thread `t` gets every `n` that is `t` modulo the number of threads, and
-/// visits the `n`-th block of a permutation. Multiplying `n` by an odd number gives the
-/// permutation.
+/// Visits each block once. The blocks are visited in the order of a permutation, which maps `n` to
+/// the product of `n` and an odd number, modulo a power of two. Thread `t` takes every `n` whose
+/// remainder on division by the number of threads is `t`.
 fn run(file: &File, pass: Pass, threads: u64, blocks: u64) -> lanefs::Result<()> {
     let places = blocks.next_power_of_two();
     std::thread::scope(|s| {

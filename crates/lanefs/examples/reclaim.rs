@@ -6,10 +6,11 @@
 //! ```
 //!
 //! Each thread stats every file of a tree that only this thread uses, directory by directory. Then
-//! several rounds of three walks are measured. The first repeats the walk with small caches. The
-//! second uses large caches: it stats as many files as the small caches hold, and all of them are
-//! already cached. The third stats files that are read for the first time. Memory is the heap in
-//! use, and the process's anonymous memory (which excludes the device, a file in memory).
+//! several rounds are measured, each of three walks. The first walk of a round repeats the initial
+//! walk with small caches. The second walk uses large caches: it stats as many files as the small
+//! caches hold, and all of them are already cached. The third walk stats files that are read for
+//! the first time. Memory is measured as the heap in use, and as the process's anonymous memory
+//! (which excludes the device, a file in memory).
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
@@ -80,7 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The figures of all rounds.
+/// The measurements of all rounds.
 #[derive(Default)]
 struct Slices {
     capped: Spread,
@@ -100,7 +101,7 @@ impl Slices {
     }
 }
 
-/// The values of one figure in all rounds.
+/// The values of one measurement, one for each round.
 #[derive(Default)]
 struct Spread(Vec<f64>);
 

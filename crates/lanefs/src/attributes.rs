@@ -30,7 +30,7 @@ impl FileSystem {
         }
     }
 
-    /// Changes the attributes of the inode at `path` for which `set` has a value.
+    /// Changes the attributes of the inode at `path`, except those for which `set` has no value.
     pub fn set_attr(&self, path: impl AsRef<Path>, set: &SetAttr, follow: Follow) -> Result<()> {
         let path = path.as_ref();
         let inode = self.find(path, follow)?;

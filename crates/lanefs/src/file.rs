@@ -72,7 +72,7 @@ impl File {
         self.mounted.vfs.read(&self.open, offset, buf).at(&self.path)
     }
 
-    /// Fills `buf` from `offset`.
+    /// Fills `buf` with the data that starts at `offset`.
     ///
     /// # Errors
     /// [`Cause::UnexpectedEof`] if the file ends before `buf` is full. The contents of `buf` are
@@ -124,7 +124,7 @@ impl File {
         self.mounted.vfs.fsync(&self.open, SyncMode::Data).at(&self.path)
     }
 
-    /// Allocates, punches, zeroes, removes or inserts `len` bytes at `offset`.
+    /// Allocates, punches, zeroes, removes or inserts `len` bytes at `offset`, as `how` says.
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.mounted.vfs.fallocate(&self.open, how, offset, len).at(&self.path)
     }

@@ -169,8 +169,8 @@ impl FileSystem {
     }
 
     pub(crate) fn stat(&self, path: &Path, follow: Follow) -> Result<Metadata> {
-        // Only an error is passed through `at`, because `at` would copy a result with attributes
-        // once more.
+        // Only an error is passed through `at`. If the attributes were passed through `at` too,
+        // they would be copied once more.
         match self.vfs().stat(self.credentials(), self.vfs().root(), bytes(path), follow) {
             Ok(attr) => Ok(attr.into()),
             Err(error) => Err(error).at(path),

@@ -41,8 +41,8 @@ pub(crate) fn remove_tree(
     Ok(())
 }
 
-/// Removes entries of `dir` up to the first directory that is not empty, and returns that
-/// directory; `None` once `dir` is empty.
+/// Removes entries of `dir` until one of them is a directory that is not empty, and returns that
+/// directory. Returns `None` when all entries are removed.
 fn empty(vfs: &Vfs, who: &Credentials, dir: &InodeRef) -> Result<Option<Level>, Error> {
     loop {
         let names = some_names(vfs, who, dir)?;

@@ -296,12 +296,12 @@ fn an_ordinary_user_has_the_rights_that_the_kernel_gives() {
     {
         let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
         fill(&kernel.path);
-        // Removes links that could refer to paths outside of the tree after they are moved.
+        // Removes links that could refer to paths outside of the tree if a step moved them.
         shell(&kernel.path, "rm b/to-f b/root a/up");
         shell(&kernel.path, &protect.join("\n"));
     }
     let copy = image.copy("copy.img");
-    // The steps have no "..", since above the kernel's tree are directories of the host.
+    // The steps have no "..", since the directories above the kernel's tree belong to the host.
     let mut steps = steps(&mut random, false);
     steps.retain(|step| !step.path.contains("up") && !step.path.contains("root"));
     // In a sticky directory, the kernel refuses this step because of a rule that Lanefs does not

@@ -28,8 +28,8 @@ fn encrypted() -> (Image, FileSystem) {
     let image = Image::with("32M", &["-O", "encrypt"]);
     let fs = open(&image, &[key(1), key(2)]);
     fs.create_dir("/d").unwrap();
-    // Looks up a name that is absent. Once the directory is encrypted, the name cache must not
-    // remember this.
+    // Looks up a name that is absent. The name cache must forget this absence when the directory is
+    // encrypted.
     assert!(!fs.exists("/d/sub").unwrap());
     fs.encrypt_dir("/d", &key(1)).unwrap();
     (image, fs)

@@ -1,4 +1,4 @@
-//! Checks that the size limit of the caches also bounds the process's heap, by the heap's count of
+//! Checks that the size limit of the caches also bounds the process's heap. The heap itself counts
 //! its bytes in use.
 
 use lanefs::device::RamDevice;

@@ -65,7 +65,7 @@ impl<T: Words> SeqCell<T> {
         (words, before & 1 == 0 && before == after)
     }
 
-    /// Returns only word `at` of the value, as a recent store left it. That store may still be in
+    /// Returns only word `at` of the value. The store that wrote this word may still be in
     /// progress, so this function is for readers that need no other word of the same store.
     ///
     /// # Panics

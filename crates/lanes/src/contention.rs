@@ -40,7 +40,7 @@ pub fn contention() -> Vec<Contention> {
         .collect()
 }
 
-/// Runs `wait`, which waits for a lock of `rank`, and records the wait and its time.
+/// Runs `wait`, which waits for a lock of `rank`. Counts the wait and adds its duration.
 #[cold]
 pub(crate) fn waited<R>(rank: Rank, wait: impl FnOnce() -> R) -> R {
     let since = Instant::now();

@@ -18,10 +18,10 @@
 //!
 //! A pin writes only its own lane's line. All threads read the epoch's line, which rarely changes:
 //! twice for every 8 to 1024 values that the busiest lane retires. This number of values grows with
-//! the number of lanes ([`usual`]). A lane's retired values wait in a list of about this length, or
-//! of 2 MiB if they are large. For each newly retired value the lane frees its oldest one. So the
-//! lane's new objects reuse the memory of its old objects, and this memory does not pass through
-//! other lanes.
+//! the number of lanes ([`usual`]). A lane's retired values wait in a list of about this number of
+//! values, or of 2 MiB if the values are large. For each value that the lane newly retires, it
+//! frees the oldest value of the list. So the lane's new objects reuse the memory of its old
+//! objects, and this memory does not pass through other lanes.
 
 use crate::held::holds_leaf;
 use crate::lane::{Lane, LaneSlot, MAX_LANES, Padded, PerLane};
@@ -104,9 +104,9 @@ fn enter() {
     }
     loop {
         let epoch = domain.epoch.load(Ordering::Relaxed);
-        // A store would be enough for the word, but a swap is a locked instruction, which the fence
-        // below needs. A thread that reads this word with Acquire also sees the work that was
-        // released at the last unpin.
+        // A store would be enough to write the word. The swap is used because the fence below must
+        // follow a locked instruction. A thread that reads this word with Acquire also sees the
+        // work that was released at the last unpin.
         pins.own.swap(epoch, Ordering::Relaxed);
         world::fence_after_update();
         if domain.epoch.load(Ordering::Acquire) == epoch {
@@ -201,8 +201,8 @@ fn freeable(now: u64) -> u64 {
     now - 2
 }
 
-/// Frees `value` once no pin can see it. The value must be unlinked already, so that later pins do
-/// not find it.
+/// Frees `value` as soon as no pin can see it. The value must be unlinked already, so that later
+/// pins do not find it.
 pub(crate) fn retire(value: Retired) {
     let domain: &Domain = &DOMAIN;
     let read = || {

@@ -236,8 +236,8 @@ impl KeyedHasher {
         KeyedHasher { state: key.seed, key }
     }
 
-    /// Returns the state after `rest`, the last bytes of a name of `len` bytes, which do not fill a
-    /// whole word.
+    /// Returns the state after the last bytes of a name of `len` bytes. These bytes, `rest`, do not
+    /// fill a whole word.
     #[inline]
     fn after_rest(mut self, rest: u64, len: usize) -> u64 {
         // The length distinguishes a short rest from the same bytes followed by zeros.

@@ -154,8 +154,8 @@ impl LineHeap {
         usize::try_from(sum).unwrap_or(0)
     }
 
-    /// Returns free blocks to the system where they fill whole spans of pages. Returns the number
-    /// of bytes; 0 if another thread is trimming.
+    /// Gives free blocks back to the system where they fill whole spans of pages. Returns the
+    /// number of bytes given back; 0 if another thread is trimming.
     ///
     /// Visits every free block in the depots, but does so without holding any lock that an
     /// allocation takes.
@@ -163,9 +163,9 @@ impl LineHeap {
         trim::trim(0..CLASSES)
     }
 
-    /// Trims each block size whose free memory is at least a mebibyte more than five quarters of
-    /// what its last trim kept. Returns the number of bytes. Meant for idle times. In a program
-    /// that uses another heap, the call costs little.
+    /// Trims each block size that has enough free memory: at least a mebibyte in addition to five
+    /// quarters of the memory that the last trim of this size kept. Returns the number of bytes.
+    /// Meant for idle times. In a program that uses another heap, the call costs little.
     pub fn trim_excess() -> usize {
         trim::trim((0..CLASSES).filter(|class| is_due(*class)))
     }
@@ -237,7 +237,7 @@ unsafe impl GlobalAlloc for LineHeap {
         match (class_of(layout), class_of(new)) {
             (Some(old), Some(new)) if old == new => return block,
             (None, None) => {
-                // SAFETY: the caller's promise; both blocks are the system's.
+                // SAFETY: the caller's promise; both blocks belong to the system.
                 let moved = unsafe { System.realloc(block, layout, size) };
                 if !moved.is_null() {
                     count_large(-(layout.size() as isize));

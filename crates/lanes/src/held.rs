@@ -13,8 +13,7 @@ use std::marker::PhantomData;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LockKey {
     pub(crate) rank: Rank,
-    /// `Some` for a lock that may be held together with others of its rank, taken in ascending
-    /// order.
+    /// `Some` if a thread may hold several locks of this rank. It takes them in ascending order.
     pub(crate) order: Option<u64>,
 }
 

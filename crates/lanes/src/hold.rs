@@ -45,7 +45,8 @@ const DEAD: u64 = 1 << 63;
 const NAMELESS: u64 = 1 << 62;
 const SPREAD: u64 = 1 << 61;
 const MOVED: u64 = 1 << 60;
-/// The shift of the sixteen bits with the number of the last lane that held the value, plus one.
+/// The position of sixteen bits, which contain one more than the number of the last lane that held
+/// the value.
 const LANE: u32 = 44;
 const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;

@@ -130,8 +130,8 @@ mod tests {
         let clone = first.clone();
         assert!(LaneArc::ptr_eq(&first, &clone));
         drop(first);
-        // Once the first handle is dropped, the lane's count may no longer exist, but cloning still
-        // works.
+        // After the first handle has been dropped, the lane's count may no longer exist, but
+        // cloning still works.
         let clones = std::thread::scope(|s| s.spawn(|| clone.clone()).join().expect("no panic"));
         drop(clone);
         assert_eq!(drops.load(Ordering::Relaxed), 0);

@@ -25,9 +25,9 @@ const STEP_BYTES: usize = MOST_BYTES / 8;
 
 /// Returns the number of values that a lane's limbo list keeps. A lane frees the oldest values
 /// beyond this number, a few at a time, and advances the epoch (twice) only if these values cannot
-/// be freed. So the epoch advances twice in about this number of retirements. An advance moves some
-/// cache lines of every lane, so the list is longer if there are more lanes. With few lanes the
-/// list is short, so that new objects get memory that is still in the processor's caches.
+/// be freed. So about this number of retirements cause two advances. An advance moves some cache
+/// lines of every lane, so the list is longer if there are more lanes. With few lanes the list is
+/// short, so that new objects get memory that is still in the processor's caches.
 pub(crate) fn usual() -> usize {
     usual_with(Lane::given().len())
 }
@@ -131,8 +131,8 @@ impl Limbo {
     }
 
     /// Frees values that were retired in epoch `last` or before, the oldest first, until the list
-    /// has at most `keep` values and [`MOST_BYTES`]. Returns whether the list has become that
-    /// short.
+    /// has at most `keep` values and at most [`MOST_BYTES`] bytes. Returns whether the list has
+    /// become that short.
     pub(crate) fn collect(&self, last: u64, keep: usize) -> bool {
         if COLLECTING.with(|collecting| collecting.replace(true)) {
             // The outermost collection frees the values.
@@ -150,8 +150,8 @@ impl Limbo {
     }
 
     /// Moves values that were retired in epoch `last` or before from the list to `batch`. Leaves
-    /// `keep` values in the list if they have at most [`MOST_BYTES`]. Returns the number of moved
-    /// values, and whether only the values to keep are left.
+    /// `keep` values in the list if they have at most [`MOST_BYTES`] bytes together. Returns the
+    /// number of moved values, and whether only the values to keep are left.
     fn take(&self, last: u64, keep: usize, batch: &mut [Option<Retired>; BATCH]) -> (usize, bool) {
         let mut waiting = self.waiting.lock();
         let mut taken = 0;
@@ -180,7 +180,7 @@ impl Limbo {
 }
 
 impl Waiting {
-    /// Returns whether the list has no more than `keep` values and [`MOST_BYTES`].
+    /// Returns whether the list has at most `keep` values and at most [`MOST_BYTES`] bytes.
     fn is_short(&self, keep: usize) -> bool {
         self.values.len() <= keep && self.bytes <= MOST_BYTES
     }

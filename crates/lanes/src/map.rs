@@ -2,8 +2,8 @@
 //! bucket's lock.
 //!
 //! *Reading.* A look-up walks a bucket's chain under a pin. The only field of a node that changes
-//! is `next`. A node that is replaced or removed is first unlinked, and freed once no pin can see
-//! it, so a reader at this node still reaches the end of the chain.
+//! is `next`. A node that is replaced or removed is first unlinked, and is freed only when no pin
+//! can see it, so a reader at this node still reaches the end of the chain.
 //!
 //! *Growing.* A table that is too full gets a successor of twice the size. Each later change moves
 //! some buckets. Under the bucket's lock, the nodes are *copied* to the successor, since readers
@@ -239,7 +239,7 @@ where
     }
 
     fn root<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
-        // SAFETY: A root is freed by `drop`, or by the epochs after it was replaced. Neither
+        // SAFETY: `drop` frees the present root, and the epochs free a replaced root. Neither
         // happens while `self` is borrowed and the pin exists.
         unsafe { &*self.root.load(Ordering::Acquire) }
     }

@@ -20,7 +20,8 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub struct NumberSet {
     levels: Vec<Box<[AtomicU64]>>,
-    /// The set of the numbers beyond those of `levels`. It counts them from the end of `levels`.
+    /// The set of the numbers that are too large for `levels`. Its number 0 stands for the first of
+    /// them.
     next: OnceLock<Box<NumberSet>>,
 }
 
@@ -39,7 +40,7 @@ impl NumberSet {
         }
     }
 
-    /// Returns the first number that belongs to the next part.
+    /// Returns the first number that is too large for `levels`.
     fn end(&self) -> u32 {
         self.levels.first().map_or(0, |words| words.len() as u32 * 64)
     }

@@ -33,8 +33,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         f(self.get(pin))
     }
 
-    /// Replaces the value; the old value is freed once no reader has it. Writers should hold a
-    /// common lock, which orders them. Without that lock, any of several concurrent stores may be
+    /// Replaces the value; the old value is freed as soon as no reader has it. Writers should hold
+    /// a common lock, which orders them. Without that lock, any of several concurrent stores may be
     /// the last.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));

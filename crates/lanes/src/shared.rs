@@ -229,8 +229,8 @@ impl SharedLock {
         inner
     }
 
-    /// Sets the bias once two lanes have taken shared holds, unless there was a revocation
-    /// recently. The caller has a hold on the inner lock.
+    /// Sets the bias if two lanes have taken shared holds and no revocation was recent. The caller
+    /// has a hold on the inner lock.
     fn consider_bias(&self) {
         let left = self.inhibit.load(Ordering::Relaxed);
         if left > 0 {

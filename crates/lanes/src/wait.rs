@@ -136,8 +136,8 @@ impl WaitBuckets {
         self.buckets[self.index(key)].pick(wanted, why)
     }
 
-    /// Joins the queue. `in_turn` is true if the waiter was picked before. It then joins at the
-    /// front, since it came earlier than all others in the queue.
+    /// Joins the queue. `in_turn` is true if the waiter was picked before. Such a waiter joins at
+    /// the front, since it came earlier than all others in the queue.
     fn join(&self, waiter: Arc<Waiter>, in_turn: bool) -> Queued<'_> {
         let bucket = &self.buckets[self.index(waiter.key)];
         let mut queue = bucket.queue.lock();

@@ -26,7 +26,7 @@ use lanefs_ondisk::{Block, Group, Ino};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// When the superblock on the device is marked as requiring a replay of the log.
+/// The moment at which the superblock on the device is marked as requiring a replay of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Announced {
     /// Before the transaction, which is valid as soon as its commit block is written.
@@ -250,8 +250,8 @@ impl Image {
     }
 
     /// Writes the superblock and its backups: one backup before the primary superblock and the
-    /// others after it. So at every moment before the last write, some intact backup agrees with
-    /// the primary superblock, be it old or new.
+    /// others after it. So at every moment before the last write, at least one intact backup agrees
+    /// with the primary superblock, whether the primary is the old or the new one.
     pub(crate) fn write_all_superblocks(&self) -> Result<(), Error> {
         let geometry = self.geometry();
         let mut backups = geometry.backups();

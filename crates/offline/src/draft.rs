@@ -55,8 +55,8 @@ impl Draft {
         }
         let changes = OverlayDevice::new(image.device.clone(), OVERLAY_CAP);
         if let Some(block) = image.superblock().mmp_block() {
-            // `image` has claimed the file system by `mmp`. The mount of the view has to claim it
-            // too, so the view must show it as unused.
+            // `image` has claimed the file system by `mmp`. The mount of the view claims the file
+            // system too, so the `mmp` block in the view must mark it as unused.
             release_mmp(&changes, &image, block)?;
         }
         Ok(Draft { image, changes: Arc::new(changes) })
@@ -87,7 +87,7 @@ impl Draft {
         let bits = geometry.block_size().bits();
         let mut new = Vec::new();
         let mut known = BTreeMap::new();
-        // Leaves out the boot block too, because it is in no group if blocks have 1 KiB.
+        // Also leaves out the boot block, which is in no group if blocks have 1 KiB.
         let counts = |block| geometry.contains(block) && !log.contains(block) && Some(block) != mmp;
         let written = changed_blocks(&changes, bits).into_iter().filter(|block| counts(*block));
         let written: Vec<Block> = written.collect();
@@ -127,8 +127,8 @@ impl Draft {
     }
 }
 
-/// Returns the blocks that were written, in order. A granule of the view may contain a part of a
-/// block, or several blocks.
+/// Returns the blocks that were written, in ascending order. A granule of the view may contain a
+/// part of a block, or several blocks.
 fn changed_blocks(changes: &OverlayDevice, bits: u32) -> Vec<Block> {
     let granules = changes.changes();
     let blocks = granules.iter().flat_map(|(at, bytes)| {
@@ -146,7 +146,7 @@ fn adjacent<T>(items: &[T], block: impl Fn(&T) -> u64) -> impl Iterator<Item = &
     items.chunk_by(move |a, b| block(a) + 1 == block(b))
 }
 
-/// Marks the file system in `view` as unused.
+/// Marks the file system in `view` as unused, in its `mmp` block.
 fn release_mmp(view: &OverlayDevice, image: &Image, block: Block) -> Result<(), Error> {
     let cause = |cause| Corruption::Mmp { block, cause };
     let mut bytes = image.block(block)?;

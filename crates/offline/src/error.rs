@@ -19,7 +19,7 @@ pub enum Error {
     /// The file system must be checked before it can be changed.
     #[error("{0}: check it with lanefs repair or e2fsck -f first")]
     NeedsCheck(#[from] Unchecked),
-    /// The change needs a journal, or a longer one.
+    /// The change needs a journal, or a longer journal than there is.
     #[error(transparent)]
     Journal(#[from] JournalNeed),
     /// The change is refused.
@@ -40,7 +40,7 @@ pub enum Unchecked {
     /// There is no log to replay, and the superblock is not marked clean.
     #[error("it has no journal and was not unmounted cleanly")]
     Unclean,
-    /// Another program wrote while the journal was being removed.
+    /// Another program wrote after a removal of the journal was interrupted.
     #[error("a journal was being removed, and a mount came before that ended")]
     HalfJournal,
     /// The mount of a [`Draft`](crate::Draft) was not closed.
@@ -52,16 +52,17 @@ pub enum Unchecked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum JournalNeed {
-    /// The changes are one transaction, so the journal must be in the image.
+    /// The changes are written as one transaction of the image's own journal, but the journal is on
+    /// another device.
     #[error(
         "changes that become durable together need a journal in the image, and this journal is on \
          another device"
     )]
     InImage,
-    /// The changes are one transaction, and there is no journal.
+    /// The changes are written as one transaction, but there is no journal.
     #[error("changes that become durable together need a journal: add one first (lanefs tune -j)")]
     ForDraft,
-    /// The change is made through the journal, and there is none.
+    /// The change is made through the journal, but there is no journal.
     #[error("this change needs a journal: add one first (lanefs tune -j)")]
     Missing,
     /// The changed blocks that were in use do not fit into the journal.
@@ -184,7 +185,7 @@ pub enum Refusal {
     Features {
         /// The features.
         features: Vec<String>,
-        /// Whether they were to be set (`true`) or cleared (`false`).
+        /// Whether the request was to set these features (`true`) or to clear them (`false`).
         set: bool,
     },
     /// A feature or size was given without something that it requires.

@@ -1,4 +1,4 @@
-//! Makes a file system larger, by new groups after the last one.
+//! Makes a file system larger, by adding groups after the last group.
 //!
 //! The new part is written first, since nothing refers to it until the superblock is written. All
 //! other changes (descriptors, resize inode, superblock) are one transaction. Descriptors are
@@ -84,8 +84,8 @@ impl Image {
         Ok(())
     }
 
-    /// Makes the resize inode reserve the remaining descriptor blocks, including those in the new
-    /// groups.
+    /// Makes the resize inode reserve the descriptor blocks that are not used yet, including those
+    /// in the new groups.
     pub(crate) fn set_resize_inode(&mut self, old: &Geometry) -> Result<(), Error> {
         let new = self.geometry();
         if !new.features().compat.contains(Compat::RESIZE_INODE) {

@@ -31,7 +31,7 @@ pub struct Image {
     pub(crate) bitmaps: BTreeMap<Group, Bitmap>,
     /// Inode bitmaps to be written.
     pub(crate) inode_bitmaps: BTreeMap<Group, Bitmap>,
-    /// Blocks with this number or a higher number are not allocated.
+    /// A block is allocated only if its number is below this limit.
     pub(crate) limit: Option<u64>,
     /// Other blocks to be written.
     pub(crate) blocks: BTreeMap<Block, Vec<u8>>,

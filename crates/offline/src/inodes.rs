@@ -1,4 +1,4 @@
-//! The inodes in use, and free ones to be taken.
+//! Lists the inodes in use, and takes and frees inodes.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -98,7 +98,8 @@ impl Image {
         Ok(cleared.map_err(|cause| Corruption::Bitmap { group: place.group, cause })?)
     }
 
-    /// Moves the count of one directory from the group of inode `from` to the group of inode `to`.
+    /// Counts one directory less in the group of inode `from`, and one directory more in the group
+    /// of inode `to`.
     pub(crate) fn move_directory_count(&mut self, from: Ino, to: Ino) {
         let geometry = self.geometry();
         for (ino, delta) in [(from, -1i64), (to, 1)] {

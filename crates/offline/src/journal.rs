@@ -12,7 +12,7 @@
 //! superblock names it. After a crash, [`crate::recover`] removes the remains. If the superblock is
 //! not clean, it first frees the journal's blocks; in any case it clears the inode. Freeing the
 //! blocks is safe only if no other program has written since. Equal times in the inode and in the
-//! superblock show that no program has.
+//! superblock show that no other program has written.
 
 use crate::commit::seconds;
 use crate::error::{Error, Refusal, Unchecked};
@@ -163,8 +163,8 @@ impl Image {
         let size = inode.size;
         let root = inode.block;
         self.put_inode(Ino::JOURNAL, &inode)?;
-        // The bitmaps are left for the transaction. Only the journal's inode and its extent tree
-        // are written before the transaction.
+        // The changed bitmaps become a part of the transaction. Only the journal's inode and its
+        // extent tree are written before the transaction.
         let bitmaps = std::mem::take(&mut self.bitmaps);
         self.write_blocks_in_place()?;
         self.bitmaps = bitmaps;

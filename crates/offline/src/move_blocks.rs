@@ -1,4 +1,5 @@
-//! Moves blocks of files that lie at or beyond a new end to free blocks before this end.
+//! Moves the contents of files out of the space at or beyond a new end, into free blocks before
+//! this end.
 //!
 //! The copy is made in free blocks, to which nothing refers. The transaction that maps the copy
 //! also frees the old blocks. Each transaction leaves a consistent file system, so the move may
@@ -12,12 +13,12 @@ use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, xattr};
 use std::collections::BTreeMap;
 
-/// Blocks copied together.
+/// The number of blocks that are copied at once.
 const PIECE: u64 = 256;
 
 impl Image {
-    /// Moves all blocks of files that lie at or beyond block `end`. The journal must lie before
-    /// `end`.
+    /// Moves all blocks that belong to files and lie at or beyond block `end`. The journal must lie
+    /// before `end`.
     pub(crate) fn move_blocks(&mut self, end: u64) -> Result<(), Error> {
         let used = self.used_inodes()?;
         self.move_attributes(&used, end)?;
@@ -88,8 +89,8 @@ impl Image {
         self.put_inode(ino, &inode)
     }
 
-    /// Copies those blocks of an extent that lie at or beyond `end`, frees the old blocks, and
-    /// pushes the new extents.
+    /// Copies those blocks of an extent that lie at or beyond `end`, and frees the old blocks. Adds
+    /// the resulting extents to `extents`.
     fn move_extent(
         &mut self,
         ino: Ino,
@@ -134,7 +135,7 @@ impl Image {
     }
 
     /// Copies blocks of the orphan file. The checksum of such a block includes the block's number,
-    /// so the checksum is computed anew.
+    /// so it is recomputed.
     fn copy_orphan_blocks(
         &mut self,
         ino: Ino,

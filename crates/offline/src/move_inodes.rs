@@ -110,8 +110,8 @@ impl Image {
         ((kind == htree::Kind::Root) == (number.0 == 0)).then_some(kind)
     }
 
-    /// Returns the inodes to which the entries in a directory block refer, each with the offset of
-    /// its entry.
+    /// Returns the inodes that the entries of a directory block name, each with the offset of the
+    /// entry.
     fn inodes_named(
         &self,
         dir: Ino,

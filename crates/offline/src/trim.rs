@@ -36,7 +36,8 @@ impl Image {
         Ok(trimmed)
     }
 
-    /// Returns the runs of free blocks in order; a run may cover parts of several groups.
+    /// Returns the runs of free blocks, in ascending order. A run may cover parts of several
+    /// groups.
     fn free_runs(&self) -> Result<Vec<(Block, u64)>, Error> {
         let geometry = self.geometry();
         let mut runs: Vec<(Block, u64)> = Vec::new();

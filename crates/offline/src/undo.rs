@@ -1,9 +1,9 @@
 //! Undo files: the old content of the blocks that a repair writes.
 //!
 //! All numbers are little-endian. A file is: 8 bytes `LANEUNDO`; a 32-bit version, 1; 32 bits with
-//! the bytes of a block; 64 bits with the length of the device; 64 bits with the number of blocks;
-//! then for each block 64 bits with its offset on the device, and its bytes; at the end 32 bits
-//! with the crc32c of all preceding bytes.
+//! the size of a block in bytes; 64 bits with the length of the device; 64 bits with the number of
+//! blocks; then for each block 64 bits with its offset on the device, and its bytes; at the end 32
+//! bits with the crc32c of all preceding bytes.
 
 use crate::error::{Error, Refusal};
 use lanefs_device::Device;

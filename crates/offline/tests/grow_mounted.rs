@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Options for mke2fs, block size, megabytes before, megabytes after.
+/// For each case: options for mke2fs, the block size in bytes, and the size in megabytes before and
+/// after the growth.
 const GROWN: [(&str, u64, u64, u64); 9] = [
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 30),
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 15),

@@ -1,5 +1,6 @@
 //! Tests that make file systems larger and smaller. The results are compared with those of
-//! resize2fs and used by the kernel. Each resize is also interrupted by a crash at every write.
+//! resize2fs, and the kernel uses the resulting images. Each resize is also interrupted by a crash
+//! at every write.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_offline::{Error, Image};
@@ -8,7 +9,8 @@ use lanefs_suites::image::Image as Disk;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Options for mke2fs, block size, megabytes before, megabytes after.
+/// For each case: options for mke2fs, the block size in bytes, and the size in megabytes before and
+/// after the growth.
 const GROWN: [(&str, u64, u64, u64); 13] = [
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 30),
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 150),
@@ -131,7 +133,8 @@ fn shrink(device: Arc<dyn Device>, blocks: u64) -> Result<u64, Error> {
     Image::open(device)?.shrink(blocks)
 }
 
-/// Options of mke2fs, megabytes before and after, megabytes of the tree.
+/// For each case: options for mke2fs, the size in megabytes before and after, and the size of the
+/// tree in megabytes.
 const SHRUNK: [(&str, u64, u64, u64); 11] = [
     ("-b 1024 -J size=1 -N 2000", 60, 41, 8),
     ("-b 1024 -J size=1 -g 1024 -N 4000", 60, 30, 8),

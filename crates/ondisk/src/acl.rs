@@ -4,7 +4,7 @@
 //! Both forms consist of a version number and a list of entries. An entry has a tag, permissions
 //! and, for a named user or group, an id. In the on-disk form (version 1) all other entries have no
 //! id. In the form of the system calls (version 2) all other entries have an id without meaning.
-//! The meaning of the entries follows acl(5).
+//! The manual page acl(5) describes what the entries mean.
 
 mod access;
 mod codec;

@@ -46,8 +46,8 @@ impl Folding {
         self == Folding::None || self.permits(name) && !is_dot()
     }
 
-    /// Returns whether [`Folding::form`] of a name equals `form`, which is that of another name. A
-    /// name in ASCII is compared without a copy.
+    /// Returns whether [`Folding::form`] of `name` equals `form`, which is the form of another
+    /// name. A name in ASCII is compared without a copy.
     pub fn has_form(self, name: &[u8], form: &[u8]) -> bool {
         match self != Folding::None && name.is_ascii() {
             true => name.eq_ignore_ascii_case(form),

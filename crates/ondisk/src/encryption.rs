@@ -34,7 +34,8 @@ pub struct Policy {
     pub names_mode: u8,
     /// `FSCRYPT_POLICY_FLAG_*`.
     pub flags: u8,
-    /// The binary logarithm of the bytes that are encrypted as one unit; 0 for a block.
+    /// The binary logarithm of the number of bytes that are encrypted as one unit; 0 if the unit is
+    /// a block.
     pub log2_data_unit: u8,
     /// The master key.
     pub key: KeyName,

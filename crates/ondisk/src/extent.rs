@@ -129,8 +129,8 @@ impl Extent {
         })
     }
 
-    /// Returns whether `next` continues this extent, in the file and on the device, in the same
-    /// state.
+    /// Returns whether `next` begins where this extent ends, both in the file and on the device,
+    /// and has the same state.
     pub fn continued_by(&self, next: &Extent) -> bool {
         self.state == next.state
             && self.end() == next.start.0
@@ -254,12 +254,13 @@ impl Node {
         Ok(Node { depth, max, generation: header.eh_generation.get(), entries })
     }
 
-    /// Writes the node over `bytes`, and zeros after the entries; [`seal`] adds the checksum later.
+    /// Overwrites `bytes` with the node, and fills the space after the entries with zeros; [`seal`]
+    /// adds the checksum later.
     ///
     /// # Panics
-    /// If the entries exceed `max`, `max` does not fit into `bytes`, or the format cannot express
-    /// an extent. Each of these is an error of this program, never of the image, because
-    /// [`Node::decode`] checked the image.
+    /// If there are more than `max` entries, if `bytes` has no room for `max` entries, or if the
+    /// format cannot express an extent. Each of these is an error of this program, never of the
+    /// image, because [`Node::decode`] checked the image.
     pub fn encode_into(&self, bytes: &mut [u8]) {
         assert!(self.max <= capacity(bytes.len()), "a node of {} entries is too large", self.max);
         assert!(self.entries.len() <= usize::from(self.max), "a node has more entries than room");

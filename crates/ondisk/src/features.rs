@@ -40,7 +40,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Features without which an implementation must not mount the file system.
+    /// Features that an implementation must support to be allowed to mount the file system.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Incompat: u32 {
         /// Compressed files (never in the kernel).
@@ -82,7 +82,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Features without which an implementation must not write the file system.
+    /// Features that an implementation must support to be allowed to write the file system.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct RoCompat: u32 {
         /// The superblock and its backups are only in groups 0, 1 and powers of 3, 5 and 7.
@@ -123,7 +123,7 @@ bitflags! {
     }
 }
 
-/// All three words of a file system.
+/// The three feature words of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Features {
     /// May be ignored if unknown.
@@ -197,8 +197,8 @@ const RO_COMPAT_NAMES: [(RoCompat, &str); 15] = [
     (RoCompat::ORPHAN_PRESENT, "orphan_present"),
 ];
 
-/// Features with which Lanefs reads and writes. `meta_bg` is among them, because it changes only
-/// the positions of descriptors.
+/// Lanefs reads and writes file systems with these features. `meta_bg` is one of them, because it
+/// changes only the positions of descriptors.
 const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
@@ -260,8 +260,8 @@ impl Features {
         names
     }
 
-    /// Returns a set with only the feature that `dumpe2fs` prints under this name. The names
-    /// `gdt_csum` and `extents` are known too.
+    /// Returns a set with only the feature that `dumpe2fs` prints under this name. Also accepts the
+    /// other names `gdt_csum` and `extents`.
     pub fn by_name(name: &str) -> Option<Features> {
         let none = Features::default();
         let name = match name {

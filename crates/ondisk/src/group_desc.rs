@@ -279,9 +279,9 @@ fn check_checksum(
     }
 }
 
-/// Computes the checksum. The two kinds treat the checksum field itself differently. The crc32c
-/// takes the field as zeros, and only the lower half of the result is kept. The crc16 omits the
-/// field.
+/// Computes the checksum. The two kinds of checksum treat the checksum field itself differently.
+/// The crc32c takes the field as zeros, and only the lower half of the result is kept. The crc16
+/// omits the field.
 fn checksum(bytes: &[u8], group: Group, checksums: Checksums) -> Option<u16> {
     let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[LOW_SIZE..]);
     match checksums {

@@ -2,9 +2,10 @@
 //!
 //! The root of a directory's index names the hash that it uses. A flag of the superblock determines
 //! whether the bytes of a name count as signed. The program that created the file system set this
-//! flag according to its machine. Sources: kernel documentation, *ext4: Hash Tree Directories*; MD4
-//! as in RFC 1320, reduced to eight of its sixteen words; TEA as published by Wheeler and Needham,
-//! with sixteen cycles. The test values come from `debugfs -R dx_hash`.
+//! flag according to whether `char` was signed on its machine. Sources: kernel documentation,
+//! *ext4: Hash Tree Directories*; MD4 as in RFC 1320, reduced to eight of its sixteen words; TEA as
+//! published by Wheeler and Needham, with sixteen cycles. The test values come from `debugfs -R
+//! dx_hash`.
 
 use crate::casefold::Folding;
 
@@ -20,7 +21,7 @@ pub enum HashVersion {
 }
 
 impl HashVersion {
-    /// Returns the version that a byte in the superblock or in the root of an index stands for.
+    /// Decodes the version from a byte of the superblock or of the root of an index.
     pub fn from_byte(byte: u8) -> Option<HashVersion> {
         Some(match byte {
             0 => HashVersion::Legacy,
@@ -76,7 +77,7 @@ pub struct NameHasher {
     pub folding: Folding,
 }
 
-/// The start values of MD4, which are the seed if the file system has none.
+/// The start values of MD4. They serve as the seed if the file system has no seed.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl NameHasher {
@@ -129,7 +130,8 @@ impl NameHasher {
 
     /// Passes the name to `round` in pieces of `WORDS` words. Each word is built from four bytes,
     /// of which the first is the most significant. If the name does not fill the last piece, that
-    /// piece is padded: each padding byte is the number of bytes that the name has in this piece.
+    /// piece is padded: the value of each padding byte is the number of bytes of the name in this
+    /// piece.
     fn fold<const WORDS: usize>(
         &self,
         name: &[u8],

@@ -39,9 +39,9 @@ bitflags! {
     /// `i_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct InodeFlags: u32 {
-        /// The data is to be overwritten on deletion; ignored.
+        /// Asks for the data to be overwritten when the file is deleted; ignored.
         const SECRM = 0x1;
-        /// The data is to be kept for undeletion; ignored.
+        /// Asks for the data to be kept after deletion, so that the file can be restored; ignored.
         const UNRM = 0x2;
         /// The data is compressed; ignored.
         const COMPR = 0x4;
@@ -67,7 +67,7 @@ bitflags! {
         const NOTAIL = 0x8000;
         /// Changes of the directory are synchronous.
         const DIRSYNC = 0x10000;
-        /// The subdirectories are unrelated, so they are to be allocated far from each other.
+        /// The subdirectories are unrelated, so they should be allocated far from each other.
         const TOPDIR = 0x20000;
         /// `i_blocks` counts blocks, not sectors.
         const HUGE_FILE = 0x40000;
@@ -305,7 +305,7 @@ impl Inode {
         }
     }
 
-    /// Returns the range of the inode's bytes that contain attributes: all bytes after the fields.
+    /// Returns the byte range of the inode that contains attributes: all bytes after the fields.
     /// `None` if fewer than 4 bytes follow the fields. Also `None` if `extra_isize` is 0, because
     /// then the bytes after the fields were never written.
     pub fn xattr_area(&self, geometry: &Geometry) -> Option<Range<usize>> {

@@ -1,4 +1,4 @@
-//! The block of multiple mount protection (feature `mmp`), with which computers notice that another
+//! The block of multiple mount protection (feature `mmp`). It lets a computer notice that another
 //! computer uses the same file system.
 //!
 //! Source: kernel documentation, ext4, "Multiple Mount Protection".

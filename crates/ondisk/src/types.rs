@@ -122,8 +122,8 @@ impl FileType {
         }
     }
 
-    /// Returns the type that a byte in a directory entry stands for (feature `filetype`); `None`
-    /// for 0, which means unknown.
+    /// Decodes the type from the byte in a directory entry (feature `filetype`); returns `None` for
+    /// 0, which means unknown.
     pub fn from_dirent(byte: u8) -> Option<FileType> {
         Some(match byte {
             1 => FileType::Regular,

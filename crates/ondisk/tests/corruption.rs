@@ -22,7 +22,7 @@ fn good() -> Option<(&'static Image, Superblock)> {
 }
 
 /// Stores `value`, little endian and `len` bytes long, at byte `at` of a valid superblock. Returns
-/// the cause for which the result is refused.
+/// the cause of the error with which the changed superblock is refused.
 fn superblock_with(at: usize, len: usize, value: u64) -> Option<superblock::Cause> {
     let (image, _) = good()?;
     let mut bytes = image.bytes[1024..2048].to_vec();
@@ -227,7 +227,7 @@ fn space_is_kept_in_the_unit_that_fits() {
     assert_eq!((small.sectors, small.flags), ((1 << 48) - 1, InodeFlags::empty()));
     let large = read_back(1 << 48, InodeFlags::empty()).expect("fits");
     assert_eq!((large.sectors, large.flags), (1 << 48, InodeFlags::HUGE_FILE));
-    // If the inode on disk counts the allocated space in blocks, it keeps this unit if possible.
+    // An inode that counts the allocated space in blocks on disk keeps this unit if possible.
     let kept = read_back(8, InodeFlags::HUGE_FILE).expect("fits");
     assert_eq!((kept.sectors, kept.flags), (8, InodeFlags::HUGE_FILE));
     let odd = read_back(7, InodeFlags::HUGE_FILE).expect("fits");

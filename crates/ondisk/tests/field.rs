@@ -1,5 +1,5 @@
-//! Tests with images as they occur in practice: with fewer or more features, resized, or changed by
-//! the kernel.
+//! Tests with images of the kinds that occur in practice: with few or many features, resized, or
+//! changed by the kernel.
 
 mod image;
 
@@ -15,8 +15,8 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
-/// Decodes all metadata at fixed positions, deleted inodes included; returns the number of inodes
-/// in use by type.
+/// Decodes all metadata at fixed positions, deleted inodes included. Returns the types of the
+/// inodes in use.
 fn decode_all(image: &Image) -> Vec<Option<FileType>> {
     let superblock = Superblock::decode(&image.bytes[1024..2048]).expect(&image.options);
     let (geometry, checksums) = (superblock.geometry(), superblock.checksums());

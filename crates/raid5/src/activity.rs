@@ -28,9 +28,9 @@ const UNSURE: u8 = 3;
 pub(crate) enum Rest {
     /// The state is off.
     Off,
-    /// There was a write since the last check.
+    /// There was a write since the last call.
     Began,
-    /// There was no write since the last check.
+    /// There was no write since the last call.
     Lasted,
 }
 
@@ -75,8 +75,8 @@ impl Activity {
     }
 
     /// Sets the state to unsure: the array could not be recorded as clean on all members. The next
-    /// write has to record the array as active, and the next rest tries again to record it as
-    /// clean.
+    /// write must record the array as active. Until then, each attempt to make the array clean
+    /// tries again to record it as clean.
     ///
     /// # Locking
     /// The caller has held the lock of the array's state since [`Activity::clean`], so no writer

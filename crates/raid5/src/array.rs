@@ -61,7 +61,7 @@ pub struct Array {
     pub(crate) intents: Option<Intents>,
     /// The logs by slot; empty without a partial parity log.
     pub(crate) logs: Vec<Padded<ParityLog>>,
-    /// Guards changes of members, activity and intents, and the records of these changes.
+    /// Held while members, activity or intents change, both in memory and in the metadata.
     state: Mutex<()>,
     stopped: OnceLock<DeviceError>,
     pub(crate) flush_limit: Option<Duration>,
@@ -139,7 +139,7 @@ impl Array {
         &self.shape
     }
 
-    /// Returns the counters since the start.
+    /// Returns what was counted since the array was started.
     pub fn statistics(&self) -> Statistics {
         self.counters.sums()
     }
@@ -163,7 +163,7 @@ impl Array {
     /// wrong.
     ///
     /// # Errors
-    /// Errors of the flush or of the record.
+    /// Errors of the flush, and of writing the metadata.
     pub fn stop(&self) -> Result<(), DeviceError> {
         self.flush()?;
         // The first call marks bits as idle, and the second call clears them.
@@ -175,12 +175,12 @@ impl Array {
         }
     }
 
-    /// Clears bitmap bits of regions without a write since the last call. Records that the array is
-    /// clean if there was no write at all since the last call and all parity is right. The owner of
-    /// the array calls this at intervals.
+    /// Clears the bitmap bits of regions that were not written since the last call. If there was no
+    /// write at all since the last call and all parity is right, records that the array is clean.
+    /// The owner of the array calls this at intervals.
     ///
     /// # Errors
-    /// Errors of the flush or of the record.
+    /// Errors of the flush, and of writing the metadata.
     pub fn settle(&self) -> Result<(), DeviceError> {
         self.clear_idle_bits()?;
         match self.activity.rest() {
@@ -310,8 +310,8 @@ impl Device for Array {
         self.write(offset, &[buf], Durability::Durable)
     }
 
-    /// Does nothing. Parity has to match what members return when they are read, and whether a
-    /// member reads as zeros after a discard is unknown.
+    /// Does nothing. Parity must match the data that members return. It is unknown what a member
+    /// returns for a discarded range.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Discard, offset, len)
     }

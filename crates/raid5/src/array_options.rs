@@ -9,7 +9,7 @@ use std::time::Duration;
 /// slow under load does not count as failed.
 const FLUSH_LIMIT: Duration = Duration::from_secs(120);
 
-/// How to open an array that was not closed cleanly and misses a member.
+/// How to open an array that was not closed cleanly and has a missing member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirtyAndDegraded {
     /// Refuse it: data of the missing member may be lost in rows that were being written.
@@ -19,7 +19,7 @@ pub enum DirtyAndDegraded {
     Accept,
 }
 
-/// Which thread does the background work of an open array: rebuild it, resynchronise it, mark it
+/// Which thread does the background work of an open array: rebuilds, resyncs, and marking the array
 /// clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upkeep {

@@ -83,7 +83,7 @@ pub enum AssembleError {
     /// The array was not closed cleanly and one member is missing.
     #[error("{}", dirty_and_degraded(*slot, logs, left_out))]
     DirtyAndDegraded {
-        /// The slot that misses its member.
+        /// The slot whose member is missing.
         slot: usize,
         /// Slots whose partial parity logs cannot be read; empty if the array has no log.
         logs: Vec<usize>,
@@ -172,7 +172,7 @@ pub enum InvalidRequest {
     /// The name of the array has an empty part.
     #[error("a member has no name: write `missing` for one that is not there")]
     UnnamedMember,
-    /// Offset and size were given for an array.
+    /// An offset and a size were given for an array.
     #[error("a part of an array cannot be opened: offset and size are for images")]
     PartOfArray,
 }
@@ -181,7 +181,7 @@ pub enum InvalidRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BadBitmapChunk {
-    /// The size is no power of two, or less than 4 KiB.
+    /// The size is not a power of two, or it is less than 4 KiB.
     #[error("bitmap chunks are powers of two of at least 4 KiB")]
     NotAPower,
     /// The size is so small that the bitmap does not fit into its space.

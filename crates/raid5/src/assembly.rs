@@ -15,8 +15,8 @@
 //!   but not the time of the freshest superblock, the device took part in another history of the
 //!   array.
 //! - A member may be outdated if its superblock records the array as clean, while the superblocks
-//!   of all others record it as active: becoming active is one event, and data is written only
-//!   after that event. An array with a parity log leaves out this member.
+//!   of all other members record it as active: becoming active is one event, and data is written
+//!   only after that event. If the array has a parity log, the member is left out.
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
 //!   `start.rs`.
 
@@ -139,9 +139,10 @@ fn is_active_member(candidate: &Candidate) -> bool {
     matches!(candidate.superblock.role(), Role::Active(_))
 }
 
-/// Returns whether a member of an array with a parity log is behind and records the array as clean,
-/// while the superblocks of all others record it as active. Returns false if the superblocks have
-/// the same time, because then a single change wrote them and was interrupted by a crash.
+/// For an array with a parity log, returns whether the candidate has missed events and records the
+/// array as clean, while the superblocks of all other members record it as active. Returns false if
+/// the superblocks have the same time, because then they were written by a single change, which a
+/// crash interrupted.
 fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
     let is_dirty = |c: &Candidate| c.superblock.resync_from().is_some();
     let newest = fresh.superblock.events();

@@ -1,4 +1,5 @@
-//! The background thread of an open array: rebuilds, resynchronises, marks the array clean.
+//! The background thread of an open array, which rebuilds and resynchronises the array, and marks
+//! it clean.
 
 use crate::array::Array;
 use crate::maintenance::Rebuild;
@@ -9,9 +10,9 @@ use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// Time without a write after which the array is marked clean. The kernel waits 0.2 s. A longer
-/// time saves superblock writes (two per member for each burst of writes), but makes a resync after
-/// a crash more likely.
+/// Time without a write after which the array is marked clean. The kernel waits 0.2 s. Waiting
+/// longer saves superblock writes (two per member for each burst of writes), but makes a resync
+/// after a crash more likely.
 const REST: Duration = Duration::from_millis(500);
 
 /// The background thread. It terminates on request, or when its work fails.
@@ -22,7 +23,7 @@ pub(crate) struct Background {
 
 struct Shared {
     ends: AtomicBool,
-    /// Used only for the sleep.
+    /// Used only to wait for `wake`.
     sleep: Mutex<()>,
     wake: Condvar,
 }

@@ -1,8 +1,8 @@
 //! The row budget: the number of rows that may be under way at once, which bounds the memory.
 //!
 //! md has 256 stripes for this purpose. When the budget is used up, writers wait; a policy
-//! determines how they are woken. [`lanefs_lanes::Budget`] implements the units, and has the proof
-//! that every waiter is woken.
+//! determines how they are woken. The units are implemented by [`lanefs_lanes::Budget`], whose
+//! documentation proves that every waiter is woken.
 
 use crate::counters::{Count, Counters};
 use lanefs_lanes::{Budget, Wake};
@@ -52,8 +52,8 @@ impl RowBudget {
     }
 
     /// Returns whether no unit is taken. If so, a thread that takes a unit later sees the stores
-    /// that the caller made before this call. This holds because such a thread issues a memory
-    /// fence after taking the unit and before reading the state.
+    /// that the caller made before this call. This holds because a thread that takes a unit issues
+    /// a memory fence before it reads the array's activity.
     pub(crate) fn none_taken(&self) -> bool {
         self.0.none_taken()
     }

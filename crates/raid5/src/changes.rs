@@ -31,8 +31,8 @@ pub struct NewMember {
 pub struct Added {
     /// The member's slot.
     pub slot: usize,
-    /// The rows to rebuild: all, or for a former member the rows in the bitmap. `None` for a former
-    /// member that missed no write: it is in sync already.
+    /// The rows to rebuild: all rows or, for a former member, the rows that are marked in the
+    /// bitmap. `None` for a former member that missed no write and so is in sync already.
     pub misses: Option<Rebuild>,
 }
 
@@ -150,8 +150,8 @@ impl OpenArray {
         was_here.then_some(own)
     }
 
-    /// Returns a superblock for a device that is new to the array, with the layout of the other
-    /// members.
+    /// Returns a superblock for a device that is new to the array. The layout in it is that of the
+    /// other members.
     fn superblock_for(&self, new: &NewMember) -> Result<Superblock, AssembleError> {
         let members = self.metadata().members();
         let like = members.iter().find(|member| member.slot.is_some());
@@ -197,7 +197,7 @@ impl OpenArray {
     /// Returns whether a device may have had the slot since the array was assembled. Such a device
     /// has a superblock of this array (or one that cannot be read), or the array still has it open.
     /// The array keeps its devices open and locked, so no other program replaces their superblocks.
-    /// For a new disk the result is false. So adding a new disk does not wait for hanging I/O of an
+    /// For a new disk the result is false, so adding the disk does not wait for hanging I/O of an
     /// old disk.
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {

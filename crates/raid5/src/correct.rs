@@ -1,4 +1,4 @@
-//! Correction of an unreadable block: computed from the other members and rewritten, as in md.
+//! Corrects an unreadable block, as md does: computes it from the other members and rewrites it.
 //!
 //! A disk loses single sectors long before it fails as a whole, and remaps a sector when it is
 //! written. So one failed read does not fail the member. A member fails after a failed write, after
@@ -18,8 +18,8 @@ const MOST: u32 = 256;
 
 impl Array {
     /// Computes and rewrites a range that could not be read. Returns `false` if the member was
-    /// removed meanwhile, or if rewriting does not help, in which case the caller must fail the
-    /// member.
+    /// removed meanwhile, or if the range was not corrected. If it was not corrected, the caller
+    /// must fail the member.
     ///
     /// # Errors
     /// The error of the read, if the range cannot be computed: parity may be wrong in the row, or

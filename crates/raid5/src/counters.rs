@@ -21,12 +21,12 @@ macro_rules! counts {
         }
 
         impl Statistics {
-            /// Returns the counts since `earlier`.
+            /// Returns the difference between each count and the same count in `earlier`.
             pub fn since(&self, earlier: &Statistics) -> Statistics {
                 Statistics { $($field: self.$field.wrapping_sub(earlier.$field)),* }
             }
 
-            /// Returns the sum of both.
+            /// Returns the sum of each count and the same count in `other`.
             pub fn plus(&self, other: &Statistics) -> Statistics {
                 Statistics { $($field: self.$field.wrapping_add(other.$field)),* }
             }
@@ -50,13 +50,13 @@ counts! {
     ParityRead parity_reads,
     /// Member writes of parity.
     ParityWrite parity_writes,
-    /// Durable writes of the partial parity log.
+    /// Durable writes to the partial parity log.
     LogWrite log_writes,
     /// Writes of log headers.
     LogHeader log_headers,
     /// Bytes written to the partial parity log.
     LogByte log_bytes,
-    /// Writes of the write-intent bitmap.
+    /// Writes to the write-intent bitmap.
     BitWrite bit_writes,
     /// Flushes of single members.
     MemberFlush member_flushes,
@@ -76,7 +76,7 @@ counts! {
     Corrected reads_corrected,
     /// Waits for a range of a row.
     RowWait row_waits,
-    /// Parts of rows that another thread wrote together with its own part.
+    /// Parts of rows that were written by another thread, together with that thread's own part.
     Gathered gathered,
     /// Waits for a unit of the row budget.
     BudgetWait budget_waits,
@@ -84,13 +84,13 @@ counts! {
     WakeUp budget_wake_ups,
     /// Releases of units of the budget.
     UnitFreed units_freed,
-    /// Flushes that were necessary because the partial parity log was full, or had an unfinished
-    /// entry for the same block.
+    /// Flushes that were necessary before a write could be logged: the partial parity log was full,
+    /// or it had an unfinished entry for a block of that write.
     LogFlush log_flushes,
-    /// Waits for a partial parity log, that is, for room or for a header that another thread
+    /// Waits for a partial parity log: for room in the log, or for a header that another thread
     /// writes.
     LogWait log_waits,
-    /// Wake-ups of threads that waited for a log, if the thread then had to wait again.
+    /// Wake-ups after which the thread had to wait for the log again.
     LogVainWake log_vain_wakes,
     /// Waits for a flush of the array that another thread runs.
     FlushWait flush_waits,

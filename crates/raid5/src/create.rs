@@ -1,7 +1,8 @@
 //! Creates arrays: computes the layout of the members and writes their metadata.
 //!
-//! Offsets are the same as in mdadm 4.2, so that both programs create the same layout: superblock,
-//! bitmap or partial parity log, bad-block log, headroom for a later reshape, data.
+//! The offsets are those of mdadm 4.2, so that Lanefs and mdadm create members with the same
+//! layout. A member has, in this order: superblock, bitmap or partial parity log, bad-block log,
+//! headroom for a later reshape, data.
 
 use crate::assemble_error::{AssembleError, BadBitmapChunk, InvalidRequest, MemberFault};
 use crate::layout::{Geometry, Layout};

@@ -24,7 +24,7 @@ use crate::slots::Slots;
 use crate::standing::{Member, MemberId, Standing};
 use lanefs_device::{Device, DeviceError};
 
-/// Why a shadow did not get its slot.
+/// Why a shadow did not get the slot.
 #[derive(Debug)]
 pub(crate) enum NotExchanged {
     /// The shadow's member was removed meanwhile.
@@ -116,8 +116,8 @@ impl Array {
         self.members.given_up(id).map_or(NotExchanged::MemberLost, NotExchanged::Failed)
     }
 
-    /// Gives the slot to the shadow, which has all contents of the member; `record` writes the
-    /// superblocks.
+    /// Gives the slot to the shadow, which must have all contents of the member. Calls `record`,
+    /// which writes the superblocks.
     ///
     /// # Errors
     /// When the shadow or its member fails. If the state of the superblocks is unknown, writes

@@ -46,7 +46,7 @@ fn start(shape: Geometry, devices: &[Arc<Memory>]) -> Arc<Array> {
 }
 
 /// Models one thread that writes parts of blocks to a row. Meanwhile the member with the row's
-/// parity, or the one with the data, fails and is removed; then another member is added and
+/// parity, or the member with the data, fails and is removed. Then another member is added and
 /// rebuilt.
 fn exchange(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
@@ -83,8 +83,8 @@ fn exchange(data: bool) {
     assert_eq!(got, [2; 200]);
 }
 
-/// Models one thread that writes parts of blocks to a row while the member with the row's parity,
-/// or the one with the data, is replaced.
+/// Models one thread that writes parts of blocks to a row. Meanwhile the member with the row's
+/// parity, or the member with the data, is replaced.
 fn replace(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let mut devices: Vec<_> = (0..3).map(|_| memory()).collect();
@@ -238,8 +238,8 @@ fn shuttle_a_member_that_fails_as_it_is_replaced_leaves_the_new_one_all_parity()
     explore(5000, replace_failing);
 }
 
-/// Models the replacement of the member with the log, while that member and another one fail all
-/// writes after the log area. The array then stops.
+/// Models the replacement of the member with the log. That member and another member fail all
+/// writes to bytes after the log area. The array then stops.
 fn replace_as_writes_stop() {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let slot = shape.parity_slot(0);

@@ -44,8 +44,8 @@ impl Flusher {
         Flusher { shared, thread: Some(thread) }
     }
 
-    /// Starts a flush. The caller knows that the previous flush is over, or that no thread waits
-    /// for it.
+    /// Starts a flush. The caller must know that the previous flush is over, or that no thread
+    /// waits for it.
     pub(crate) fn ask(&self) {
         *self.shared.state.lock() = State::Asked;
         self.shared.changed.notify_all();

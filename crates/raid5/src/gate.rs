@@ -26,7 +26,7 @@ struct State {
 /// The action that a caller of [`FlushGate::enter`] has to take.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Run the flush of this number, then [`FlushGate::leave`].
+    /// Run the flush with this number, then call [`FlushGate::leave`].
     Run(u64),
     /// Another thread's flush, started after the call, succeeded.
     Covered,
@@ -49,8 +49,8 @@ impl FlushGate {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Waits for a flush that starts after this call, or for the turn to run that flush. Also
-    /// returns whether the thread had to wait.
+    /// Waits until a flush that started after this call is over, or until this thread must run that
+    /// flush itself. Also returns whether the thread had to wait.
     pub(crate) fn enter(&self) -> (Turn, bool) {
         let mut state = self.state.lock();
         let wanted = self.begun() + 1;

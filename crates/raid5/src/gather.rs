@@ -1,4 +1,5 @@
-//! Chooses the waiting writes that a thread writes together with its own part of a row.
+//! Chooses which waiting writes a thread carries out together with the write of its own part of a
+//! row.
 //!
 //! The gathered parts are then written like one request that holds all their bytes, that is, with
 //! one computation of parity and one log entry for each strip. So the parts must not overlap. The
@@ -17,7 +18,8 @@ const MOST: usize = 32;
 pub(crate) enum Join {
     /// Any write that fits.
     Any,
-    /// Only writes that together complete all written strips, so that nothing has to be read.
+    /// Only writes that, together with the thread's own write, complete all written strips, so that
+    /// nothing has to be read.
     Completing,
 }
 
@@ -47,8 +49,8 @@ pub(crate) fn choose(
 }
 
 /// Returns the indexes of `waiting` by distance from the start of `own`: first the parts after it,
-/// ascending, then those before it, descending. So a part comes after every part that lies between
-/// it and `own`.
+/// ascending, then those before it, descending. So of two parts on the same side of `own`, the
+/// nearer one comes first.
 fn by_distance(own: &[RowPart], waiting: &[RowPart]) -> Vec<usize> {
     let start = own.iter().map(|part| part.first).min().unwrap_or(0);
     let (mut after, mut before): (Vec<usize>, Vec<usize>) =
@@ -85,8 +87,8 @@ fn is_run(chunks: Slots) -> bool {
     chunks == Slots::below(first + chunks.count()) - Slots::below(first)
 }
 
-/// Returns the pieces of `parts`, which are sorted by their first bytes. A piece's offset in the
-/// request is its offset in the concatenated bytes of all parts.
+/// Returns the pieces of `parts`. The parts must be sorted by the position of their first byte. A
+/// piece's offset in the request is its offset in the concatenated bytes of all parts.
 pub(crate) fn joint_pieces(shape: &Geometry, parts: &[RowPart]) -> Vec<Piece> {
     let mut at = 0;
     let mut all: Vec<Piece> = Vec::new();

@@ -1,5 +1,5 @@
-//! Explores schedules of writers whose parts complete each other's rows: each part is written by
-//! its own thread or by another one.
+//! Explores schedules of writers that each write parts of rows, and together write whole rows. Each
+//! part is written by its own thread or by another writer.
 
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};
@@ -43,7 +43,8 @@ fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
         consistency,
         active: true,
         unsynced_from: u64::MAX,
-        // The row budget has one unit, so the threads also wait for each other to release it.
+        // The row budget has only one unit, so a thread also waits until the other threads have
+        // released the unit.
         policies: Policies { rows: 1, ..Policies::default() },
     };
     let array = Arc::new(Array::start(setup).unwrap());

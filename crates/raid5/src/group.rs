@@ -1,4 +1,4 @@
-//! The parts of a row that one thread writes together: its own, and parts of waiting threads.
+//! The parts of a row that one thread writes together: its own part, and parts of waiting threads.
 
 use crate::gather::{Join, choose, joint_pieces};
 use crate::layout::Geometry;
@@ -44,7 +44,8 @@ impl<'s> Group<'s> {
         !self.taken.is_empty()
     }
 
-    /// Returns the pieces of all parts, and the bytes to which the offsets of the pieces refer.
+    /// Returns the pieces of all parts, and the bytes of all parts. The offsets of the pieces are
+    /// offsets in these bytes.
     pub(crate) fn contents(&self, shape: &Geometry) -> (Vec<Piece>, Vec<&[u8]>) {
         let mut all: Vec<_> = self.parts().collect();
         all.sort_by_key(|(part, _)| part.first);

@@ -17,7 +17,7 @@ pub(crate) struct HeldLog<'l>(&'l ParityLog);
 
 /// The event after which a held log has no unfinished entry.
 pub(crate) enum Left {
-    /// Nothing: no entry is unfinished, and none can become unfinished.
+    /// Nothing has to happen: no entry is unfinished, and none can become unfinished.
     Nothing,
     /// A flush of the array, which finishes the entries.
     Unflushed,

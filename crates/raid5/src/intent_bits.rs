@@ -1,4 +1,4 @@
-//! Sets bits of the write-intent bitmap before writes, and clears them long after.
+//! Sets bits of the write-intent bitmap before writes, and clears them long after the writes.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -36,7 +36,7 @@ impl Array {
     }
 
     /// # Locking
-    /// The caller holds the array's state.
+    /// The caller holds the lock of the array's state.
     fn write_bits(&self, intents: &Intents, bits: &[u64], to: Bit) -> Result<(), DeviceError> {
         for (at, bytes) in intents.change(bits, to) {
             self.counters.add(Count::BitWrite, 1);

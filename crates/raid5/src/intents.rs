@@ -4,12 +4,12 @@
 //! set loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits
 //! of busy regions stay set.
 //!
-//! *Clearing without a lock for writers.* Each periodic scan marks the set bits as *idle*; the next
-//! write marks its bit as set again. A bit that is still idle at the next scan is cleared, in this
-//! order:
+//! *Clearing without a lock for writers.* Each periodic scan marks the set bits as *idle*. The next
+//! write to a bit's region marks the bit as set again. A bit that is still idle at the next scan is
+//! cleared, in this order:
 //!
-//! 1. Wait for writers that may have seen the bit set, by locking and releasing each row that the
-//!    bit covers. Then flush.
+//! 1. Lock and release each row that the bit covers. This waits for all writers that may have seen
+//!    the bit set. Then flush.
 //! 2. Exchange idle for clear. The exchange fails if there was a write meanwhile.
 //! 3. Clear the bit on the members.
 //!
@@ -37,9 +37,10 @@ pub(crate) struct Intents {
     pub(crate) chunk: u64,
     states: Box<[AtomicU8]>,
     /// Bits that must be set before the waiting writers can continue. The thread that holds the
-    /// array's state writes all of these bits at once.
+    /// lock of the array's state writes all of these bits at once.
     pub(crate) wanted: Mutex<Vec<u64>>,
-    /// The bits as written on the members. Only a thread that holds the array's state changes them.
+    /// The bits as they are written on the members. Only a thread that holds the lock of the
+    /// array's state changes them.
     pub(crate) bytes: Mutex<Vec<u8>>,
 }
 

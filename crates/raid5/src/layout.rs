@@ -36,7 +36,7 @@ impl Layout {
         Layout::ParityLast,
     ];
 
-    /// Returns the layout with this number in md's superblock.
+    /// Returns the layout that has this number in md's superblock.
     pub fn from_md(number: u32) -> Option<Layout> {
         Layout::ALL.get(usize::try_from(number).ok()?).copied()
     }
@@ -53,7 +53,7 @@ impl Layout {
         }
     }
 
-    /// Returns the layout of this name in mdadm.
+    /// Returns the layout that has this name in mdadm.
     pub fn from_name(name: &str) -> Option<Layout> {
         Layout::ALL.into_iter().find(|layout| layout.name() == name)
     }
@@ -64,7 +64,7 @@ impl Layout {
     }
 }
 
-/// Shape of an array. All sizes are bytes.
+/// The shape of an array. All sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     layout: Layout,
@@ -118,7 +118,7 @@ impl Geometry {
     /// down to whole chunks).
     ///
     /// # Errors
-    /// When such an array is impossible.
+    /// When an array with these values is impossible.
     pub fn new(
         layout: Layout,
         members: usize,

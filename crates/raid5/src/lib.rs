@@ -8,8 +8,9 @@
 //! chunks are written in the same way. For each strip, `plan.rs` chooses the plan with the fewest
 //! reads. If all data of the strip is written, nothing is read. Otherwise a plan reads either the
 //! data that is not written (*reconstruct*), or the old data and parity (*modify*). If a crash left
-//! the parity in doubt, the plan is to reconstruct. If the missing member has data that is not
-//! written, the plan is to modify. On the calling thread (`request.rs`, `write.rs`):
+//! the parity in doubt, the plan is to reconstruct. If a missing member has data that is not
+//! written, the plan is to modify. A write takes these steps, on the calling thread (`request.rs`,
+//! `write.rs`):
 //!
 //! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If another thread holds
 //!    them, wait. The holder may write this thread's part together with its own part (*gathering*),
@@ -22,7 +23,7 @@
 //! 5. Compute parity, and log it durably if the array has a partial parity log (`parity_log.rs`).
 //! 6. Write data and parity. From here on nothing is read, so the write continues without a member
 //!    that fails now.
-//! 7. Record failed members on all others, before returning.
+//! 7. Before the write returns, record failed members on all other members.
 //!
 //! A read of a present member takes no lock. If the data has to be computed from the other members,
 //! the read holds its blocks shared (`read.rs`). Threads in different rows share no cache line,
@@ -36,8 +37,8 @@
 //! publishes the word before it releases the row. So while an operation holds a range of a row, a
 //! member may be taken out or replaced by its copy, but no member is added. If a member is taken
 //! out during a read, the read is planned again; a write continues without the member. A thread
-//! that changes a slot holds the array's state until the change is made both in the superblocks and
-//! in memory. `exchange.rs` replaces a member by a copy of it.
+//! that changes a slot holds the lock of the array's state until the change is made both in the
+//! superblocks and in memory. `exchange.rs` replaces a member by a copy of it.
 #![forbid(unsafe_code)]
 
 mod activity;

@@ -3,8 +3,8 @@
 use crate::slots::Slots;
 use crate::strip::Strip;
 
-/// The largest number of entries that one write has in a log header: half of a header, so that
-/// other writes fit in too.
+/// The largest number of entries that one write has in a log header. It is half of what a header
+/// can hold, so that entries of other writes fit in too.
 const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;
 
 /// The largest number of data bytes in one entry, whose byte count has 32 bits.

@@ -141,8 +141,8 @@ fn there(members: &[Option<Member>]) -> impl Iterator<Item = (usize, &Member)> {
     all.filter_map(|(slot, member)| Some((slot, member.as_ref()?)))
 }
 
-/// Finds the last header of the chain that starts at the first header and in which generations do
-/// not decrease.
+/// Finds the last header of the chain. The chain starts at the first header, and generations do not
+/// decrease along the chain.
 fn newest_header(member: &Member, signature: u32) -> Result<Newest, DeviceError> {
     let Some(log) = member.log else { return Ok(Newest::NotThere) };
     let end = log.offset.saturating_add(log.len).min(member.device.len());

@@ -77,7 +77,7 @@ impl Wakes {
 pub(crate) struct Waiters(VecDeque<Arc<Waiter>>);
 
 impl Waiters {
-    /// Adds a thread to the queue. The thread starts to wait once it has released the log's lock.
+    /// Adds a thread to the queue. The thread starts to wait after it has released the log's lock.
     pub(crate) fn add(&mut self, ticket: Ticket) -> Arc<Waiter> {
         let reason = Mutex::new(Rank::Bucket, None);
         let waiter = Arc::new(Waiter { ticket, reason, wake: Condvar::new() });

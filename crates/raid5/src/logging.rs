@@ -143,8 +143,9 @@ impl Array {
         }
     }
 
-    /// Writes a header with its partial parity to the member that had the log when the unit was
-    /// built. A member that has the log later may have other contents in that area.
+    /// Writes the unit, which is a header with its partial parity, to the member that had the log
+    /// when the unit was built. A member that has the log later may have other contents in that
+    /// area.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
         // If the member was removed, the thread that removed it updates the log's state.
         let Some(member) = self.members.still(unit.location.member) else { return Ok(()) };

@@ -26,7 +26,7 @@ pub(crate) struct Unread {
     pub(crate) len: u64,
 }
 
-/// Why a read of a member did not succeed.
+/// The reason why a read of a member did not succeed.
 pub(crate) enum ReadError {
     /// The member failed, and the array can work without it.
     Lost(Lost),

@@ -72,7 +72,7 @@ pub struct ScrubReport {
 
 /// The progress of a rebuild, to be recorded.
 enum Recovered {
-    /// The rows below this one are valid.
+    /// All rows below this row are valid.
     Below(u64),
     /// The member is in sync.
     Wholly,
@@ -119,14 +119,14 @@ impl Array {
     /// the standing that `record` returns.
     ///
     /// # Locking
-    /// The caller holds the array's state.
+    /// The caller holds the lock of the array's state.
     fn install_recording(
         &self,
         slot: usize,
         member: Member,
         record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
     ) -> Result<Recovery, AssembleError> {
-        // Once the member is recorded, putting it into the slot must not fail.
+        // After the member has been recorded, putting it into the slot must not fail.
         self.members.check_place(slot)?;
         let (lost, recovery) = record()?;
         let rows = match recovery {
@@ -194,7 +194,8 @@ impl Array {
 
     fn record_recovered(&self, id: MemberId, so_far: Recovered) -> Result<(), DeviceError> {
         self.flush_members()?;
-        // From here on no other member gets the slot, neither in the metadata nor in this array.
+        // While the lock is held, no other member gets the slot, either in the metadata or in this
+        // array.
         let _state = self.state();
         if self.members.still(id).is_none() {
             return Err(gone(id.slot));
@@ -213,7 +214,7 @@ impl Array {
         if lost.contains(id.slot) { Err(gone(id.slot)) } else { Ok(()) }
     }
 
-    /// Recomputes the parity of all rows in which it may be wrong after a crash.
+    /// Recomputes the parity of all rows whose parity may be wrong after a crash.
     ///
     /// # Errors
     /// When a member fails, or progress cannot be recorded.

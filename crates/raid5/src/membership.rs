@@ -55,7 +55,8 @@ impl Array {
 
     /// Handles a write that reached a member's shadow but not the member. Returns `true` if the
     /// shadow has become the member meanwhile, so that the write has reached the member. Otherwise
-    /// drops the shadow, so that no exchange comes between the member's failure and its record.
+    /// drops the shadow, so that no exchange happens after the member's failure and before that
+    /// failure is recorded.
     pub(crate) fn promoted_or_dropped(&self, shadow: MemberId) -> bool {
         let _state = self.state();
         self.members.drop_shadow(shadow, None);
@@ -63,7 +64,7 @@ impl Array {
     }
 
     /// # Locking
-    /// The caller holds the array's state.
+    /// The caller holds the lock of the array's state.
     fn lose_locked(&self, slot: usize, why: Option<&Lost>) -> Result<(), DeviceError> {
         if self.members.present(slot).is_none() {
             return Ok(());
@@ -87,7 +88,7 @@ impl Array {
     /// Stops using members whose failure is recorded already.
     ///
     /// # Locking
-    /// The caller holds the array's state.
+    /// The caller holds the lock of the array's state.
     pub(crate) fn note(&self, lost: Slots) -> Result<(), DeviceError> {
         for slot in lost.iter() {
             self.members.remove(slot);
@@ -104,7 +105,7 @@ impl Array {
         Ok(())
     }
 
-    /// Changes the metadata while the set of members is locked.
+    /// Changes the metadata, and holds the lock of the array's state meanwhile.
     pub(crate) fn recording(
         &self,
         change: impl FnOnce() -> Result<Slots, DeviceError>,
@@ -117,7 +118,7 @@ impl Array {
     /// `rows` are valid.
     ///
     /// # Locking
-    /// The caller holds the array's state.
+    /// The caller holds the lock of the array's state.
     pub(crate) fn install(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
         self.members.put(slot, member, rows)?;
         if let Some(log) = self.logs.get(slot) {

@@ -80,7 +80,7 @@ pub(crate) enum Writes {
 pub(crate) enum AssignError {
     /// The new device failed; nothing was changed.
     Unchanged(DeviceError),
-    /// The write failed halfway; the contents of the members are unknown.
+    /// A write failed, and it is unknown which contents the members have now.
     Unsettled(DeviceError),
 }
 
@@ -98,7 +98,8 @@ struct State {
     array: Superblock,
     /// The same fields as they were last written to the members.
     recorded: Superblock,
-    /// The sector from which parity may be wrong, not counting rows that are being written.
+    /// The sector from which parity may be wrong. Rows that are being written are not taken into
+    /// account.
     unsynced_from: Option<u64>,
     active: bool,
     intents: Option<Intents>,
@@ -150,7 +151,8 @@ impl Metadata {
     /// are equal, nothing was written since.
     ///
     /// # Locking
-    /// A caller that acts on the result holds the array's state, so that no write starts meanwhile.
+    /// A caller that acts on the result holds the lock of the array's state, so that no write
+    /// starts meanwhile.
     pub(crate) fn is_in_step(&self, own: &Superblock) -> bool {
         let state = self.known.lock();
         let recorded = &state.recorded;
@@ -186,7 +188,7 @@ impl Metadata {
         Some(known.device.clone())
     }
 
-    /// Replaces each device name that messages use by the name that `name` returns for it. A
+    /// Replaces each device name that messages use with the name that `name` returns for it. A
     /// relative path would be wrong after the working directory changes.
     pub fn rename_members(&self, name: impl Fn(&Path) -> Option<PathBuf>) {
         for known in &mut self.known.lock().members {
@@ -325,8 +327,8 @@ impl State {
     /// Returns the sector from which parity may be wrong if a crash happens now.
     ///
     /// While the array is being written, this is sector 0, since any row may be written. With a
-    /// log, recovery restores the parity of such rows. So the result is then the sector from which
-    /// parity was in doubt already, or sector 0 if no parity was in doubt.
+    /// log, recovery restores the parity of such rows. So with a log, the result is the sector from
+    /// which other parity is in doubt, or sector 0 if no other parity is in doubt.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {
@@ -393,8 +395,8 @@ impl State {
             let (before, time) = (self.array.events(), now());
             let after = before.saturating_add(2);
             if let Some(intents) = &mut self.intents {
-                // The kernel trusts a bitmap header whose event count is newer than that of its
-                // superblock, but not a header whose count is older.
+                // The kernel trusts a bitmap header with a higher event count than the member's
+                // superblock, but not a header with a lower count.
                 intents.header.set_events(after);
                 intents.header.set_fresh();
             }
@@ -436,9 +438,9 @@ impl State {
         let (old, bits) = (&mut old[..count], &bits[..count]);
         let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);
         old.copy_from_slice(bits);
-        // Regions whose bits are cleared now are in sync on all members that have this event count.
-        // A member with an older count must not trust the bits, so this event is recorded before
-        // the first bit is cleared.
+        // The regions whose bits are about to be cleared are in sync on all members that have this
+        // event count. A member with an older count must not trust the bits, so this event is
+        // recorded before the first bit is cleared.
         let raise = clears && whole && intents.header.events_cleared() < events;
         if raise {
             intents.header.set_events_cleared(events);

@@ -33,16 +33,17 @@
 //! | the first unit, its header mixed with the empty one | no header |
 //!
 //! Each result is right because no entry is unfinished. If recovery uses the newest header of the
-//! previous lap, it restores only parity that the rows of that header have already. The write that
-//! the first unit logs has not begun, so the row of that write needs no recovery. Writing the first
-//! unit directly over the previous lap would be wrong: a torn write may leave the oldest header at
-//! the first byte and overwrite later headers. Then recovery would use the oldest header, although
-//! the rows of that header have changed since.
+//! previous lap, it changes nothing, because the rows of that header have the right parity already.
+//! The write that the first unit logs has not begun, so the row of that write needs no recovery. It
+//! would be wrong to write the first unit directly over the previous lap. A torn write could leave
+//! the oldest header in place at the first byte, and overwrite later headers. Recovery would then
+//! use the oldest header, although the rows of that header have changed since it was written.
 //!
-//! Entries of several writers share a header, as in a journal's group commit. One thread has the
-//! *turn* to write a header; threads that arrive meanwhile wait. After the write the turn passes to
-//! the thread that has waited longest, which writes the next header for all. No third thread can
-//! take the turn before that thread has woken up; otherwise most wake-ups would be in vain.
+//! Entries of several writers share a header, as in a journal's group commit. At most one thread
+//! has the *turn* to write a header, and threads that arrive meanwhile wait. After the write the
+//! turn passes to the thread that has waited longest, which writes the next header for all. No
+//! third thread can take the turn before that thread has woken up; otherwise most wake-ups would be
+//! in vain.
 
 use crate::log_waiters::{Ticket, Waiters, Wakes};
 use crate::standing::{LogArea, MemberId, Members};
@@ -304,7 +305,8 @@ impl ParityLog {
         self.progressed(state);
     }
 
-    /// Wakes all waiting threads to check again, after a change outside of the log's state.
+    /// Wakes all waiting threads, so that they check again. Called after a change outside of the
+    /// log's state.
     pub(crate) fn wake(&self) {
         let wakes = self.state.lock().all_look();
         wakes.wake();
@@ -346,7 +348,7 @@ impl LogState {
         wakes
     }
 
-    /// Wakes all waiting threads to read the log's state.
+    /// Wakes all waiting threads, so that they read the log's state.
     pub(crate) fn all_look(&mut self) -> Wakes {
         if self.turn != Turn::Taken {
             self.turn = Turn::Free;
@@ -363,8 +365,8 @@ impl LogState {
     /// although no entry is unfinished, the log starts again, and the header is empty.
     pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
         let location = self.location.filter(|_| !self.held);
-        // A thread that moves the log, or stops holding back headers, wakes all waiting threads, so
-        // the wait for this obstacle ends.
+        // The wait for this obstacle ends, because a thread that moves the log or stops holding
+        // back headers wakes all waiting threads.
         let location = location.ok_or(Obstacle::Writers { at_most: 0 })?;
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
@@ -440,8 +442,8 @@ impl LogState {
         let at = self.at;
         self.at += header.span();
         let mut unit = Unit { location, at, through, head: block.to_vec(), before: Vec::new() };
-        // If headers carry many entries, their writer spends most of its time in this code, which
-        // therefore copies whole slices.
+        // This code copies whole slices, because a thread that writes headers with many carried
+        // entries spends most of its time here.
         let partial = if carries { &mut unit.before } else { &mut unit.head };
         partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));
         self.unfinished.iter().for_each(|entry| partial.extend_from_slice(&entry.partial));

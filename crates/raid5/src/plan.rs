@@ -12,8 +12,8 @@ pub(crate) struct StripShape {
     pub data: usize,
     /// The data chunks that are written, by index.
     pub written: Slots,
-    /// The written chunks with blocks that are written only in part, so that the rest of these
-    /// blocks must be kept.
+    /// The written chunks in which some blocks are written only in part. The rest of these blocks
+    /// must be kept.
     pub partial: Slots,
     /// The chunk that can be neither read nor written.
     pub missing: Missing,
@@ -66,8 +66,8 @@ pub(crate) struct Plan {
     pub read_parity: bool,
     /// Data chunks to write: the written chunks that are not missing.
     pub write: Slots,
-    /// A missing data chunk of which a part must be kept: its old content is computed from all
-    /// other chunks and the parity.
+    /// A missing data chunk that is overwritten only in part. To keep the rest of it, its old
+    /// content is computed from all other chunks and the parity.
     pub rebuild: Option<usize>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn plan(shape: StripShape) -> Option<Plan> {
             }
         }
         // Only the old parity has the missing data, so the new parity is computed from the old
-        // parity, even if that may be wrong.
+        // parity, even if the old parity may be wrong.
         (Missing::Data(_), _) => plan(Method::Modify, written, true, written, None),
         (Missing::Nothing, Trust::Unknown) => reconstruct(rest | shape.partial, written),
         (Missing::Nothing, Trust::Right) => {

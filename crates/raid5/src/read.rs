@@ -1,7 +1,7 @@
 //! Reads data from the member that has it, or computes the data from all other members.
 //!
-//! A direct read takes no lock. A computed read holds its range of the row shared, since a write
-//! between two of its member reads would make the XOR wrong.
+//! A direct read takes no lock. A computed read holds its range of the row in shared mode, because
+//! the XOR would be wrong if a write came between two of the member reads.
 
 use crate::array::Array;
 use crate::counters::Count;

@@ -1,4 +1,5 @@
-//! Writes requests, part by part: each part by its own thread, or by a thread that gathers several.
+//! Writes requests, part by part. Each part is written by its own thread, or by a thread that
+//! gathers several parts.
 //!
 //! A thread that finds its range held lends its part to the holder (`rows.rs`). The holder takes
 //! lent parts at two points. Before it reads anything, it takes all parts that fit (`gather.rs`).
@@ -89,7 +90,7 @@ impl Array {
         Span { row: part.row, from, to, mode: Mode::Exclusive }
     }
 
-    /// Writes a part, together with waiting writes that fit.
+    /// Writes a part, together with waiting writes that can be gathered with it.
     ///
     /// # Locking
     /// The caller holds the part's range exclusively.
@@ -105,9 +106,9 @@ impl Array {
                     return Ok(());
                 }
                 Ok(Progress::Joined(more)) => self.gather(&mut group, more),
-                // The error possibly concerns another thread's part only, so each thread writes its
-                // own part alone. If the array has stopped, each of these writes returns the error
-                // that stopped it.
+                // The error may concern only another thread's part, so each thread writes its own
+                // part alone. If the array has stopped, each of these writes returns the error that
+                // stopped it.
                 Err(_) if group.is_shared() && !self.is_stopped() => group.part_ways(),
                 Err(error) => return Err(error),
             }

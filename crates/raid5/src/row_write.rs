@@ -29,7 +29,7 @@ pub(crate) struct Prepared<'a> {
     /// Old content by data chunk, as long as the strip.
     pub(crate) old: Vec<(usize, Buffer<'a>)>,
     pub(crate) old_parity: Option<Buffer<'a>>,
-    /// New content of chunks of which only a part is written.
+    /// New content of chunks that are written only in part.
     pub(crate) merged: Vec<(usize, Buffer<'a>)>,
 }
 
@@ -43,7 +43,8 @@ pub(crate) enum Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// Returns the contiguous bytes from byte `at` of the strip on.
+    /// Returns the bytes of the strip that start at its byte `at`, as far as they are contiguous in
+    /// memory.
     fn rest(self, at: usize) -> &'a [u8] {
         match self {
             Content::Buffer(bytes) => &bytes[at..],
@@ -52,7 +53,8 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Sets `into` to the XOR of `contents`, in runs that are contiguous in all of them.
+/// Sets `into` to the XOR of `contents`. Works in runs of bytes that are contiguous in each of
+/// `contents`.
 pub(crate) fn sum(into: &mut [u8], contents: &[Content<'_>]) {
     let mut at = 0;
     while at < into.len() {
@@ -71,7 +73,8 @@ impl Prepared<'_> {
         !self.old.is_empty() || self.old_parity.is_some()
     }
 
-    /// Returns the partial parity: the terms of the new parity except the written data.
+    /// Returns the terms of the partial parity, which are all terms of the new parity except the
+    /// written data.
     pub(crate) fn kept(&self) -> Vec<Content<'_>> {
         let of = |which: Slots| {
             self.old

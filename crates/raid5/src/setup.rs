@@ -16,7 +16,8 @@ pub enum Consistency {
     Bitmap {
         /// Bytes of a member's data area that one bit covers: a power of two.
         chunk: u64,
-        /// The bits as on the members, lowest first; a set bit marks a region for resync.
+        /// The bits as they are on the members, lowest bit first. A set bit marks a region for
+        /// resync.
         bits: Vec<u8>,
     },
     /// The partial parity log restores parity, without reading other rows.
@@ -39,8 +40,9 @@ pub struct Policies {
     /// md.
     pub log_carries: usize,
     /// Time limit of a member's flush, after which the member is failed if the array can work
-    /// without it. With a limit, each member is flushed by a separate thread, all in parallel.
-    /// `None` means no limit: the thread that flushes the array flushes the members itself.
+    /// without it. With a limit, each member has a separate thread that flushes it, and all members
+    /// are flushed in parallel. `None` means no limit: the thread that flushes the array flushes
+    /// the members itself.
     pub flush_limit: Option<Duration>,
 }
 

@@ -21,8 +21,9 @@ pub const MISSING: &str = "missing";
 /// An array as its name describes it.
 ///
 /// `md:a.img,b.img,c.img` lists the members, in any order, with `missing` in place of each missing
-/// member. `md:UUID` finds the members of this array among the block devices, `md:UUID,DIR` among
-/// the files and devices in a directory. A backslash escapes a comma, colon or backslash in a path.
+/// member. `md:UUID` finds the members of the array with this UUID among the block devices.
+/// `md:UUID,DIR` finds them among the files and devices in a directory. A backslash escapes a
+/// comma, colon or backslash in a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     members: Members,
@@ -87,8 +88,8 @@ impl Source {
         OsString::from_vec(name)
     }
 
-    /// Returns the array that the words name. The words are the paths of its members, with
-    /// `missing` in place of each missing member, or a UUID and directories.
+    /// Returns the array that the words name. The words are either the paths of its members, with
+    /// `missing` in place of each missing member, or a UUID followed by directories.
     pub fn of(mut words: Vec<OsString>) -> Source {
         let given = words.len();
         words.retain(|word| word != MISSING);

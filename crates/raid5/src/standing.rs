@@ -11,8 +11,8 @@
 //! the member. A shadow is not a member: it is not read, and its failure does not degrade the
 //! array. The shadow has its own index among the slot's devices, and keeps this index when it
 //! becomes the member. A write looks up the shadow before it looks up the member. So if the
-//! exchange happens in between, both look-ups return the new device. The write never goes to the
-//! old device alone.
+//! exchange happens in between, both look-ups return the new device. So the write never goes to the
+//! old device only.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
@@ -100,7 +100,7 @@ impl Present<'_> {
         self.occupant.flusher.get_or_init(|| Flusher::start(self.device.clone()))
     }
 
-    /// Counts a correction of the member; returns the number of earlier corrections.
+    /// Counts one more correction of the member, and returns the number of earlier corrections.
     pub(crate) fn count_correction(&self) -> u32 {
         self.occupant.corrections.fetch_add(1, Ordering::Relaxed)
     }
@@ -353,9 +353,9 @@ impl Members {
     /// Marks the rows below `rows` as valid on the member. Returns `false` if the member was
     /// removed.
     ///
-    /// Uses compare-exchange, because members are added and removed concurrently. The number never
-    /// decreases, because two threads may rebuild one member, and the rows that either thread
-    /// rebuilt are valid.
+    /// Uses compare-exchange, because members are added and removed concurrently. Never decreases
+    /// the number: two threads may rebuild one member, and the rows that either of them rebuilt are
+    /// valid.
     pub(crate) fn advance(&self, id: MemberId, rows: u64) -> bool {
         advance(self.words.0.get(id.slot), id, rows)
     }

@@ -205,8 +205,8 @@ impl Start {
         Consistency::Bitmap { chunk: intents.header.chunk(), bits }
     }
 
-    /// Empties the partial parity logs. A member that cannot be written is recorded as failed, and
-    /// is left out of `members`, if the array works without it.
+    /// Empties the partial parity logs. If a member cannot be written and the array works without
+    /// it, the member is recorded as failed and left out of `members`.
     fn clear_logs(
         &self,
         metadata: &Metadata,
@@ -243,8 +243,7 @@ impl Start {
         let metadata = Arc::new(metadata);
         let consistency = self.consistency(intents.as_ref(), signature);
         if writes == Writes::Members {
-            // A member that fails at this point is recorded as failed, so its content does not
-            // matter.
+            // If a member fails here, it is recorded as failed, so its content does not matter.
             let mut without = |lost: Slots| lost.iter().for_each(|slot| members[slot] = None);
             if is_right {
                 without(metadata.declare_clean()?);
@@ -291,8 +290,8 @@ impl Start {
     }
 }
 
-/// Leaves out members that miss the last event and lack bits that are set in the freshest member's
-/// bitmap: those bits were set for writes that the left-out members missed.
+/// Leaves out each member that has not recorded the last event, and whose bitmap lacks a bit that
+/// is set in the freshest member's bitmap: the bit was set for a write that the member missed.
 fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     let fresh = &candidates[plan.freshest];
     let believed = |intents: &Intents, of: &Candidate| {

@@ -56,7 +56,7 @@ impl Piece {
     }
 }
 
-/// Returns the pieces of a row's part, by chunk.
+/// Splits a part of a row into pieces, one for each chunk.
 pub(crate) fn pieces(shape: &Geometry, part: RowPart) -> Vec<Piece> {
     let chunk = shape.chunk();
     let mut done = 0;
@@ -88,7 +88,8 @@ impl Strip {
         self.to - self.from
     }
 
-    /// Splits the strip into strips of at most `longest` bytes, and at least one block.
+    /// Splits the strip into strips of at most `longest` bytes, or of one block if `longest` is
+    /// less than a block.
     pub(crate) fn cut(self, longest: u64) -> Vec<Strip> {
         let longest = (longest / BLOCK * BLOCK).max(BLOCK);
         let (mut from, mut all) = (self.from, Vec::new());
@@ -101,7 +102,7 @@ impl Strip {
     }
 }
 
-/// Returns the strips of a row that `pieces` write, ascending.
+/// Returns the strips that `pieces` write in a row, in ascending order.
 pub(crate) fn strips(pieces: &[Piece]) -> Vec<Strip> {
     let mut cuts: Vec<u64> = pieces
         .iter()
@@ -164,7 +165,7 @@ impl<'a> Source<'a> {
         &[]
     }
 
-    /// Returns `len` bytes from the request's byte `at` on.
+    /// Returns `len` bytes of the request, starting at its byte `at`.
     pub(crate) fn slices(&self, at: u64, len: u64) -> Vec<&'a [u8]> {
         let (mut at, end) = (at, at + len);
         let mut all = Vec::new();

@@ -86,16 +86,16 @@ impl Unsynced {
     }
 }
 
-/// Returns the first and the last bit of the `count` rows from `row` on, in a bitmap with a bit for
-/// `chunk` bytes.
+/// Returns the first and the last bit that stand for the `count` rows starting at `row`, in a
+/// bitmap that has one bit for each `chunk` bytes of a member.
 pub(crate) fn bits_of(shape: &Geometry, chunk: u64, row: u64, count: u64) -> (u64, u64) {
     let from = row * shape.chunk();
     let to = (row + count).min(shape.rows()) * shape.chunk();
     (from / chunk, to.saturating_sub(1) / chunk)
 }
 
-/// Returns whether `bit` is set in a bitmap of the form on disk. Bits after the end of the bitmap
-/// count as set.
+/// Returns whether `bit` is set in a bitmap that has its on-disk form. Bits after the end of the
+/// bitmap count as set.
 pub(crate) fn bit_is_set(bits: &[u8], bit: u64) -> bool {
     bits.get((bit / 8) as usize).is_none_or(|byte| byte >> (bit % 8) & 1 == 1)
 }

@@ -33,13 +33,14 @@ const SECTOR: u64 = 512;
 pub(crate) enum Progress {
     /// All parts are written.
     Written,
-    /// Nothing is written, because these writes arrived meanwhile and complete the strips.
+    /// Nothing is written. These writes arrived meanwhile; together with the group's own parts they
+    /// complete the strips.
     Joined(Vec<Taken>),
 }
 
 impl Array {
-    /// Writes the group's parts. If other threads' writes arrived during the reads and complete the
-    /// written strips, writes nothing and returns these writes.
+    /// Writes the group's parts. If writes of other threads arrived during the reads, and the
+    /// written strips are complete with them, writes nothing and returns the writes that arrived.
     ///
     /// # Locking
     /// The caller holds the range of the group exclusively.
@@ -217,7 +218,7 @@ impl Array {
                 Some(index) => Missing::Data(index),
             },
         };
-        // In a row that misses a member, old parity is the only source of that member's data.
+        // In a row with a missing member, the old parity is the only source of that member's data.
         let unknown = lost == Missing::Nothing && self.unsynced.contains(row);
         let strip = StripShape {
             data: self.shape.data(),
@@ -231,8 +232,8 @@ impl Array {
         })
     }
 
-    /// Returns the new content of a chunk of which a part is written: the old content with the new
-    /// bytes inserted.
+    /// Returns the new content of a chunk that is written only in part: the old content, in which
+    /// the new bytes replace old ones.
     fn merge<'a>(
         &'a self,
         write: &RowWrite<'_>,
@@ -326,7 +327,7 @@ impl Array {
 
     /// Writes old content back over new content, after a failure that stops writes.
     ///
-    /// The row lacks another member too, whose data can be computed only from old parity and old
+    /// The row also lacks a second member, whose data can be computed only from old parity and old
     /// data. So a half-finished write would lose data that was acknowledged earlier. Chunks whose
     /// old content was not read stay as they are, since no data depends on this content. Strips
     /// whose parity was written are complete and keep the new data.

@@ -1,5 +1,5 @@
-//! Crash states of arrays that were created, assembled, crashed and assembled again: recovery uses
-//! the superblocks, the bitmap and the log on the members.
+//! Crash states of arrays that are created and assembled, crash, and are assembled again. Recovery
+//! uses the superblocks, the bitmap and the log on the members.
 
 mod rig;
 
@@ -26,7 +26,8 @@ const BLOCKS: u64 = 96;
 /// A write of whole blocks, or a flush.
 struct Op {
     blocks: std::ops::Range<u64>,
-    /// The number of events on the tape when the operation started, and when it returned.
+    /// The numbers of events on the tape at two moments: when the operation started, and when it
+    /// returned.
     asked: usize,
     returned: usize,
 }
@@ -209,7 +210,7 @@ impl Recorded {
     }
 }
 
-/// Checks about `cuts` crash states of one recorded run; returns the number of states.
+/// Checks approximately `cuts` crash states of one recorded run; returns the number of states.
 fn check_states(seed: u64, cuts: usize) -> usize {
     let mut rng = fastrand::Rng::with_seed(seed);
     let consistency = match seed % 3 {

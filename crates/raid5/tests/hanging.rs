@@ -16,8 +16,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An array whose member 1 was removed while a write to that member's log hangs. The write
-/// completes when `answer` is sent, and then the writer terminates.
+/// An array from which member 1 was removed while a write to that member's log hangs. When `answer`
+/// is sent, the write completes, and then the writer terminates.
 struct Hanging {
     array: Arc<OpenArray>,
     members: Members,

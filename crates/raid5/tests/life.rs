@@ -1,4 +1,4 @@
-//! The life of arrays: the tests create arrays, which then go through failures and repairs.
+//! The life of arrays: each test creates an array, which then goes through failures and repairs.
 
 mod rig;
 
@@ -56,8 +56,8 @@ struct Moment {
     model: Vec<u8>,
 }
 
-/// Returns an array at several moments: clean, being written, clean again, written, without a
-/// member, with the member rebuilt.
+/// Returns an array at eight moments: clean, written, clean again, written again, clean again,
+/// without a member, written without that member, and with the member rebuilt.
 fn moments(consistency: NewConsistency) -> Vec<Moment> {
     let members = Members::create(4, consistency, InitialParity::Right);
     let array = members.open(None).expect("an array");
@@ -239,7 +239,8 @@ fn an_array_in_use_is_marked_active_on_every_member() {
 
 #[test]
 fn an_array_not_recorded_clean_on_all_members_is_recorded_active_before_the_next_write() {
-    // Each change is written twice. A member that the array needs fails in one of the two writes.
+    // Each change of the metadata is written twice. A member that the array needs fails in the
+    // first or in the second write.
     for nth in 0..2 {
         let mut members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
         let hook = Arc::new(HookDevice::new(members.0[0].1.clone()));
@@ -256,8 +257,8 @@ fn an_array_not_recorded_clean_on_all_members_is_recorded_active_before_the_next
         for candidate in members.copies().candidates(Some(1)) {
             assert_eq!(candidate.superblock.resync_from(), None, "failure {nth}");
         }
-        // After the next write and a failed stop, a second stop must succeed, although no write
-        // comes in between.
+        // After another write, the first stop fails. A second stop must succeed, although no write
+        // comes between the two stops.
         array.write_at(5000, b"a third").expect("a write");
         hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
         array.array().stop().expect_err("it is not clean");
@@ -491,7 +492,7 @@ fn a_member_absent_for_longer_than_the_bitmap_covers_is_rebuilt() {
     let array = members.open(None).expect("an array");
     scribble(&array, 5, 20);
     array.close().expect("closed");
-    // The bits of those writes are cleared now, so nothing shows which writes member 3 missed.
+    // The bits that the writes set are cleared now, so nothing shows which writes member 3 missed.
     members.open(None).expect("an array").close().expect("closed");
     let array = members.open(Some(3)).expect("an array");
     let (name, device) = old.0[3].clone();

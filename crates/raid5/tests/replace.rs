@@ -50,8 +50,8 @@ struct Op {
     returned: usize,
 }
 
-/// Writes blocks and flushes until `ends` is set; returns each operation with its events on the
-/// tape.
+/// Performs block writes and flushes until `ends` is set. Returns each operation with the events at
+/// which it started and returned.
 fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> Vec<Op> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let blocks = array.len() / BLOCK;
@@ -242,8 +242,8 @@ impl Recorded {
         first.ok_or_else(|| fail("never opened"))
     }
 
-    /// Checks the same crash, but with the member in slot 2 lost, which is not the slot of the
-    /// exchange: the log restores the lost member's data.
+    /// Checks the same crash without the member in slot 2, which is not the slot of the exchange.
+    /// The log must restore the data of the lost member.
     fn check_degraded(&self, cut: usize, kept: Kept, state: &[Vec<u8>]) -> Result<(), String> {
         let lost = 2;
         let members = self.names.iter().cloned().zip(state).enumerate();
@@ -257,7 +257,7 @@ impl Recorded {
             .filter(|(name, device)| Candidate::read(name, device.clone()).is_ok())
             .collect();
         let fail = |what: &str| format!("cut {cut}, {kept:?}, without one: {what}");
-        // Without the old member two members would be missing, which the array does not survive.
+        // Without the old member, two members would be missing, and the array could not be opened.
         let array = open_absent(&given, 1).map_err(|error| fail(&error))?;
         let shape = *array.array().geometry();
         let flushes = self.ops.iter().filter(|op| op.from == op.to && op.returned <= cut);
@@ -282,8 +282,8 @@ fn open_absent(members: &[(PathBuf, Arc<dyn Device>)], absent: usize) -> Result<
 }
 
 /// Checks crashes of a recorded exchange at every `step`-th cut, and at eight times as many cuts
-/// once the last row has been copied. Returns the number of results with the old member, and with
-/// the new one.
+/// after the last row has been copied. Returns the number of results that have the old member, and
+/// the number that have the new one.
 fn check_cuts(recorded: &Recorded, logged: bool, step: usize) -> Result<(usize, usize), String> {
     let events = recorded.tape.events();
     let mut states = States::new(&events, recorded.base.clone());
@@ -331,8 +331,8 @@ fn a_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() 
     check_all(5, 29);
 }
 
-/// All cuts of three runs take minutes. If `LANEFS_SECONDS` is not set or below 20, only every
-/// fifth cut of one run is checked.
+/// To check all cuts of three runs takes minutes. If `LANEFS_SECONDS` is not set or below 20, only
+/// every fifth cut of one run is checked.
 #[test]
 #[ignore = "long: thousands of crashes"]
 fn every_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() {

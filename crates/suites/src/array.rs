@@ -1,6 +1,6 @@
-//! A RAID-5 array of RAM members as the device of a file system: all members present, one missing,
-//! or always rebuilding. On such a device, the suites that usually run on one device run on an
-//! array.
+//! A RAID-5 array of RAM members as the device of a file system. All members are present, one is
+//! missing, or one member after another is rebuilt. With this device, suites that usually run on a
+//! single device run on an array.
 
 use crate::fsx::Fsx;
 use crate::image::Image;

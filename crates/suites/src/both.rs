@@ -8,7 +8,7 @@ use crate::listing::{self, Listing};
 use crate::op::{Op, Tree, show};
 use lanefs_ext4::{Atime, Mount, MountOptions};
 
-/// Runs all operations. `by` is the name of the file system for messages.
+/// Runs all operations. `by` names the file system in messages.
 ///
 /// # Panics
 /// If an operation fails.

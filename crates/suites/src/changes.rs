@@ -2,8 +2,8 @@
 //!
 //! A change alters one bit, one field or one whole part of a clean image; the checksum of the part
 //! is corrected or left as it was. The two judges must agree on whether the changed image is clean.
-//! The faults that e2fsck is known to miss are listed with the reasons in `verdicts`; changes with
-//! such faults are counted.
+//! `verdicts` lists the faults that e2fsck is known to miss, with the reasons. Changes that cause
+//! one of these faults are counted.
 
 mod change;
 mod contents;
@@ -32,8 +32,8 @@ pub struct Tally {
     pub changes: u64,
     /// The number of changes after which both judges found the image clean.
     pub clean: u64,
-    /// The number of changes for which only the checker found a fault, by the reason why e2fsck
-    /// misses the fault.
+    /// For each known reason why e2fsck misses a fault, the number of changes after which only the
+    /// checker found the fault.
     pub missed: BTreeMap<&'static str, u64>,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Tally {
 /// Makes `changes` changes on the images of `corpus`, on all processors.
 ///
 /// # Errors
-/// Describes the changes about which the judges disagree.
+/// Describes the changes after which the verdicts of the judges differ.
 pub fn check(corpus: &Corpus, seed: u64, changes: u64) -> Result<Tally, String> {
     let bases = corpus.bases();
     if bases.is_empty() {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// The conditions of a run.
 pub struct Conditions {
-    /// Policies, memory and commit interval. Unless the run is forgetful, the suite can choose the
-    /// commit interval.
+    /// The policies, the memory and the commit interval. If the run is not forgetful, the suite can
+    /// choose the commit interval.
     pub mount: MountOptions,
     /// How flushes are slowed or held back; `None` if they are not.
     pub pace: Option<Pace>,

@@ -107,7 +107,7 @@ pub fn check(
     command.unwrap_or_else(|| panic!("no command {name}")).check(seed, wrap, &|| true)
 }
 
-/// The effort with which a single change is tested.
+/// How many states of a single change are tested, and how.
 const THOROUGH: Effort = Effort { seed: 0, torn: 5, by_e2fsck: false };
 
 /// Cuts the power during a change that must leave the contents as they are. `check` checks the
@@ -120,7 +120,7 @@ pub fn at_every_cut(base: Arc<dyn Device>, change: Change<'_>, check: &dyn Fn(&I
     between(base, change, [&before, &before], check)
 }
 
-/// Works like [`at_every_cut`], for a change that turns the first contents in `ends` into the
+/// Works like [`at_every_cut`], but the change must turn the first contents in `ends` into the
 /// second.
 ///
 /// # Panics

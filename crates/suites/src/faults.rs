@@ -55,7 +55,7 @@ pub struct Run {
 fn options() -> MountOptions {
     MountOptions {
         atime: Atime::Noatime,
-        // Commits happen only when the workload asks for them, so that the n-th device operation is
+        // A commit happens only when the workload requests it, so that the n-th device operation is
         // the same in each run.
         commit_interval: Duration::from_secs(3600),
         ..MountOptions::default()

@@ -172,7 +172,7 @@ fn kinds(script: &mut Script, scale: Scale) {
     script.dir("kinds");
     script.create("kinds/fast link", Kind::Symlink(vec![b'f'; 59]), 0o777);
     script.create("kinds/slow link", Kind::Symlink(vec![b's'; 60]), 0o777);
-    // An encrypted target is stored with its length before it.
+    // The stored form of an encrypted target begins with the length of the target.
     let length = if scale.mappings == Mappings::Encrypted { 2 } else { 0 };
     let most = scale.block - 1 - length;
     script.create("kinds/longest link", Kind::Symlink(vec![b'l'; most.min(4095)]), 0o777);

@@ -1,5 +1,5 @@
-//! Runs random operations on one file and compares its bytes after each, as fsx does, with all
-//! modes of fallocate, SEEK_DATA and SEEK_HOLE, and remounts.
+//! Runs random operations on one file and compares its bytes after each, as fsx does. The
+//! operations include all modes of fallocate, SEEK_DATA, SEEK_HOLE, and remounts.
 
 use crate::conditions::{self, Conditions, Handles, Paced};
 use crate::data::Data;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// enough for several extents.
 const LIMIT: u64 = 600_000;
 
-/// The number of other files. It exceeds what the caches hold.
+/// The number of other files. The caches cannot hold so many files.
 const OTHERS: u32 = 200;
 
 fn other(n: u32) -> Vec<u8> {

@@ -294,7 +294,7 @@ impl Model {
         Ok(())
     }
 
-    /// Removes a name if `permits` accepts the inode to which the name refers.
+    /// Removes a name if `permits` accepts the inode that the name refers to.
     fn remove(&mut self, path: &[u8], permits: impl FnOnce(&Node) -> Done<()>) -> Done<()> {
         let (dir, name) = self.parent(path)?;
         let id = self.child(dir, name).ok_or(Errno::NOENT)?;

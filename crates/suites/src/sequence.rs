@@ -19,7 +19,7 @@ pub enum Mix {
     ManySmall,
 }
 
-/// Directories that all threads share, but in which each thread uses only its own names.
+/// Directories that all threads share. In these directories each thread uses only names of its own.
 pub const SHARED: [&[u8]; 2] = [b"shared/a", b"shared/b"];
 /// The directory in which threads use the same names, so that the outcomes of operations cannot be
 /// predicted.
@@ -74,7 +74,7 @@ pub struct Generator {
     opens: bool,
     /// Whether the sequence sets attributes whose values do not fit into a block.
     large_values: bool,
-    /// Operations that an earlier operation planned, and that come next.
+    /// The operations that come next, because an earlier operation planned them.
     planned: VecDeque<Op>,
 }
 

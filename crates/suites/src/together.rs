@@ -370,7 +370,7 @@ fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), St
                 && *other != entry
             {
                 // Each model has only its own part of the shared directories, so the link counts of
-                // these directories differ.
+                // these directories differ between the models.
                 entry.links = None;
             }
             want.entries.insert(path, entry);

@@ -25,9 +25,9 @@ struct History {
     rig: Rig,
     base: Vec<Vec<u8>>,
     events: Vec<Event>,
-    /// The promises, each with the event from which it holds, the file, and its content.
+    /// The promises. Each has the first event at which it holds, the file, and the file's content.
     promises: Vec<(usize, u8, Vec<u8>)>,
-    /// The changes, each with the event at which it started, and the file.
+    /// The changes. Each has the event at which it started, and the file.
     begun: Vec<(usize, u8)>,
 }
 

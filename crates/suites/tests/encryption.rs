@@ -446,8 +446,8 @@ fn an_inode_of_another_policy_in_an_encrypted_directory_is_not_used() {
     }
 }
 
-/// If this machine can mount the image, checks that the kernel refuses with `errno` to open the
-/// file `name`.
+/// If this machine can mount the image, checks that the kernel fails to open the file `name`, with
+/// the error `errno`.
 fn kernel_refuses(device: &RamDevice, name: &str, errno: i32) {
     let image = Image::empty();
     device.to_file(image.path()).expect("a copy");

@@ -266,7 +266,7 @@ fn size_and_room(device: &dyn Device) -> (u32, u32) {
 /// file `log`. In these states, the last commit block is at the end of the log area, or a few
 /// blocks before the end.
 fn states_at_the_end_of_the_log() -> Option<Vec<(OverlayDevice, Vec<u8>)>> {
-    /// About the number of blocks that replaying a fast commit writes to the log.
+    /// Approximately the number of blocks that a replay of a fast commit writes to the log.
     const NEAR: u32 = 8;
     let device = recorded()?;
     let mount = mounted(&device, FastCommitting::IfPossible);

@@ -34,7 +34,7 @@ fn fallocate(how: Fallocate, offset: u64, len: u64) -> Op {
     Op::Fallocate { file: file(), how, offset, len }
 }
 
-/// Returns random operations on one file; a third of them move the file's data.
+/// Returns random operations on one file. A third of the operations move the file's data.
 fn operations(seed: u64, block: u64) -> Vec<Op> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut ops = vec![create(b"f")];

@@ -52,7 +52,7 @@ const SEARCHES: [(&str, &str); 6] = [
 ];
 
 type AnyError = Box<dyn Error>;
-/// One step of a round, by number.
+/// Runs the step of a round that has the given number.
 type Step<'a> = Box<dyn FnMut(usize) + 'a>;
 
 fn main() -> Result<(), AnyError> {

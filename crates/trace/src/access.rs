@@ -75,7 +75,7 @@ impl Decoder {
 #[derive(Default)]
 struct Calls {
     stack: Vec<u64>,
-    /// The address at which each return address lies on the stack.
+    /// For each of these calls, the place on the stack of its return address.
     pointers: Vec<u64>,
 }
 
@@ -154,8 +154,9 @@ unsafe fn code_at(ip: u64, len: usize) -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(ip as usize), len) }
 }
 
-/// Returns the value of a register that an address uses. Returns `None` for vector registers,
-/// because compilers generate no scattered accesses by themselves.
+/// Returns the value of a register that an address uses. Returns `None` for a vector register. Only
+/// instructions for scattered accesses use such a register in an address, and compilers do not
+/// generate these instructions by themselves.
 fn value_of(register: Register, registers: &Registers, fs_base: u64) -> Option<u64> {
     if register.is_segment_register() {
         return Some(if register == Register::FS { fs_base } else { 0 });

@@ -33,7 +33,7 @@ pub fn is_supported() -> bool {
 /// [`Unsupported`], in which case `work` was not run.
 ///
 /// # Panics
-/// If `work` is longer than some million instructions, or panics.
+/// If `work` executes more than about four million instructions, or panics.
 pub fn record<R>(work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported> {
     Recorder::new()?.record(work)
 }

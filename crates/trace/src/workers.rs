@@ -109,8 +109,8 @@ impl<S> Workers<'_, S> {
             }
         };
         let erased: *mut (dyn FnMut(&mut S) + '_) = &mut once;
-        // SAFETY: only the lifetime is changed; no thread has the pointer once this function
-        // returns.
+        // SAFETY: only the lifetime is changed; no thread has the pointer after this function has
+        // returned.
         let erased: *mut (dyn FnMut(&mut S) + 'static) = unsafe { std::mem::transmute(erased) };
         let mut work = desk.work();
         *work = Work::Todo(Job(erased));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Fails only if two runs report the same pair that is not in the list. In a single run the
+/// Fails only if a pair that is not in the list is reported by two runs. In a single run the
 /// allocator may by chance have placed unrelated data in one line.
 fn stays_free(arguments: &[&str]) {
     let first = shared_now(arguments);

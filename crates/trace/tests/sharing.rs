@@ -29,7 +29,8 @@ fn shared_lines(work: impl Fn(usize) + Send + Sync) -> usize {
     conflicts(&one, &two).len()
 }
 
-/// Words on lines of their own if they are 8 apart: word `at` is 64 bytes after word `at - 8`.
+/// Words of 8 bytes. Word `at` is 64 bytes after word `at - 8`, so these two words are on different
+/// lines.
 #[repr(align(128))]
 struct Words([AtomicU64; 32]);
 

@@ -11,8 +11,8 @@ use lanefs_ondisk::acl::{Acl, Owner, Permissions, Subject};
 const ACCESS: &[u8] = b"system.posix_acl_access";
 
 impl Vfs {
-    /// Returns whether the access control list of `inode` allows `want` to `who`; `None` if the
-    /// inode has no list.
+    /// Returns whether the access control list of `inode` grants `who` the access `want`; `None` if
+    /// the inode has no list.
     pub(crate) fn list_allows(
         &self,
         who: &Credentials,

@@ -164,9 +164,9 @@ impl Vfs {
         start: &InodeRef,
         path: &'a [u8],
     ) -> Option<CachedParent<'a>> {
-        // The directory may have been moved after the walk reached it. It is still a valid result:
-        // any walk that runs at the same time as a rename may find that a directory moves after the
-        // walk has passed it.
+        // The directory may have been moved after the walk reached it. The result is valid
+        // nevertheless: in any walk that runs at the same time as a rename, a directory may move
+        // after the walk has passed it.
         let (dir, name, slash, before) = if let Some(cache) = self.one_lock() {
             let step = |dir: &Inode, name: HashedName<'_>| cache.step(id(dir), name.bytes);
             let Reached { dir, name, slash, before } = self.reach(who, start, path, step)?;

@@ -2,7 +2,7 @@
 
 use lanefs_ext4::Privilege;
 
-/// The user, groups and rights that an operation runs with.
+/// The user, groups and rights with which an operation runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     uid: u32,

@@ -10,8 +10,8 @@
 //!
 //! The module `names` explains why a cached name is never older than its directory. After a walk
 //! has read a name, and before it takes a reference to the inode, the inode may be freed and its
-//! number reused. So the walk reads the name again once it has the reference, since the number of a
-//! referenced inode is not reused.
+//! number reused. So the walk reads the name again after it has taken the reference, since the
+//! number of a referenced inode is not reused.
 //!
 //! # When are permissions checked?
 //!
@@ -21,7 +21,7 @@
 //! item:
 //!
 //! - Removing or moving a name checks the inode to which the name refers. If the name refers to
-//!   another inode once the inodes are locked, ext4 does nothing and reports that
+//!   another inode by the time the inodes are locked, ext4 changes nothing and reports this
 //!   (`Acted::NameChanged`), and look-up and check begin again. Otherwise a user could have another
 //!   user's file removed from a sticky directory.
 //! - Attributes, extended attributes and ACLs are checked under the operation lock

@@ -191,7 +191,7 @@ impl Vfs {
         }
     }
 
-    /// Fails with `or` if `inode` is `dir` or one of its ancestors.
+    /// Fails with the error `or` if `inode` is `dir` or an ancestor of `dir`.
     fn check_not_above(&self, inode: &Inode, dir: &InodeRef, or: Error) -> Result<(), Error> {
         let mut at = dir.clone();
         let mut ascent = Ascent::new(at.ino());

@@ -45,9 +45,9 @@ pub struct OpenFile {
     inode: InodeRef,
     flags: OpenFlags,
     opener: Credentials,
-    /// Set once a write to this open file has checked for file capabilities. One check suffices,
-    /// because the capabilities are cleared whichever user writes. If two threads write before the
-    /// flag is set, both make the check.
+    /// Set after a write to this open file has checked for file capabilities. One check suffices,
+    /// because the capabilities are cleared no matter which user writes. If two threads write
+    /// before the flag is set, both make the check.
     capability_dropped: AtomicBool,
 }
 
@@ -249,7 +249,7 @@ impl Vfs {
         self.set_len_of_open(&file.opener, &file.inode, size)
     }
 
-    /// Allocates, punches or zeroes a range of a file open for writing.
+    /// Allocates, punches or zeroes a range of a file. The file must be open for writing.
     pub fn fallocate(
         &self,
         file: &OpenFile,
@@ -263,7 +263,7 @@ impl Vfs {
         self.fs().fallocate(&file.inode, how, offset, len, file.opener.privilege())
     }
 
-    /// Moves the data of a file open for writing to fewer runs of blocks.
+    /// Moves a file's data to fewer runs of blocks. The file must be open for writing.
     pub fn defragment(&self, file: &OpenFile) -> Result<(), Error> {
         file.needs(OpenFlags::WRITE)?;
         self.fs().defragment(&file.inode, file.opener.privilege())

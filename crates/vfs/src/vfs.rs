@@ -108,9 +108,9 @@ impl Vfs {
     /// Returns the inode that `name` in `dir` refers to, or `None`. Checks no permissions.
     ///
     /// After the name is read, and before a reference to the inode is taken, the name may be
-    /// removed and the inode's number freed and reused. So the name is read again once the
-    /// reference is held. The number of a referenced inode is not reused, so if the name still
-    /// refers to that number, it refers to this inode.
+    /// removed and the inode's number freed and reused. So the name is read again after the
+    /// reference has been taken. The number of a referenced inode is not reused, so if the name
+    /// still refers to that number, it refers to this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
         // ".." is not in the cache: it changes when a directory moves, but is never published. The

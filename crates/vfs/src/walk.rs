@@ -113,8 +113,8 @@ impl<'a> Walk<'a> {
         Ok(Walk { vfs, who, at, rest: Cow::Borrowed(path), pos, known, links: 0 })
     }
 
-    /// Returns the present directory: the parent of the last component once [`Walk::last`] has
-    /// returned.
+    /// Returns the present directory. After [`Walk::last`] has returned, this is the directory that
+    /// contains the last component.
     pub(crate) fn dir(&self) -> &InodeRef {
         self.at.inode()
     }

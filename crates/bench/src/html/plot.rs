@@ -46,15 +46,15 @@ const BOTTOM: f64 = 40.0;
 const LEGEND: f64 = 16.0;
 /// The minimum distance between labels.
 const LABEL: f64 = 26.0;
-/// Spread bars are cut off at the highest value of all lines times this factor, and at the lowest
-/// value divided by this factor.
+/// Spread bars are cut off above the highest value of all lines multiplied by this factor, and
+/// below the lowest value divided by this factor.
 const BEYOND: f64 = 2.5;
 /// The distance by which overlapping points are moved apart.
 const APART: f64 = 2.5;
 /// Colours that people with colour blindness can distinguish (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
-/// The dash patterns. Once all colours are used, the next line gets the first colour again and is
+/// The dash patterns. After all colours are used, the next line gets the first colour again and is
 /// dashed.
 const DASHES: [&str; 3] = ["", "6 3", "2 3"];
 
@@ -133,7 +133,7 @@ impl Plot {
         svg
     }
 
-    /// Draws as many labels below the plot as fit, and the name of the axis.
+    /// Draws the name of the axis, and as many labels as fit below the plot.
     fn across_to(&self, svg: &mut String, frame: &Frame) {
         let (name, marks) = match &self.across {
             Across::Named { name, marks } => (name, marks.clone()),

@@ -6,8 +6,8 @@ use lanefs_lanes::xor;
 use lanefs_raid5::{Consistency, Policies, Statistics};
 use std::time::{Duration, Instant};
 
-/// The write rate that memory and XOR would permit. A loop over all rows measures it: the loop
-/// computes the parity of a row and then copies the row, so that the copy finds the row in the
+/// The write rate that memory and XOR would permit. It is measured by a loop over all rows. The
+/// loop computes the parity of a row and then copies the row, so that the copy finds the row in the
 /// processor's caches.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {

@@ -5,7 +5,8 @@ use crate::mix::Mix;
 use crate::worker::{Operation, Worker};
 use std::time::Instant;
 
-/// Does one operation of one part. Each part is chosen at random with the probability of its share.
+/// Chooses one part at random, and does one operation of it. The probability of a part is its
+/// share.
 pub(crate) struct Mixed<'a> {
     mix: &'a Mix,
     all: u32,

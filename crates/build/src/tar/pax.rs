@@ -78,7 +78,7 @@ impl Records {
             }
         }
         if let Some(label) = self.get("RHT.security.selinux") {
-            // The NUL is appended, because a NUL ends the label in the attribute itself too.
+            // A NUL is appended, because the label in the attribute of a file also ends with a NUL.
             let ended = label.ends_with(b"\0");
             let value = if ended { label.to_vec() } else { [label, b"\0"].concat() };
             attributes.push((b"security.selinux".to_vec(), value));

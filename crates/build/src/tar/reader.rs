@@ -29,7 +29,8 @@ pub(crate) enum Body {
     File(Kind),
 }
 
-/// Reads an archive. The data of an entry is read or skipped before the next entry.
+/// Reads an archive. The data of an entry must be read or skipped before the next entry can be
+/// read.
 pub(crate) struct Reader<R> {
     input: R,
     global: Records,

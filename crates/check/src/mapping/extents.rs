@@ -11,8 +11,9 @@ use lanefs_ondisk::extent::{
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::ops::Range;
 
-/// The stored capacity of a node may be smaller than its block allows by this many entries. e2fsck
-/// accepts a capacity that leaves space for the checksum, even in file systems without checksums.
+/// The stored capacity of a node may be up to this many entries smaller than the capacity of the
+/// node's block. e2fsck accepts a capacity that leaves space for the checksum, even in file systems
+/// without checksums.
 const SPARE_ENTRIES: u16 = 2;
 
 struct Walk<'a> {

@@ -14,7 +14,8 @@ use std::collections::HashSet;
 
 /// The number of pointers in the inode that point to data blocks.
 const DIRECT: usize = 12;
-/// The number of pointers in the inode that point to trees, of one, two and three levels.
+/// The number of pointers in the inode that point to trees. The trees have one, two and three
+/// levels.
 const TREES: usize = 3;
 
 struct Walk<'a> {

@@ -179,7 +179,7 @@ fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &m
 
 /// Guesses the descriptor of a small file system that has a single group, and so no copies of the
 /// descriptor. The guesses assume that the bitmaps and the inode table follow one another, as
-/// mke2fs places them. The guess with which the image has the fewest faults is used.
+/// mke2fs places them. The repair uses the guess with which the image has the fewest faults.
 fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
     let (geometry, group) = (&volume.geometry, Group(0));
     let mut fewest = match geometry.group_count() {

@@ -1,4 +1,4 @@
-//! Repairs directories: a damaged block is written anew with its valid entries.
+//! Repairs directories: a damaged block is rewritten with its valid entries.
 
 use super::inode_offsets::{BLOCK, FLAGS, set_size};
 use super::mender::{Mender, put32};
@@ -103,8 +103,8 @@ impl Mender<'_> {
         let size = record.size() >> self.run.volume.geometry.block_size().bits();
         let end = u32::try_from(size).unwrap_or(u32::MAX);
         // An earlier stage ensured that no block occurs at two offsets of the file. The limit
-        // protects against hostile images, in which a directory could still have more blocks than
-        // the file system.
+        // protects against hostile images, in which a directory could nevertheless have more blocks
+        // than the whole file system.
         let most = self.run.volume.geometry.block_count();
         Runs::of(self.run.volume, ino, record)
             .extents()
@@ -116,8 +116,8 @@ impl Mender<'_> {
             .collect()
     }
 
-    /// Maps the blocks of a directory one after another, without holes. A directory without blocks
-    /// gets a new block.
+    /// Rewrites the mapping of a directory so that its blocks follow one another without holes. A
+    /// directory without blocks gets a new block.
     fn close_holes(&mut self, ino: Ino, mut bytes: Vec<u8>, blocks: Vec<(FileBlock, Block)>) {
         let mut salvaged = Salvaged::default();
         let state = State::Written;
@@ -386,9 +386,9 @@ fn offset_of(finding: &Finding) -> Option<usize> {
     }
 }
 
-/// Returns the name that an entry at `offset` gets in place of `name`. This is `name` itself, with
-/// a number added if its folded form is in `seen`. If the file system has strict names, bytes that
-/// are not valid UTF-8 become dots, as in a repair by e2fsck.
+/// Returns the name that an entry at `offset` gets in place of `name`. The result is `name` itself
+/// or, if the folded form of `name` is in `seen`, `name` with a number added. If the file system
+/// has strict names, bytes that are not valid UTF-8 become dots, as in a repair by e2fsck.
 fn new_name(name: &[u8], offset: usize, seen: &HashSet<Vec<u8>>, folding: Folding) -> Vec<u8> {
     let is_free = |name: &[u8]| !seen.contains(&*folding.form(name));
     let valid = |name: &[u8]| match folding.permits(name) {
@@ -438,7 +438,7 @@ mod tests {
     fn a_name_that_is_not_utf_8_gets_dots_where_names_are_strict() {
         assert_eq!(renamed(b"a\xffb", &[], Folding::Lenient), b"a\xffb");
         assert_eq!(renamed(b"a\xffb\xed\xa0\x80", &[], Folding::Strict), b"a.b...");
-        // If the cut is inside of a character, no part of this character is left.
+        // If the cut is inside a character, no part of this character is kept.
         let long = [b"x".repeat(239), "\u{e4}x".into()].concat();
         let other = renamed(&long, &[&long], Folding::Strict);
         assert!(other.ends_with(b"x.~24"), "{}", other.escape_ascii());

@@ -75,7 +75,7 @@ impl Mender<'_> {
         self.act(Place::Inode { ino: at }, "taken out of a ring of directories");
     }
 
-    /// Removes the first name in a directory that `is_it` accepts.
+    /// Removes from a directory the first name that `is_it` accepts.
     fn remove_name(&mut self, directory: Ino, is_it: impl Fn(&[u8], Ino) -> bool) -> bool {
         let Some((mut bytes, record)) = self.read_inode(directory) else { return false };
         if record.flags.contains(InodeFlags::INLINE_DATA) {

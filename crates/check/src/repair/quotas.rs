@@ -1,4 +1,4 @@
-//! Repairs quota files: the usage is counted anew, and limits are kept if they can still be read.
+//! Repairs quota files: the usage is counted again, and limits are kept if they can be read.
 
 use super::inode_offsets::{BLOCK, BLOCK_END, FLAGS, LINKS, MODE, set_size};
 use super::mender::{Mender, put16, put32};

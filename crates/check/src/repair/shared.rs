@@ -72,7 +72,7 @@ impl Mender<'_> {
     }
 
     /// Copies a block. All blocks of one cluster are copied into the same new cluster. Returns
-    /// `None` if shared blocks are to become holes, or if no space is left.
+    /// `None` if this repair replaces shared blocks by holes, or if no space is left.
     fn copy(
         &mut self,
         copies: &mut HashMap<(u64, u32), Option<Block>>,

@@ -1,4 +1,4 @@
-//! Writes the mapping of a file anew: an extent tree or block pointers.
+//! Rewrites the mapping of a file, as an extent tree or as block pointers.
 
 use super::inode_offsets::{BLOCK, BLOCK_END};
 use super::mender::{Mender, put32};

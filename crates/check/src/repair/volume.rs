@@ -127,8 +127,8 @@ impl Mender<'_> {
             Fault::Descriptor(Cause::ItableUnused { .. }) => desc.itable_unused = 0,
             Fault::Flags { .. } => desc.flags -= GroupFlags::BLOCK_UNINIT,
             Fault::DoublyClaimed { start, .. } => {
-                // The doubly claimed bitmap can move to any free block without its content, because
-                // the last stage computes the bitmaps anew.
+                // The doubly claimed bitmap can move to any free block. Its content need not be
+                // copied, because the last stage computes all bitmaps again.
                 let Some(new) = self.allocate() else { return };
                 match *start {
                     start if start == desc.block_bitmap => desc.block_bitmap = new,
@@ -233,7 +233,7 @@ impl Mender<'_> {
         self.run.volume.compat(Compat::RESIZE_INODE)
     }
 
-    /// Writes the resize inode anew.
+    /// Rewrites the resize inode.
     pub fn mend_resize(&mut self) {
         let geometry = self.run.volume.geometry;
         let Some((_, record)) = self.read_inode(Ino::RESIZE) else { return };

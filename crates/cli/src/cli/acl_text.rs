@@ -20,7 +20,7 @@ pub fn rights(permissions: Permissions) -> String {
 pub enum Scope {
     /// The access list, which applies to the file itself.
     Access,
-    /// The default list of a directory, which new files in it get.
+    /// The default list of a directory. New files in the directory get this list.
     Default,
 }
 
@@ -45,8 +45,8 @@ impl AclText<'_> {
         format!("{kind}:{name}:{}", rights(entry.permissions))
     }
 
-    /// Returns the permissions that remain in an entry under the mask; `None` if the mask removes
-    /// none.
+    /// Returns the permissions of an entry that the mask leaves; `None` if the mask removes no
+    /// permission.
     pub fn effective(list: &Acl, entry: &AclEntry) -> Option<Permissions> {
         if matches!(entry.tag, Tag::Owner | Tag::Mask | Tag::Other) {
             return None;
@@ -64,7 +64,7 @@ pub struct AclItem {
     pub tag: Tag,
     /// `None` if the entry is to be removed.
     pub permissions: Option<Permissions>,
-    /// Whether `X` adds the right to execute.
+    /// Whether the text of the entry has an `X`, which can add the right to execute.
     pub execute_if_any: bool,
 }
 

@@ -18,7 +18,7 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Writes bytes that would end a line or a quoted text, and the backslash, as `\` and three octal
+/// Replaces the backslash, and bytes that would end a line or a quoted text, by `\` and three octal
 /// digits.
 pub fn quoted(bytes: &[u8], special: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(bytes.len());
@@ -32,8 +32,8 @@ pub fn quoted(bytes: &[u8], special: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Decodes the output of [`quoted`]. A backslash before a character that is not an octal digit
-/// stands for that character.
+/// Decodes the output of [`quoted`]. A backslash and a character that is not an octal digit
+/// together mean that character.
 pub fn unquoted(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

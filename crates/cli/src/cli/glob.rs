@@ -103,7 +103,7 @@ impl Glob {
     pub fn matches(&self, text: &[u8], case: Case) -> bool {
         let text = characters(text, case);
         let (mut piece, mut at) = (0, 0);
-        // The last `*`, and the end of the characters that it stands for.
+        // The last `*`, and the end of the characters that it matches.
         let mut star: Option<(usize, usize)> = None;
         loop {
             match (self.0.get(piece), text.get(at)) {
@@ -119,8 +119,8 @@ impl Glob {
                 }
                 _ => {}
             }
-            // If the piece does not match, the last `*` is extended by one character, and the
-            // pieces after it are tried again.
+            // If the piece does not match, the last `*` takes one more character, and the pieces
+            // after the `*` are tried again.
             match star {
                 Some((many, end)) if end < text.len() => {
                     star = Some((many, end + 1));

@@ -31,7 +31,8 @@ pub struct Images {
 }
 
 impl Images {
-    /// Opens each image of `wanted` once, for writing if any use changes the image.
+    /// Opens each image of `wanted` once. Opens it for writing if at least one of its uses changes
+    /// it.
     pub fn open<'a>(
         arguments: &FileArguments,
         wanted: impl IntoIterator<Item = (&'a Path, Intent)>,

@@ -20,8 +20,8 @@ pub struct MountedImage {
 }
 
 impl MountedImage {
-    /// Returns the mount that `path` names by its directory or by its image. Returns `None` if
-    /// there is no such mount, or if `arguments` select a part of the image.
+    /// Returns the mount whose directory or image is `path`. Returns `None` if there is no such
+    /// mount, or if `arguments` select a part of the image.
     pub fn of(path: &Path, arguments: ImageArguments) -> Option<MountedImage> {
         if arguments.offset.bytes() != 0 || Source::array_name(path).is_some() {
             return None;

@@ -4,7 +4,7 @@ use lanefs::FileSystem;
 use std::collections::HashMap;
 use std::io::Read;
 
-/// Of a user database, at most this many bytes are read.
+/// At most this many bytes of a user database are read.
 const MAX_DATABASE: u64 = 4 << 20;
 
 /// The names of the user and group IDs in an image.

@@ -10,14 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time that a command waits for an image that is in use. umount(8) of type `fuse` returns
-/// before the server has written its last byte, and a loop device may exist slightly longer than
-/// its mount.
+/// The time that a command waits for an image that is in use. When umount(8) unmounts a file system
+/// of type `fuse`, it returns before the server has written its last byte. A loop device may exist
+/// slightly longer than its mount.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time that a mount waits. It is longer, because a server may have much data to write to a
-/// slow disk.
+/// The time that `lanefs mount` waits. It is longer, because the server of an earlier mount may
+/// have much data to write to a slow disk.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
-/// The time after which a mount prints that it waits.
+/// The time after which `lanefs mount` prints that it waits.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 

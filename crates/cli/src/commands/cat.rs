@@ -53,7 +53,7 @@ pub fn print(
     Ok(())
 }
 
-/// Writes the data of a file to `out`. A failed write is the inner error.
+/// Writes the data of a file to `out`. The inner result is an error if `out` cannot be written.
 pub fn write_to(
     fs: &FileSystem,
     place: &ImagePath,

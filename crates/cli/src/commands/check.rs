@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The exit code if faults were found, as e2fsck's "errors left uncorrected".
+/// The exit code if faults were found, equal to e2fsck's "errors left uncorrected".
 const DAMAGED: u8 = 4;
-/// The exit code if the check is not complete, as e2fsck's "operational error".
+/// The exit code if the check is not complete, equal to e2fsck's "operational error".
 const FAILED: u8 = 8;
 
 /// Checks all metadata of an image, as e2fsck -fn does, and writes nothing
@@ -101,7 +101,7 @@ fn run_on(arguments: &Arguments) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Creates the progress line, which only a terminal shows.
+/// Creates the progress line, which is printed only on a terminal.
 fn bar(arguments: &Arguments) -> ProgressBar {
     if arguments.quiet || !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -362,8 +362,9 @@ fn is_stream(path: &Path) -> bool {
     })
 }
 
-/// Returns whether the copy fills an existing target and so follows a symbolic link there: the only
-/// source is a regular file, or a link to one that is followed.
+/// Returns whether the copy writes into an existing target, and therefore follows a symbolic link
+/// at the target's path. This is the case if the only source is a regular file, or a link that is
+/// followed to a regular file.
 fn fills_target(images: &Images, sources: &[Operand], plan: Plan) -> Result<bool, Failure> {
     let [source] = sources else { return Ok(false) };
     if plan.existing != Existing::Overwrite {

@@ -73,7 +73,7 @@ pub struct Arguments {
     image: FileArguments,
 }
 
-/// The space that some files take, and how many files they are.
+/// The space that a set of files takes, and the number of these files.
 #[derive(Debug, Clone, Copy, Default)]
 struct Space {
     /// Bytes taken on the disk or, if the user asks for it, bytes of the contents.

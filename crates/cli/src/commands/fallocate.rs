@@ -49,7 +49,7 @@ struct Mode {
     /// Remove the range: the bytes after it move to the start of the range
     #[arg(short, long, conflicts_with = "keep_size")]
     collapse_range: bool,
-    /// Insert a hole: the bytes from the start of the range on move to its end
+    /// Insert a hole: the bytes from the start of the range onward move to the end of the range
     #[arg(short, long, conflicts_with = "keep_size")]
     insert_range: bool,
 }

@@ -264,7 +264,7 @@ fn history(superblock: &Superblock) -> Facts {
     ]
 }
 
-/// Returns the names by which tune2fs -o knows the options.
+/// Returns the names that tune2fs -o uses for the options.
 fn option_names(options: DefaultMountOptions) -> Vec<&'static str> {
     const DATA: DefaultMountOptions =
         DefaultMountOptions::DATA_JOURNAL.union(DefaultMountOptions::DATA_ORDERED);

@@ -178,7 +178,7 @@ impl<W: Write> Listing<'_, W> {
         Ok(())
     }
 
-    /// Prints the heading of a directory, if the command lists several.
+    /// Prints the heading of a directory, if the command lists several directories.
     fn section(&mut self, place: &ImagePath, dir: &Path) -> io::Result<()> {
         let has_several = self.arguments.places.len() > 1 || self.arguments.recursive;
         if has_several && !self.arguments.json {

@@ -138,7 +138,7 @@ fn on_device(
     if arguments.dry_run {
         return preview(device.len(), options).map_err(|error| failed(&error));
     }
-    // If an option is wrong, the preview fails, and the old contents are still there.
+    // If an option is wrong, the preview fails before the old contents are changed.
     preview(device.len(), options).map_err(|error| failed(&error))?;
     if arguments.discards() {
         device.discard(0, device.len()).map_err(|error| failed(&error))?;

@@ -91,11 +91,11 @@ pub struct Arguments {
     pub source: PathBuf,
     /// Directory to mount on
     pub mount_point: PathBuf,
-    /// Comma-separated options, those below (for ids: fakeroot, uid=, gid=, idmap=) and these of
-    /// ext4, mount(8) and FUSE: ro, rw, norecovery, relatime, noatime, strictatime, commit=SECONDS,
-    /// discard, stripe=BLOCKS, errors=continue|remount-ro, offset=BYTES, sizelimit=BYTES, usrquota,
-    /// grpquota, prjquota, noquota, sync, dirsync, allow_other, dev, suid, exec, symfollow and
-    /// their opposites, fsname=NAME
+    /// Comma-separated options: those described below (fakeroot, uid=, gid= and idmap= concern
+    /// ids), and these options of ext4, mount(8) and FUSE: ro, rw, norecovery, relatime, noatime,
+    /// strictatime, commit=SECONDS, discard, stripe=BLOCKS, errors=continue|remount-ro,
+    /// offset=BYTES, sizelimit=BYTES, usrquota, grpquota, prjquota, noquota, sync, dirsync,
+    /// allow_other, dev, suid, exec, symfollow and their opposites, fsname=NAME
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground
@@ -119,7 +119,7 @@ pub struct Arguments {
 }
 
 /// Runs `lanefs mount`. In the foreground, returns after the unmount. In the background, returns
-/// once the image is mounted.
+/// when the image is mounted.
 pub fn run(arguments: &Arguments) -> ExitCode {
     if arguments.options.iter().any(|list| Options::is_remount(list)) {
         return match remount(arguments) {
@@ -426,7 +426,7 @@ fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     }
 }
 
-/// Prints the ways to get permission, for a user who cannot create files in the root directory.
+/// If the user cannot create files in the root directory, prints the ways to get permission.
 fn tell_of_closed_root(source: &OsStr, server: &Server) {
     use rustix::process::{getegid, geteuid, getgroups};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());

@@ -52,8 +52,8 @@ pub struct Arguments {
     /// Put the old blocks of this undo file back, and repair nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["undo", "dry_run", "cut_shared"])]
     undo_apply: Option<PathBuf>,
-    /// Leave blocks that several files use to the first file; the other files get holes instead of
-    /// copies
+    /// If several files use a block, the first file keeps it; the others get a hole instead of a
+    /// copy
     #[arg(long)]
     cut_shared: bool,
     #[command(flatten)]

@@ -26,11 +26,11 @@ pub struct Arguments {
     /// Directory on which the file system is mounted
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
-    /// Print all counters as JSON; with --watch, one line each time. interval_ns is the time that
-    /// the counters cover; null is the whole time since the mount
+    /// Print all counters as JSON; with --watch, a new line every SECONDS seconds. interval_ns is
+    /// the time that the counters cover; null is the whole time since the mount
     #[arg(long)]
     json: bool,
-    /// Print the counters since the mount, then every SECONDS seconds the changes, until
+    /// Print the counters since the mount, then their changes every SECONDS seconds, until
     /// interrupted
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
@@ -118,7 +118,8 @@ impl Counters {
         if is_watched { format!("{value}\n") } else { format!("{value:#}\n") }
     }
 
-    /// Returns the distinct parts of the names between `prefix` and the next full stop.
+    /// Returns, for each name that begins with `prefix`, the part from there to the next full stop.
+    /// Equal parts are returned only once.
     fn kinds(&self, prefix: &str) -> Vec<&str> {
         let mut kinds: Vec<&str> =
             self.0.keys().filter_map(|name| name.strip_prefix(prefix)?.split('.').next()).collect();

@@ -126,8 +126,9 @@ struct Export<'a> {
     excluded: Vec<Excluded>,
     /// The name in the archive if the operand is a single file.
     single: Vec<u8>,
-    /// The hard-linked files of which only some names have been archived. The value is the file's
-    /// first name in the archive, and the number of names that are not archived yet.
+    /// The hard-linked files that are archived under some of their names, but not yet under all.
+    /// The value is the file's first name in the archive, and the number of names that are not
+    /// archived yet.
     linked: HashMap<Identity, (Vec<u8>, u64)>,
 }
 

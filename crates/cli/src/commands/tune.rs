@@ -68,21 +68,21 @@ pub struct Arguments {
     /// Reaction to an error: continue, remount-ro or panic
     #[arg(short = 'e', long, value_name = "ACTION", value_parser = parse_on_error)]
     errors: Option<lanefs_ondisk::superblock::OnError>,
-    /// Default mount options, with ^ before those to clear: acl, block_validity, bsdgroups, debug,
-    /// discard, journal_data, journal_data_ordered, journal_data_writeback, nobarrier, nodelalloc,
-    /// uid16, user_xattr
+    /// Default mount options; a ^ before an option clears it: acl, block_validity, bsdgroups,
+    /// debug, discard, journal_data, journal_data_ordered, journal_data_writeback, nobarrier,
+    /// nodelalloc, uid16, user_xattr
     #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]
     mount_options: Vec<String>,
-    /// Features, with ^ before those to clear
+    /// Features; a ^ before a feature clears it
     #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = ',')]
     features: Vec<String>,
     /// Further settings: hash_alg=legacy|half_md4|tea, mount_opts=WORDS, stride=BLOCKS,
     /// stripe_width=BLOCKS, mmp_update_interval=SECONDS, test_fs, ^test_fs, force_fsck
     #[arg(short = 'E', long, value_name = "SETTINGS", value_delimiter = ',')]
     extended: Vec<String>,
-    /// Journal: size=MIB adds one, or changes its size. With the feature fast_commit,
-    /// fast_commit_size=KIB sets the size of its area for fast commits. Sizes may have suffixes
-    /// such as G
+    /// Journal: size=MIB adds a journal, or changes the size of the existing one. With the feature
+    /// fast_commit, fast_commit_size=KIB sets the size of its area for fast commits. Sizes may have
+    /// suffixes such as G
     #[arg(short = 'J', long, value_name = "size=SIZE", value_parser = parse_journal)]
     journal_size: Option<JournalWords>,
     /// Add a journal of the default size
@@ -94,7 +94,7 @@ pub struct Arguments {
     /// Number of mounts since the last check
     #[arg(short = 'C', long, value_name = "MOUNTS")]
     mount_count: Option<u16>,
-    /// Time after which e2fsck checks: a number of days, or with a suffix d, w or m; 0: never
+    /// Time after which e2fsck checks: days, or a number with suffix d, w or m; 0: never
     #[arg(short = 'i', long, value_name = "TIME", value_parser = parse_interval)]
     interval: Option<u32>,
     /// Time of the last check: now, or seconds since 1970 with @

@@ -55,7 +55,7 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     };
     // Open the image before the unmount, so that the command can wait for this image even if it is
     // renamed. If the user may not read the image, the error is ignored, and the command waits only
-    // if it can watch every mount.
+    // for servers that it can watch.
     let images = match Source::array_name(&first.source) {
         Some(array) => array.paths().iter().map(File::open).collect(),
         None => vec![File::open(&first.source)],

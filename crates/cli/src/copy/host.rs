@@ -39,7 +39,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
     move |error| Failure::host(path.display(), &error)
 }
 
-/// Returns the attributes of a host file, in the form for a copy.
+/// Returns the attributes of a host file, in the form that a copy uses.
 pub fn meta_of(metadata: &Metadata) -> Option<Meta> {
     let mode = metadata.mode();
     Some(Meta {

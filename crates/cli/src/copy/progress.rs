@@ -61,7 +61,7 @@ impl Progress {
         self.show();
     }
 
-    /// Shows the progress after a complete file, even if the file has no data.
+    /// Shows the progress after a file has been copied, even if the file has no data.
     pub fn copied_file(&self) {
         self.show();
     }
@@ -76,7 +76,7 @@ impl Progress {
         }
     }
 
-    /// Prints a line, and the progress line again after it.
+    /// Prints a line, then prints the progress line again.
     pub fn say(&self, line: &str) -> io::Result<()> {
         self.bar.suspend(|| writeln!(io::stdout(), "{}", crate::cli::printable(line)))
     }

@@ -46,7 +46,8 @@ pub struct Settings {
 
 /// The data of a file that is copied.
 pub trait Content {
-    /// Returns the next range of bytes at or after `from` that is not a hole: start and end.
+    /// Returns the start and the end of the next range of bytes, at or after `from`, that is not a
+    /// hole.
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure>;
     /// Reads at `offset`; returns 0 at the end of the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure>;

@@ -36,10 +36,10 @@ pub enum Visit<N> {
 pub struct Walk<'s, S: Source> {
     source: &'s S,
     order: Order,
-    /// The top; `None` once it has been visited.
+    /// The top; `None` after it has been visited.
     top: Option<S::Node>,
     levels: Vec<Level<'s, S>>,
-    /// The directory visited last, whose entries come next.
+    /// The directory that was visited last. Its entries are visited next.
     next_dir: Option<Entry<S::Node>>,
     /// The path of the file visited last, relative to the top.
     path: Vec<u8>,
@@ -56,7 +56,8 @@ struct Level<'s, S: Source + 's> {
 enum Names<L> {
     Stored(L),
     Sorted(std::vec::IntoIter<Vec<u8>>),
-    /// The directory has no names to visit: it cannot be read, or it is not to be entered.
+    /// The directory has no names to visit, because it cannot be read or the walk does not enter
+    /// it.
     None,
 }
 
@@ -74,12 +75,13 @@ impl<'s, S: Source> Walk<'s, S> {
         }
     }
 
-    /// Returns the path of the file visited last, relative to the top; it is empty for the top.
+    /// Returns the path of the file visited last, relative to the top; for the top itself, the path
+    /// is empty.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// Returns the name of the file visited last; it is empty for the top.
+    /// Returns the name of the file visited last; for the top, the name is empty.
     pub fn name(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Runs operations by system calls, on a mount of the kernel or of Lanefs.
+//! Runs operations with system calls, on a mount of the kernel or of Lanefs.
 
 use super::*;
 use rustix::fs::{

@@ -1,4 +1,4 @@
-//! Runs the operations of the cases by the library, with the caller's credentials.
+//! Runs the operations of the cases through the library, with the caller's credentials.
 
 use super::*;
 use lanefs::{

@@ -50,7 +50,7 @@ pub struct Listed {
 const EPERM: Outcome = Err(1);
 const EACCES: Outcome = Err(13);
 
-/// Returns whether the two trials differ at most in these times.
+/// Returns whether the two trials are equal, or differ only in these times.
 fn only_times(theirs: &Trial, ours: &Trial, which: &[&str]) -> bool {
     let without = |lines: &[String]| -> Vec<String> {
         let strip = |line: &String| {

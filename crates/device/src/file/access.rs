@@ -17,8 +17,8 @@ const MAX_SLICES: usize = 1024;
 const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
 
 impl FileDevice {
-    /// Returns the offset in the file at which `len` bytes from byte `offset` of the device are to
-    /// be written, discarded or zeroed.
+    /// Returns the offset in the file that corresponds to byte `offset` of the device. The caller
+    /// will write, discard or zero `len` bytes there.
     fn place(&self, operation: Operation, offset: u64, len: u64) -> Result<u64, DeviceError> {
         if self.is_read_only() {
             let refused = io::ErrorKind::ReadOnlyFilesystem;

@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
 
-/// How many times a claim searches all groups for its drawn blocks before it fails.
+/// The number of times that a claim searches all groups. If it has not found its drawn blocks by
+/// then, it fails.
 const ROUNDS: u32 = 8;
 
 impl Groups {

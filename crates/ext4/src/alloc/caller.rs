@@ -19,10 +19,10 @@ enum Client {
 
 thread_local! { static CLIENT: Cell<Client> = const { Cell::new(Client::Itself) } }
 
-/// Selects the client for which the calling thread works from now on. `client` is the process or
-/// thread id of the client, or `None` if the client is unknown, as it is when the kernel writes
-/// pages back. The location of new files depends on the client. A thread that never calls this
-/// function works for itself.
+/// Sets the client that the calling thread serves from now on. `client` is the client's process or
+/// thread id, or `None` if the client is unknown. It is unknown, for example, when the kernel
+/// writes pages back. The location of new files depends on the client. A thread that never calls
+/// this function works for itself.
 pub fn work_for(client: Option<u32>) {
     // Consecutive ids get different numbers.
     let number = |id| Client::Number((id as usize % MAX_LANES) as u16);

@@ -2,11 +2,11 @@
 //! through [`Candidates`].
 //!
 //! The passes follow the kernel's mballoc: first the goal; then groups with room for all wanted
-//! blocks; then groups with the longest runs, down to the caller's minimum; last any group, after a
-//! wait for its guard. Every pass but the last skips groups whose guard is held. Such a pass tries
-//! a bounded number of groups that the index finds, so its cost does not grow with the number of
-//! groups. Inode numbers are searched for in the same way, with a single pass between the goal and
-//! the last resort.
+//! blocks; then groups with the longest runs, down to the caller's minimum; finally all groups, and
+//! this last pass waits for their guards. Every pass but the last skips groups whose guard is held.
+//! Such a pass tries only a limited number of the groups that the index finds, so its cost does not
+//! grow with the number of groups. Inode numbers are searched for in the same way, with a single
+//! pass between the goal and the last resort.
 
 use super::summary::{order_for, order_of};
 
@@ -117,9 +117,9 @@ impl Ask {
     }
 }
 
-/// Tries the requests of `asks` in order, the first one in the goal's group, until a group
-/// satisfies one. All passes except the last treat busy groups according to `busy`. Returns `None`
-/// if no group satisfies the last request.
+/// Tries the requests of `asks` in order, until a group satisfies one of them. The first request is
+/// tried only in the goal's group. All passes except the last treat busy groups according to
+/// `busy`. Returns `None` if no group satisfies the last request.
 pub(crate) fn choose<C: Candidates>(
     groups: &C,
     goal: Goal,

@@ -72,7 +72,7 @@ impl Drop for Claim {
 
 /// A claimed inode number. Dropping the claim gives the number back.
 pub(crate) struct InodeClaim<'a> {
-    /// `None` once the claim is used up.
+    /// `None` after the claim was used up.
     groups: Option<&'a Shared>,
     ino: Ino,
     group: Group,

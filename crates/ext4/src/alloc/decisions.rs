@@ -10,7 +10,8 @@ use std::fmt::Debug;
 /// The decisions of the allocators that a policy can change. The default methods implement the
 /// present policies, and [`older`](super::older) implements the older ones.
 pub(super) trait AllocPolicy: Debug + Send + Sync {
-    /// Returns how a search treats a group whose guard is held, in all passes except the last.
+    /// Returns what a search does at a group whose guard is held. This applies to all passes except
+    /// the last.
     fn busy_group(&self) -> Wait {
         Wait::Skip
     }
@@ -26,7 +27,7 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
     }
 
     /// Returns the group to try if the goal of the large file `ino` has no room; `None` means the
-    /// group after the goal's.
+    /// group after the goal's group.
     fn stream_goal(&self, _ino: Ino) -> Option<u32> {
         None
     }
@@ -35,7 +36,7 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
     fn note_stream(&self, _ino: Ino, _group: u32) {}
 
     /// Returns whether the policy spreads new directories over the groups. If it does, it also
-    /// moves callers apart that use one group at the same time.
+    /// separates callers that use the same group at the same time.
     fn spreads(&self) -> bool {
         true
     }

@@ -118,7 +118,7 @@ impl Pair {
         Pair { allocated, taken, open }
     }
 
-    /// Marks open bits as taken.
+    /// Marks bits as taken. They must be claimable.
     pub(crate) fn take(&mut self, range: Range<u32>) {
         debug_assert_eq!(self.taken.next_set(range.clone()), None, "{range:?} is taken");
         self.open -= range.end - range.start;
@@ -308,8 +308,8 @@ impl GroupState {
         Some(dirtied)
     }
 
-    /// Captures the group as of `tid`; also returns by how much its free blocks and inodes changed
-    /// since the last capture.
+    /// Captures the group as of `tid`. Also returns the changes in its numbers of free blocks and
+    /// free inodes since the last capture.
     pub(crate) fn take_image(&mut self, tid: Tid) -> Option<(RawImage, i64, i64)> {
         let Maps::Ready(ready) = &mut self.maps else { return None };
         let Ready { tracked, blocks, inodes, changed, captured, imaged, .. } = &mut **ready;
@@ -343,9 +343,9 @@ impl Ready {
     }
 
     /// Claims a run that fits `ask`, or returns the length of the longest run. The caller knows
-    /// from earlier searches that no run is longer than `bound`, so a search that must fail again
-    /// is skipped. A run that is at least as long as a RAID row starts at the start of a row if
-    /// such a run is free. A run that continues from `ask.from` may start anywhere.
+    /// from earlier searches that no run is longer than `bound`, so a search that is certain to
+    /// fail is skipped. A run that is at least as long as a RAID row starts at the start of a row
+    /// if such a run is free. A run that continues from `ask.from` may start anywhere.
     pub(crate) fn claim_run(
         &mut self,
         ask: &Ask,

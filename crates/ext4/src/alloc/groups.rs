@@ -48,8 +48,8 @@ pub(crate) struct Request {
     /// The inode of the file, if the file is large; [`StreamGoal`](crate::StreamGoal) depends on
     /// it.
     pub stream: Option<Ino>,
-    /// The file that gets the blocks; `None` if its further blocks cannot be placed in another
-    /// group ([`Found::elsewhere`]).
+    /// The file that gets the blocks. `None` if the caller cannot place further blocks in another
+    /// group, and so does not use [`Found::elsewhere`].
     pub owner: Option<Ino>,
 }
 
@@ -67,7 +67,8 @@ impl Request {
 pub(crate) struct Found<'g> {
     pub claim: Claim,
     pub drawn: Drawn<'g>,
-    /// The group to which the owner should move, if other callers work in the goal's group too.
+    /// The group where the owner should place its next blocks, if other callers work in the goal's
+    /// group too.
     pub elsewhere: Option<Group>,
 }
 
@@ -101,16 +102,16 @@ pub(crate) struct Setup {
     pub row: u32,
     /// The number of bytes that the bitmaps in memory may take.
     pub bitmap_bytes: u64,
-    /// When blocks that one transaction allocates and frees can be claimed again.
+    /// Tells when blocks can be claimed again, if one transaction both allocated and freed them.
     pub reuse: Reuse,
 }
 
-/// When blocks that one transaction allocates and frees can be claimed again.
+/// Tells when blocks can be claimed again, if one transaction both allocated and freed them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reuse {
     /// At once.
     AtOnce,
-    /// Once the transaction is durable: a fast commit may refer to the blocks.
+    /// After the transaction has become durable. Until then a fast commit may refer to the blocks.
     OnceDurable,
 }
 
@@ -184,8 +185,8 @@ impl Groups {
         }
     }
 
-    /// Returns the region of the caller, or of the calling thread if the caller is unknown. No
-    /// other caller has the same groups if there are enough groups.
+    /// Returns the region of the caller, or of the calling thread if the caller is unknown. If
+    /// there are enough groups, no other caller has the same ones.
     pub(super) fn region_of(&self, caller: Option<Caller>) -> Range<u32> {
         region::of(caller.unwrap_or_else(Caller::of_thread), self.shared.summaries.groups())
     }
@@ -208,7 +209,8 @@ impl Groups {
     }
 
     /// Returns the first group from `first` on, in the cyclic order of `range`, that has room and
-    /// no directory. If there is none, or none is found soon, returns `first`.
+    /// no directory. If there is no such group, or if none is found within a limited number of
+    /// tries, returns `first`.
     pub(super) fn empty_from(&self, first: u32, range: Range<u32>) -> u32 {
         const TRIES: usize = 128;
         let summaries = &self.shared.summaries;
@@ -217,7 +219,7 @@ impl Groups {
     }
 
     /// Returns the worker to be noted in `group`: the caller, working for the inode `owner`.
-    /// Returns `None` if the caller is unknown or the policy does not place callers apart.
+    /// Returns `None` if the caller is unknown or the policy does not separate callers.
     pub(super) fn worker(&self, caller: Option<Caller>, owner: Ino, group: u32) -> Option<Worker> {
         let caller = caller.filter(|_| self.policy.spreads())?;
         Some(Worker { caller, owner, group, met: Cell::new(false) })
@@ -246,7 +248,7 @@ impl Groups {
         self.shared.tally.add(count, n);
     }
 
-    /// Returns the work of the allocators since the mount.
+    /// Returns counts of the work that the allocators have done since the mount.
     pub(crate) fn statistics(&self) -> AllocStatistics {
         self.shared.tally.read()
     }
@@ -330,7 +332,8 @@ impl Groups {
     }
 
     /// Apply: treats this block, which was allocated in `tid`, as if it had been allocated earlier.
-    /// If `tid` frees the block too, the block can be claimed again only once `tid` is durable.
+    /// If `tid` also frees the block, the block can be claimed again only after `tid` has become
+    /// durable.
     pub(crate) fn keep_until_durable(&self, tid: Tid, block: Block) {
         for (group, range) in self.shared.parts(block, 1) {
             self.shared.state(group).forget_birth(tid, range);
@@ -358,7 +361,7 @@ impl Groups {
         }
     }
 
-    /// Committer: makes blocks claimable that are durably free now.
+    /// Committer: makes blocks claimable, because their freeing is durable now.
     pub(crate) fn release(&self, start: Block, len: u32) {
         self.shared.give_back(start, len);
         self.pending.add(-i64::from(len >> self.cluster_bits()));

@@ -18,7 +18,7 @@ use lanefs_ondisk::{FileType, Group, Ino};
 pub(crate) struct Parent<'a> {
     pub ino: Ino,
     pub place: &'a WorkPlace,
-    /// The number by which a new subdirectory is placed, different for each subdirectory.
+    /// A number that determines the group of a new subdirectory. It differs for each subdirectory.
     pub before: u32,
     /// Whether the subdirectories of this directory are the tops of unrelated trees: true for the
     /// root, and for directories with the flag `T` of chattr(1).
@@ -32,7 +32,7 @@ impl Groups {
     /// sleep.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; damage or an I/O error in a bitmap.
+    /// [`Error::NoSpace`] if there is no free inode; damage or an I/O error in a bitmap.
     pub(crate) fn claim_inode(
         &self,
         read: &dyn BlockReader,
@@ -115,7 +115,7 @@ impl Groups {
         self.free_inodes.add(-1);
     }
 
-    /// Apply: frees an inode to which no reference is left; it can be claimed again at once.
+    /// Apply: frees an inode that has no references left. The inode can be claimed again at once.
     ///
     /// # Errors
     /// [`Error::Corruption`] if the inode is free already.

@@ -34,7 +34,8 @@ impl Meetings {
         let is_other = (last ^ new) as u32 != 0 && last >> 32 != new >> 32;
         let (seen, bit) = (self.seen.load(Ordering::Relaxed), 1 << (caller.index() % 64));
         if seen & bit == 0 {
-            // If all bits were set, every new caller would seem to return. So the set starts again.
+            // If all bits were set, every new caller would seem to return. So the set is emptied
+            // before that, except for the bit of this caller.
             self.seen
                 .store(if seen | bit == u64::MAX { bit } else { seen | bit }, Ordering::Relaxed);
         } else if last != 0 && is_other && returns < MANY {

@@ -51,14 +51,14 @@
 //!   a region of groups, which keeps callers with different directories apart (`docs/scaling.md`).
 //!   If the group of a search's goal is busy, the search continues in the caller's region, because
 //!   in the next group it would meet all other threads that skip the same group.
-//! - On a RAID, a run that is at least as long as a stripe starts at the start of a stripe, if such
-//!   a run is free and the run does not continue a file. So the array writes whole rows.
+//! - On a RAID, a run that is at least as long as a row starts where a row starts, if such a run is
+//!   free and the run does not continue a file. So the array writes whole rows.
 //!
 //! # When is there no space?
 //!
-//! A claim first draws its number of blocks from `space::Space`. The drawn blocks exist for
-//! certain, so the search continues until it finds them. If a claim can draw none, it waits until
-//! no other claim runs, and takes back all preallocation windows. If blocks were freed in a
+//! A claim first draws its number of blocks from `space::Space`. The drawn blocks certainly exist,
+//! so the claim searches for them up to 8 times. A claim that can draw no blocks waits until no
+//! other claim runs, and takes back all preallocation windows. If blocks were freed in a
 //! transaction that is not durable yet, the claim waits for that commit and tries again, up to
 //! three times.
 //!
@@ -67,7 +67,7 @@
 //! Each group has one guard, `Rank::Guard`. It is held for a search or a change, never for I/O.
 //! Bitmaps are read under a loader's lock, `Rank::Load`. A group's entries in the summaries and the
 //! index are written under the group's guard, and read without a lock. A search skips a group whose
-//! guard is held.
+//! guard is held, except in its last pass.
 
 mod blocks;
 mod caller;

@@ -37,7 +37,7 @@ struct Older {
     streams: Box<[Padded<Mutex<u32>>]>,
 }
 
-/// Creates the goals that `policy` keeps, each on cache lines of its own.
+/// Creates the goals that `policy` requires. Each goal has its own cache lines.
 fn streams(policy: StreamGoal, groups: u32) -> Box<[Padded<Mutex<u32>>]> {
     let count = match policy {
         StreamGoal::Inode => 0,

@@ -1,13 +1,14 @@
 //! Decides which groups keep their bitmaps in memory.
 //!
 //! Bitmaps are read when a group is first needed. If the bitmaps in memory exceed the cap, each
-//! read evicts the bitmaps of some other groups; a commit makes more bitmaps clean, and continues
-//! the eviction.
+//! read evicts the bitmaps of some other groups. After a commit more bitmaps are clean, so the
+//! committer continues the eviction.
 //!
 //! *Groups that stay.* A group keeps its bitmaps while it is held, and while a transaction waits
 //! for the group's image or has not made that image durable. It also keeps them while a block or an
-//! inode of the group is claimed, or is freed but not durably free. Only `taken` records this, and
-//! `taken` exists only in memory. A group that was used since the last pass gets a second chance.
+//! inode of the group is claimed, or is freed but not durably free. Such claims and freed items are
+//! recorded only in the bitmaps' `taken` bits, which exist only in memory. A group that was used
+//! since the last pass gets a second chance.
 //!
 //! *Locking*: eviction skips a group whose guard is held, and takes no lock that the committer
 //! holds. The number of the last durable transaction shows whether a captured image can be read
@@ -99,8 +100,8 @@ impl Residents {
         self.evict(shared, 2 * self.count());
     }
 
-    /// Examines groups, and evicts those that may go, until the cap is met or `looks` groups were
-    /// examined.
+    /// Examines groups, and evicts those that can be evicted, until the cap is met or `looks`
+    /// groups were examined.
     fn evict(&self, shared: &Shared, looks: usize) {
         for _ in 0..looks {
             if self.count() <= self.most {

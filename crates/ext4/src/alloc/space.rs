@@ -54,8 +54,8 @@ struct Stash {
 #[derive(Debug)]
 struct Pool {
     open: u64,
-    /// Blocks for [`Privilege::Root`] only, at most `reserved`. The reserve is filled before
-    /// `open`.
+    /// Blocks for [`Privilege::Root`] only, at most `reserved`. Blocks that come back to the pool
+    /// fill the reserve first.
     reserve: u64,
     /// The number of blocks that [`Space::lose`] could not subtract, since claims had drawn them.
     /// It is subtracted from blocks that are given back later.
@@ -104,9 +104,9 @@ impl Space {
         }
     }
 
-    /// Draws blocks for a claim. Returns `None` if no blocks are left, or if other claims under way
-    /// have drawn them all. Waits while another claim runs alone. A caller whose own claim runs
-    /// alone passes `alone`.
+    /// Draws blocks for a claim. Returns `None` if it can draw no block: each block is taken,
+    /// reserved for privileged callers, or drawn by another claim that is under way. Waits while
+    /// another claim runs alone. A caller whose own claim runs alone passes `alone`.
     pub(crate) fn draw(&self, draw: &Draw, alone: Option<&Alone<'_>>) -> Option<Drawn<'_>> {
         let lane = Lane::current();
         let (want, all) = (u64::from(draw.want), u64::from(draw.want) + u64::from(draw.ahead));
@@ -250,8 +250,9 @@ impl Space {
 }
 
 impl Pool {
-    /// Returns whether the pool gets the blocks that are given back: to refill the reserve, to
-    /// cover lost blocks, or for a claim that runs alone.
+    /// Returns whether blocks that are given back go to the pool instead of a stash. They do if the
+    /// reserve is not full, if lost blocks were not subtracted yet, or if a claim runs alone or
+    /// waits to run alone.
     fn is_short(&self, reserved: u64) -> bool {
         self.reserve < reserved || self.owed > 0 || self.alone
     }

@@ -11,7 +11,8 @@ const ORDERS: usize = 20;
 
 /// The summary of a group, at most 16 bytes. Written under the group's guard and read without a
 /// lock, so it may be outdated. It has no counts, so most claims do not change it. Neighbouring
-/// groups share a cache line, and callers that work in these groups mostly only read that line.
+/// groups share a cache line. Callers that work in these groups often read the line, but seldom
+/// write it.
 #[derive(Debug, Default)]
 struct Summary {
     /// Whether the group has blocks that are not taken.
@@ -137,7 +138,7 @@ impl Summaries {
     /// Notes the number of blocks that are not taken.
     ///
     /// # Locking
-    /// The caller of this and of the three functions below holds the group's guard.
+    /// Callers of this function and of the three functions below hold the group's guard.
     pub(crate) fn set_open_blocks(&self, group: u32, blocks: u32) {
         changes(&self.of(group).has_blocks, blocks > 0);
     }

@@ -16,7 +16,7 @@ pub(crate) enum Count {
     BitsLost,
     /// Files and directories whose new blocks and inodes moved to a group of their caller's region.
     Moves,
-    /// Preallocation windows, their blocks, and claims that a window served.
+    /// Preallocation windows, the blocks in them, and claims that got their blocks from a window.
     Windows,
     WindowBlocks,
     WindowHits,
@@ -49,7 +49,7 @@ pub struct AllocStatistics {
     pub windows: u64,
     /// Blocks in these windows, counted when each window was claimed.
     pub window_blocks: u64,
-    /// Block claims that a window served.
+    /// Claims that got their blocks from a window.
     pub window_hits: u64,
 }
 
@@ -78,7 +78,7 @@ impl Tally {
 }
 
 impl AllocStatistics {
-    /// Returns all figures with their names.
+    /// Returns all counts with their names.
     pub(crate) fn entries(&self) -> [(&'static str, u64); 9] {
         [
             ("alloc.block_searches", self.block_searches),

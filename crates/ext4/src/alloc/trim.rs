@@ -13,10 +13,10 @@ use std::ops::Range;
 /// its clusters meanwhile.
 const MOST: u32 = 8192;
 
-/// A run of free blocks, claimed as far as possible.
+/// A run of free blocks, with a claim of as many of its first blocks as possible.
 pub(crate) struct FreeRun {
-    /// `None` if other threads have reserved the rest of the space, or have claimed the start of
-    /// the run meanwhile.
+    /// `None` if other threads have drawn all remaining blocks, or have claimed the start of the
+    /// run meanwhile.
     pub(crate) claim: Option<Claim>,
     /// The bit at which the next search starts: the end of the run, but at most `MOST` bits after
     /// its start.

@@ -31,11 +31,11 @@ pub(super) struct Worker {
 }
 
 impl Visit<'_> {
-    /// Calls `claim` under the group's guard, with the bitmaps, which are read if necessary. The
-    /// group is [`Attempt::Lacking`] if it is damaged or `claim` returns `None`.
+    /// Reads the group's bitmaps if necessary, and calls `claim` with them, under the group's
+    /// guard. Returns [`Attempt::Lacking`] if the group is damaged or `claim` returns `None`.
     ///
     /// # Errors
-    /// Damage, or an I/O error, found by reading the bitmaps.
+    /// Damage to the bitmaps, or an I/O error when they are read.
     pub(super) fn enter<T>(
         &self,
         mut claim: impl FnMut(&mut Ready) -> Option<T>,
@@ -63,7 +63,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Notes the worker in the group, if the group is its goal.
+    /// Notes the worker in the group, if the worker's goal is in this group.
     fn note(&self, ready: &Ready) {
         if let Some(by) = self.by.filter(|by| by.group == self.group)
             && ready.meetings.note(by.caller, by.owner)

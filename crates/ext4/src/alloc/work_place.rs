@@ -30,7 +30,7 @@ impl WorkPlace {
     /// Notes that `caller` creates a file in this directory. Returns whether several callers create
     /// files in the directory, in which case each needs its own group.
     pub(super) fn is_shared(&self, caller: Option<Caller>) -> bool {
-        // Once the directory is shared, nothing is written any more.
+        // After the directory has become shared, this function writes nothing any more.
         self.callers.are_many()
             || caller.is_some_and(|caller| {
                 // `Meetings` counts a return only if the owner changed too. All callers work in the

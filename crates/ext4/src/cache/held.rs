@@ -10,7 +10,8 @@ pub(crate) trait Counted {
     fn holds(&self) -> &Holds;
 }
 
-/// A hold on a block: while it lives, the block has no other object in memory.
+/// A hold on a block's object. While the hold lives, memory contains no second object for the same
+/// block.
 pub(crate) struct Held<T: Counted>(Arc<T>);
 
 impl<T: Counted> Held<T> {

@@ -1,9 +1,9 @@
 //! Implements the cache of one kind of object. Objects are found by number, loaded once, held, and
 //! evicted.
 //!
-//! A look-up writes no shared memory except a use mark. After a miss, one thread loads the object
-//! under a loader lock that the object's number selects. So no stale copy is inserted after a newer
-//! object was evicted.
+//! A look-up writes no shared memory except a use mark. If it finds no object, one thread loads the
+//! object while it holds the loader lock that the object's number selects. So no stale copy is
+//! inserted after a newer object was evicted.
 //!
 //! # Eviction
 //!
@@ -100,7 +100,8 @@ impl<T: Cached> Cache<T> {
         }
     }
 
-    /// Returns the object with this number, dead or alive, valid as long as the pin lives.
+    /// Returns the object with this number, dead or alive. The reference is valid as long as the
+    /// pin lives.
     #[inline]
     pub(crate) fn find<'p>(&'p self, pin: &'p Pin, number: u64) -> Option<&'p Arc<T>> {
         self.objects.find(pin, &number)
@@ -160,8 +161,8 @@ impl<T: Cached> Cache<T> {
         &self.loaders[spread as usize % LOADERS]
     }
 
-    /// Makes the number of `object` refer to `object`. Runs `look` on the object to which the
-    /// number referred before.
+    /// Makes the number of `object` refer to `object`. If the number referred to another object
+    /// before, runs `look` on that object.
     pub(crate) fn insert(&self, object: Arc<T>, look: impl FnOnce(&T)) {
         self.objects.replace(object.number(), object, |before| look(before));
     }

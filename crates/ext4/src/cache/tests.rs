@@ -3,7 +3,7 @@ use lanefs_lanes::sync::OnceLock;
 use lanefs_lanes::sync::unscheduled::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// More than the number of buckets in these tests.
+/// More buckets than any map in these tests has.
 const ALL: usize = 1 << 20;
 
 /// An object whose flag `needed` the test sets.

@@ -23,7 +23,7 @@ pub(super) enum Purpose {
     Inode = 2,
 }
 
-/// The key of a policy. Its bytes are overwritten when it is dropped, and never shown.
+/// The key of a policy. Its bytes are never printed, and are overwritten when the key is dropped.
 #[derive(Clone)]
 pub struct MasterKey {
     bytes: Zeroizing<Vec<u8>>,
@@ -67,7 +67,7 @@ impl MasterKey {
         MasterKey::new(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// Returns the identifier by which policies name the key. It is not secret.
+    /// Returns the identifier that policies use to name the key. It is not secret.
     pub fn identifier(&self) -> &[u8; 16] {
         &self.identifier
     }

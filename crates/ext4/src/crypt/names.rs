@@ -72,8 +72,8 @@ impl Names {
         }
     }
 
-    /// Encrypts `text`, padded with NULs, as the unit after the encrypted unit `chain` (CBC), and
-    /// stores the result in `chain`.
+    /// Encrypts one unit by CBC: pads `text` with NULs, encrypts it as the unit that follows the
+    /// encrypted unit `chain`, and stores the result in `chain`.
     fn chain_in(&self, chain: &mut Unit, text: &[u8]) {
         for (byte, of_text) in chain.iter_mut().zip(text) {
             *byte ^= of_text;

@@ -94,7 +94,7 @@ fn encode(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Decodes base64url without padding; `None` also if the unused bits are not zero. As in the
-/// kernel, a single character after the last whole byte is ignored if its bits are zero.
+/// kernel, a single character after the last whole group of four is ignored if its bits are zero.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
     for group in text.chunks(4) {

@@ -167,8 +167,8 @@ impl<'m> FileData<'m> {
         let (mut at, end) = (offset, offset + len);
         while at < end {
             let (first, stop) = (at / size * size, end.min(at / size * size + size));
-            // The device offset at which the block with the file byte `at` starts. (`device` need
-            // not be the start of a block.)
+            // The device offset of the start of the block that contains file byte `at`. (`device`
+            // need not be the start of a block.)
             let place = (device + (at - offset)) - (at - first);
             let mut block = vec![0; size as usize];
             if stop - at < size {

@@ -11,12 +11,13 @@ use lanefs_ondisk::superblock::Clusters;
 use lanefs_ondisk::{Block, FileBlock, FileType};
 use std::ops::Range;
 
-/// The claims, each with its first file block and in whole clusters; the extents of the claims and
-/// of the existing mappings together; and the reservations for the claims in the owners' limits.
+/// The claims, in whole clusters, each with its first file block; the extents of the claims and of
+/// the existing mappings together; and the reservations that count the claims against the owners'
+/// limits.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 
-/// The number of blocks above which a file counts as large for the choice of goals, as in
-/// mballoc (`mb_stream_req`).
+/// A file with more blocks than this counts as large when goals are chosen, as in mballoc
+/// (`mb_stream_req`).
 const STREAM: u32 = 16;
 /// The largest number of blocks that an extent of written blocks can have.
 const LONGEST: u32 = 32768;
@@ -24,8 +25,8 @@ const LONGEST: u32 = 32768;
 const WINDOW: u64 = 8 << 20;
 
 impl FileData<'_> {
-    /// Claims blocks for the holes of `range`. Returns the claims by file block, the extents that
-    /// the range will have, in order, and the reservations. The result covers only the start of the
+    /// Claims blocks for the holes of `range`. Returns the claims, keyed by file block; the range's
+    /// future extents, in order; and the reservations. The result covers only the start of the
     /// range if space runs out or the limit of one step is reached.
     pub(crate) fn claim_holes(&self, range: Range<u32>, by: Privilege) -> Result<Covered, Error> {
         let map = self.map()?;
@@ -79,9 +80,9 @@ impl FileData<'_> {
         Ok((claims, extents, held))
     }
 
-    /// Waits for each transaction that unmapped some blocks of a cluster but left the cluster in
-    /// use, until the transaction is durable. Until then a crash could map these blocks again, so
-    /// their contents must not be overwritten.
+    /// Waits until the transactions that unmapped some blocks of a cluster but left the cluster in
+    /// use are durable. Until then a crash could map these blocks again, so their contents must not
+    /// be overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;
         pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))
@@ -104,8 +105,8 @@ impl FileData<'_> {
             false => 0,
         };
         let goal = self.goal_at(map, at);
-        // `drawn` is kept until the window is listed, because a search for space waits for claims
-        // under way, and then takes back only the listed windows.
+        // `drawn` is kept until the window is listed. This makes a search for space wait, so that
+        // it finds the window: it takes back only listed windows.
         let Found { mut claim, drawn, elsewhere } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),

@@ -345,8 +345,8 @@ impl<'m> FileData<'m> {
         });
     }
 
-    /// Returns the best position for a file's first block: near the inode, or in the group to which
-    /// the caller moved away from other callers.
+    /// Returns the best position for a file's first block: near the inode; if the file was moved to
+    /// another group because several callers met, in that group.
     pub(crate) fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
         let geometry = objects.volume.geometry();
@@ -378,7 +378,8 @@ pub(crate) fn check_reach(form: Form, extents: &[Extent]) -> Result<(), Error> {
 }
 
 /// Fails if mappings of this form cannot refer to `block`: a block map reaches 2^32 blocks. The
-/// kernel's ext4 looks for a lower block first; Lanefs returns the same error at once.
+/// kernel's ext4 first looks for a lower block, and returns this error only if there is none.
+/// Lanefs returns it at once.
 fn check_block_reach(form: Form, block: Block) -> Result<(), Error> {
     match form {
         Form::BlockMap if block.0 >= BLOCKS_END => Err(Error::NoSpace),

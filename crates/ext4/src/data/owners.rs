@@ -16,9 +16,9 @@ use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::quota::CHANGES_OF_AN_ID;
 
 impl Objects {
-    /// Makes sure that the owners have entries in the quota files from the running transaction on.
-    /// An operation that gives an inode to these owners calls this function before it joins its
-    /// transaction. Sleeps if an owner is new.
+    /// Makes sure that, from the running transaction on, the owners have entries in the quota
+    /// files. An operation that gives an inode to these owners calls this function before it joins
+    /// its transaction. Sleeps if an owner is new.
     pub(crate) fn know_owners(&self, owners: &Owners) -> Result<(), Error> {
         let Some(quotas) = self.mount.quotas() else { return Ok(()) };
         for ledger in quotas.ledgers() {
@@ -103,8 +103,8 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// Reserves up to `clusters` clusters for this inode within the limits of its owners, and
-    /// returns the number of reserved clusters.
+    /// Reserves up to `clusters` clusters for this inode, as far as the limits of its owners allow.
+    /// Returns the reservation and the number of reserved clusters.
     pub(crate) fn hold_clusters(
         &self,
         clusters: u32,

@@ -2,9 +2,9 @@
 //! offsets in the file.
 //!
 //! A file may have more nodes than one transaction can hold, so no node of the old tree is changed.
-//! The new tree is written to free blocks, like data, before the handle that points the inode to
-//! it. In the same handle the inode is recorded as an orphan, and the blocks that the file loses
-//! (removed data, and the nodes of the old tree) are mapped behind the end of the file. Later
+//! The new tree is written to free blocks, like data. A handle then makes the inode refer to the
+//! new tree. In the same handle the inode is recorded as an orphan, and the blocks that the file
+//! loses (removed data, and the nodes of the old tree) are mapped behind the end of the file. Later
 //! handles free these blocks in steps. After a crash, a mount or e2fsck truncates the orphan to its
 //! size, which also frees these blocks. So a crash leaves the file either unchanged or changed
 //! completely.
@@ -87,8 +87,8 @@ impl FileData<'_> {
         self.leave_orphans()
     }
 
-    /// Maps the blocks that the file loses behind the file's end, which is at `size` bytes. Returns
-    /// the first file block there, or `None` if the file loses no blocks.
+    /// Takes the blocks that the file loses, and maps them behind the file's end, which is at
+    /// `size` bytes. Returns the first file block there, or `None` if the file loses no blocks.
     fn park(
         &self,
         layout: &mut Layout,
@@ -115,8 +115,8 @@ impl FileData<'_> {
         Ok((end > parked).then_some(parked))
     }
 
-    /// Writes new nodes to claimed blocks. Nothing refers to the nodes yet. The commit of the
-    /// handle that makes the inode refer to them flushes them first.
+    /// Writes new nodes to claimed blocks. Nothing refers to the nodes yet. A later handle makes
+    /// the inode refer to them. Its commit flushes the nodes first.
     fn write_nodes(&self, form: Form, nodes: Vec<(Block, Arc<[u8]>)>) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let kind = MetaKind::node(form, inode.ino, inode.generation);

@@ -1,10 +1,10 @@
 //! Values of extended attributes in inodes of their own (feature `ea_inode`).
 //!
 //! A new value is written to an inode without a name before the attribute is set. The handle that
-//! sets the attribute makes this inode the attribute's value; a crash before that leaves an orphan,
-//! which recovery deletes. A new value is never shared. Values that the kernel wrote may be shared
-//! and have a count of references; the thread that removes the last reference makes the inode an
-//! orphan.
+//! sets the attribute makes this inode the attribute's value. A crash before this handle leaves an
+//! orphan, which recovery deletes. A new value is never shared. Values that the kernel wrote may be
+//! shared and have a count of references; the thread that removes the last reference makes the
+//! inode an orphan.
 
 use crate::clock::now;
 use crate::data::file_data::FileData;
@@ -22,7 +22,7 @@ use lanefs_ondisk::{Corruption, Unsupported};
 /// A shared attribute block is copied only if it refers to at most this number of value inodes,
 /// because the copy increments all their reference counts in one handle.
 const MOST_COPIED: usize = 32;
-/// The credits to release one value, for its inode and its orphan record.
+/// The credits for releasing one value: they pay for its inode and its orphan record.
 const RELEASE_CREDITS: u32 = 4;
 /// The credits for turning an orphan inode into the value of an attribute.
 const ADOPT_CREDITS: u32 = 4;
@@ -121,8 +121,8 @@ impl ValueChange {
         for value in self.released.iter().chain(old) {
             release(objects, handle, value);
         }
-        // Another thread may release values that this change keeps, in which case the hold in this
-        // change is the last. So these values also stay held until the handle is dropped.
+        // Another thread may release values that this change keeps. Then this change may have the
+        // last hold on them. So these values also stay held until the handle is dropped.
         let mut held = self.released;
         held.extend(self.copied);
         held.extend(self.in_old_block);
@@ -158,7 +158,8 @@ impl FileData<'_> {
         Corruption::Xattr { ino: self.inode.ino, block: None, cause }.into()
     }
 
-    /// Returns a hold on the inode that stores `value`. An attribute of this inode has this value.
+    /// Returns a hold on the inode that stores `value`, which must be the value of one of this
+    /// inode's attributes.
     fn value_inode(&self, value: ValueInode) -> Result<InodeRef, Error> {
         let objects = self.objects;
         if objects.volume.value_seed.is_none() {

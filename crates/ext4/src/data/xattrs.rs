@@ -5,8 +5,8 @@
 //! decrements the count to zero frees the block.
 //!
 //! With `ea_inode` a value that fits neither into the inode nor into the attribute block is written
-//! to an inode of its own (`values.rs`). A default ACL of that size is not inherited; instead,
-//! creating a name in such a directory fails with "no space left". Entry hashes are computed from
+//! to an inode of its own (`values.rs`). A default ACL of that size is not inherited; creating a
+//! name in a directory that has one fails with "no space left". Entry hashes are computed from
 //! unsigned bytes, as Linux does since 6.2. Hashes that were computed from signed bytes are
 //! accepted too. An ACL that only repeats the mode is not stored.
 
@@ -36,7 +36,7 @@ pub(crate) struct XattrChange<'f> {
     hold: Option<GroupHold<'f>>,
     block: BlockEdit,
     values: ValueChange,
-    /// The permissions, twelve bits, that result from setting an access list.
+    /// The low 12 bits of the new mode, if an access list determines them.
     pub(crate) permissions: Option<u16>,
     pub(crate) credits: u32,
 }
@@ -63,12 +63,12 @@ enum BlockEdit {
 pub(crate) struct AclChange {
     /// The list in its form on disk; `None` if no list is stored.
     pub(crate) stored: Option<Vec<u8>>,
-    /// The permissions, twelve bits, that result from an access list.
+    /// The low 12 bits of the new mode, if the list is an access list.
     pub(crate) permissions: Option<u16>,
 }
 
 impl XattrChange<'_> {
-    /// Adds the permissions that an access list requires.
+    /// Sets the permissions that result from an access list.
     pub(crate) fn with_permissions(mut self, permissions: Option<u16>) -> Self {
         self.permissions = permissions;
         self
@@ -167,7 +167,8 @@ impl<'m> FileData<'m> {
     /// holds the operation lock exclusively.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] also if the value fits only into an inode of its own.
+    /// [`Error::NoSpace`] if no block is free, and also if `value` fits only into an inode of its
+    /// own but was given as bytes.
     pub(crate) fn plan_xattr(
         &self,
         name: AttributeName<'_>,

@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidArgument {
-    /// The name is `.` or `..`, or becomes so when a directory that ignores case folds it.
+    /// The name is `.` or `..`, or a directory that ignores case folds the name to one of these.
     #[error("the name is . or ..")]
     DotName,
     /// The path ends in `.`.
@@ -118,7 +118,7 @@ pub enum CannotGrow {
     /// The layout does not allow the new size.
     #[error(transparent)]
     Size(#[from] BadSize),
-    /// A file system without a journal grows only while it is not mounted.
+    /// The file system has no journal, so it can grow only while it is not mounted.
     #[error("without a journal it must not be mounted for that")]
     NoJournal,
     /// The device is too short, and could not be made longer.
@@ -131,7 +131,7 @@ pub enum CannotGrow {
         /// The reason why the device could not be made longer.
         cause: DeviceError,
     },
-    /// The smallest change does not fit into one transaction.
+    /// Not even the smallest growth fits into one transaction.
     #[error(
         "the change takes {needs} blocks of the journal, and a transaction has at most {most}: \
          unmount the file system first"

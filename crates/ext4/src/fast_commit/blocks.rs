@@ -20,7 +20,8 @@ pub(crate) type Images = Vec<(Block, Arc<[u8]>)>;
 /// Returns the contents of a block as the last transaction of the log left it.
 pub(crate) type Read<'r> = &'r dyn Fn(Block) -> Result<Vec<u8>, Error>;
 
-/// The most bytes that the changed blocks, bitmaps or inodes may take; no log has room for more.
+/// The largest size of all changed blocks together, in bytes. The same limit applies separately to
+/// the changed block bitmaps, inode bitmaps and inodes. No log has room for more.
 const MOST_BYTES: usize = 1 << 30;
 /// The most directory blocks that are searched.
 const MOST_SEARCHED: u64 = 1 << 22;

@@ -7,8 +7,9 @@
 //!    number was reused, only its last inode counts, and the blocks of the first inode are freed.
 //! 2. `trees`: first the blocks that the files now have are marked in the bitmaps, so that no new
 //!    node or directory block takes one of them. Then the extent trees are changed.
-//! 3. `names`: names are added and removed, in the order of the changes. Link counts follow from
-//!    the last record of an inode and the names after it.
+//! 3. `names`: names are added and removed, in the order of the changes. An inode's link count is
+//!    computed from its last record and from the names that are added and removed after that
+//!    record.
 //! 4. `finish`: inodes without links become orphans, which the mount deletes. Records, bitmaps and
 //!    descriptors are encoded.
 //!
@@ -39,8 +40,9 @@ use refusal::refused;
 /// block.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a combination that cannot be replayed; [`Error::Corruption`],
-/// [`Error::Device`].
+/// [`Error::Unsupported`] for a feature or a change that Lanefs cannot replay;
+/// [`Error::Corruption`] and [`Error::Device`] from reading the file system or applying the
+/// changes.
 pub(crate) fn images(
     superblock: &Superblock,
     read: Read<'_>,

@@ -1,5 +1,5 @@
-//! Lays out the groups that are added to a file system, and the descriptor blocks that are reserved
-//! after the change.
+//! Lays out the groups that are added to a file system, and the descriptor blocks that the larger
+//! file system reserves.
 
 use super::layout::{group_range, place_tables_from};
 use super::resize;

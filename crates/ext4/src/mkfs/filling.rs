@@ -203,7 +203,7 @@ pub(super) fn complete(
     tree: &NewTree,
 ) -> Result<Superblock, MkfsError> {
     let mut numbers = *numbers;
-    // As in the kernel, the first file that needs one of these features sets it.
+    // As in the kernel, each of these features is set only if a file needs it.
     let all = tree.files();
     if all.iter().any(|file| !file.attributes.is_empty()) {
         numbers.features.compat |= Compat::EXT_ATTR;

@@ -16,7 +16,7 @@ use lanefs_ondisk::{BlockSize, Group};
 /// Bytes reserved for descriptors behind each superblock. They suffice until the file system grows
 /// beyond 128 GiB (8 GiB with 1 KiB blocks).
 const DESCRIPTOR_BYTES: u32 = 64 << 10;
-/// The number of bytes of wanted free space for which one additional inode is created.
+/// One additional inode is created per this many bytes of wanted free space.
 const FREE_BYTES_PER_INODE: u64 = 16 << 10;
 /// A last group with fewer free blocks than this is left out, since its metadata would take more.
 const MIN_LAST_GROUP: u64 = 8;
@@ -118,8 +118,8 @@ impl Fitting {
     ) -> Result<(Numbers, Layout), MkfsError> {
         let full = || MkfsError::Full { bytes: most_bytes_fitted(options) };
         let mut blocks = data_end;
-        // Each round places all metadata for the size that the previous round found; the size only
-        // grows.
+        // Each round places all metadata for the size that the previous round found; the size never
+        // decreases.
         for _ in 0..64 {
             let (numbers, mut layout) = self.attempt(options, files, spare, blocks)?;
             let wanted = layout.place_behind(&numbers, data_end).ok_or_else(full)?;

@@ -9,18 +9,19 @@ use lanefs_ondisk::{BlockSize, Group};
 /// `JBD2_MIN_JOURNAL_BLOCKS`.
 pub(super) const LEAST_BLOCKS: u32 = 1024;
 
-/// The length of the journal; zeros if there is none.
+/// The length of the journal; both numbers are 0 if there is no journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalLength {
-    /// All blocks.
+    /// The number of all blocks of the journal.
     pub blocks: u32,
-    /// The blocks at the end for fast commits, as recorded in the journal's superblock.
+    /// The number of blocks for fast commits, at the journal's end. The journal's superblock
+    /// records this number.
     pub fast_commit_blocks: u32,
 }
 
 impl JournalLength {
     /// Returns the journal's length in a file system of `blocks` blocks with these features.
-    /// `by_size` is the log's length if the options specify none.
+    /// `by_size` is the log's length if the options do not specify a length.
     pub(super) fn choose(
         options: &MkfsOptions,
         features: Features,
@@ -71,8 +72,9 @@ pub(super) fn fast_commit_blocks(blocks: u64) -> u32 {
 
 /// Returns the block at which the search for free blocks starts: the first block of a group near
 /// the middle, so that seeks to the journal are short. Chooses the group with the most room among
-/// the middle group and its neighbours. With flexible groups, chooses among the first two groups of
-/// the middle flexible group instead.
+/// the middle group and its neighbours. In a larger file system with flexible groups, chooses
+/// between two other groups: the first group with free blocks in or after the middle flexible
+/// group, and the group that follows it.
 pub(super) fn goal(geometry: &Geometry, used: &Runs) -> u64 {
     let middle = lanefs_ondisk::Block(geometry.block_count() / 2);
     let middle = geometry.group_of(middle).map_or(0, |(group, _)| group.0);

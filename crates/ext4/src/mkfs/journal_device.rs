@@ -1,4 +1,4 @@
-//! Makes a journal on a device of its own, and attaches it to a file system.
+//! Makes a journal on a separate device, and attaches it to a file system.
 
 use super::MkfsError;
 use crate::error::{Error, InvalidArgument, UnfitJournal};
@@ -10,8 +10,8 @@ use lanefs_ondisk::superblock::{
 };
 use lanefs_ondisk::{BlockSize, Corruption};
 
-/// Makes an empty journal of all blocks of `device`, as `mke2fs -O journal_dev` does. The old
-/// contents are lost. `time` is in seconds since 1970.
+/// Makes an empty journal that takes up the whole of `device`, as `mke2fs -O journal_dev` does. The
+/// old contents are lost. `time` is in seconds since 1970.
 ///
 /// # Errors
 /// [`MkfsError::TooSmall`] for fewer than 1,024 blocks; [`MkfsError::Device`].
@@ -28,8 +28,8 @@ pub fn make_journal_device(
     let mut log = JournalSuperblock::of_device(block_size, count, uuid, at);
     log = JournalSuperblock::decode(&log.encode(), block_size, count)
         .map_err(|_| MkfsError::TooSmall { bytes: device.len() })?;
-    // The device is zeroed, because otherwise a recovery could take blocks of an old log for blocks
-    // of the new log.
+    // The device is zeroed, because otherwise a recovery could mistake blocks of an old log for
+    // blocks of the new log.
     device.write_zeros(0, blocks << block_size.bits())?;
     device.write_at(at.0 << block_size.bits(), &log.encode())?;
     device.flush()?;
@@ -46,7 +46,7 @@ pub fn make_journal_device(
 /// a crash between the two the file system has no journal, and the same call completes the change.
 ///
 /// # Errors
-/// [`Error::JournalDevice`] if `journal` is no journal, has another block size, or belongs to
+/// [`Error::JournalDevice`] if `journal` is not a journal, has another block size, or belongs to
 /// another file system; [`Error::InvalidArgument`] if the file system is not clean or has a
 /// journal.
 pub fn attach_journal(device: &dyn Device, journal: &dyn Device, number: u32) -> Result<(), Error> {
@@ -81,7 +81,7 @@ pub fn attach_journal(device: &dyn Device, journal: &dyn Device, number: u32) ->
     name_journal(device, &superblock, found.uuid, number)
 }
 
-/// Records the journal in the superblock and its backups, in the primary superblock last.
+/// Records the journal in the backups of the superblock, and then in the primary superblock.
 fn name_journal(
     device: &dyn Device,
     superblock: &Superblock,

@@ -1,5 +1,5 @@
-//! Places every block: superblocks and descriptors, bitmaps and tables, then the files that every
-//! file system has, in the order of mke2fs.
+//! Places every block, in the order of mke2fs: superblocks and descriptors, bitmaps and tables,
+//! then the files that every file system has.
 //!
 //! Groups 0 and 1, and groups whose number is a power of 3, 5 or 7, start with the superblock and
 //! the descriptors. After these, blocks are reserved for more descriptors. The bitmaps and inode
@@ -56,7 +56,7 @@ pub(super) struct Layout {
     pub(super) mmp: Option<u64>,
     pub(super) orphans: Option<File>,
     pub(super) geometry: Geometry,
-    /// Number of used inodes after the reserved inodes, `lost+found` and the orphan file.
+    /// Number of used inodes, without the reserved inodes, `lost+found` and the orphan file.
     files: u32,
     /// Directories per group.
     directories: Vec<u32>,
@@ -195,8 +195,8 @@ impl Layout {
             file.extents.push(extent);
             start += len as u32;
             goal = free.start + len;
-            // A node is allocated when the root, or the nodes so far, have no room for all extents.
-            // It is placed near the file's start.
+            // A node is allocated when there are too many extents for the root, or for the nodes
+            // allocated so far. It is placed near the file's start.
             let room = self.leaf_extents() * file.nodes.len().max(1);
             let outgrown = file.extents.len() > ROOT_EXTENTS && file.nodes.is_empty();
             if outgrown || file.extents.len() > room {
@@ -408,7 +408,8 @@ pub(super) fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
 pub(super) fn orphan_file_blocks(blocks: u64) -> u32 {
     match blocks / 4096 {
         0..32 => 32,
-        // A file system of up to 2^21 blocks has one block in the orphan file per 4,096 blocks.
+        // A file system of 2^17 to 2^21 blocks has an orphan file with one block per 4,096 blocks
+        // of the file system.
         count @ 32..512 => count as u32,
         _ => 512,
     }

@@ -18,7 +18,7 @@ pub(super) struct BlockMap {
     root: [u32; SLOTS],
     /// The pointer blocks, in the order in which they were needed.
     nodes: Vec<Node>,
-    /// The index in `nodes` of each pointer block, by the position of the block.
+    /// Maps the position of each pointer block to the block's index in `nodes`.
     by_place: HashMap<u32, usize>,
 }
 

@@ -210,9 +210,9 @@ impl Numbers {
         self.inodes_per_group * self.groups
     }
 
-    /// Reserves blocks after the descriptors for further descriptors: at most as many as one block
-    /// of pointers can refer to. If the descriptors themselves would take most of a group, spreads
-    /// them over the groups instead.
+    /// Reserves blocks after the descriptors for further descriptors: at most as many blocks as
+    /// there are pointers in one block. If the descriptors themselves would take most of a group,
+    /// spreads them over the groups instead.
     fn reserve_descriptors(&mut self) {
         self.reserved_gdt = 0;
         let desc_blocks = self.groups.div_ceil(self.descs_per_block());
@@ -222,7 +222,7 @@ impl Numbers {
                 let groups = most.div_ceil(self.blocks_per_group.into());
                 groups.div_ceil(self.descs_per_block().into()) as u32
             };
-            // Like mke2fs, ignores a wanted size for which no further descriptor blocks are needed.
+            // Like mke2fs, ignores a wanted size that needs no further descriptor blocks.
             let wish = self.most_blocks.map(wanted).filter(|&wish| wish > desc_blocks);
             let wanted = wish.unwrap_or_else(|| wanted(self.blocks.saturating_mul(1024)));
             let pointers = self.block_size.bytes() as u32 / 4;
@@ -313,8 +313,8 @@ impl Numbers {
     }
 }
 
-/// Returns the number of whole blocks. The size of a whole device is first rounded down to pages of
-/// 4 KiB, as in mke2fs.
+/// Returns the number of whole blocks in the file system. The size of a whole device is first
+/// rounded down to pages of 4 KiB, as in mke2fs.
 fn count_blocks(options: &MkfsOptions, bytes: u64, block_size: BlockSize) -> u64 {
     let bytes = if options.size.is_none() { bytes & !4095 } else { bytes };
     bytes >> block_size.bits()

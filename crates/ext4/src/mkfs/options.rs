@@ -119,18 +119,18 @@ pub enum Contents {
     /// The device holds unknown data.
     #[default]
     Unknown,
-    /// The device holds zeros: a new sparse file, or a device after a discard that zeroes. No
-    /// further zeros are written.
+    /// The device holds only zeros: it is a new sparse file, or a discard has zeroed it. No further
+    /// zeros are written.
     Zeros,
 }
 
 /// The size of a file system that is created together with its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// Chosen by the options before any file is known, with the layout of mke2fs.
+    /// The options determine the size before any file is known. The layout is that of mke2fs.
     Given,
-    /// Chosen when all files are known, so that they fit and the given space stays free. Tables and
-    /// journal follow the data.
+    /// The size is chosen when all files are known, so that they fit and the given space stays
+    /// free. Tables and journal follow the data.
     Fitted(Spare),
 }
 
@@ -220,7 +220,7 @@ pub struct MkfsOptions {
     pub inode_tables: InodeTables,
     /// The present contents of the device.
     pub contents: Contents,
-    /// Blocks per disk of the underlying RAID, or 0; a hint for allocation.
+    /// Blocks per chunk of the underlying RAID, or 0; a hint for allocation.
     pub stride: u16,
     /// Data blocks in a whole stripe of the underlying RAID, or 0; a hint for allocation.
     pub stripe_width: u32,

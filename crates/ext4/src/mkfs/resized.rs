@@ -116,8 +116,8 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     Ok(Superblock::from_raw(raw)?)
 }
 
-/// Takes `more` blocks for descriptors out of the reserve, or places the new descriptors in the
-/// new groups.
+/// Uses `more` of the reserved blocks for descriptors, or places the new descriptors in the new
+/// groups.
 fn make_room_for_descriptors(
     superblock: &Superblock,
     raw: &mut RawSuperblock,

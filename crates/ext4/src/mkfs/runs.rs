@@ -8,7 +8,7 @@ use std::ops::Range;
 /// The blocks in use, in a range that starts at 0.
 #[derive(Debug, Clone)]
 pub(super) struct Runs {
-    /// The end of each run by its start; runs neither overlap nor touch.
+    /// Maps the start of each run to its end; runs neither overlap nor touch.
     runs: BTreeMap<u64, u64>,
     end: u64,
     /// The unit in which blocks are taken.

@@ -135,7 +135,8 @@ fn has(device: &dyn Device, offset: u64, magic: &[u8]) -> Result<bool, DeviceErr
     Ok(read(device, offset, found)? && found == magic)
 }
 
-/// Reads bytes at any offset of any device; returns false if they are beyond its end.
+/// Reads bytes at an offset that need not be aligned as the device requires. Returns false if the
+/// bytes are beyond the device's end.
 fn read(device: &dyn Device, offset: u64, bytes: &mut [u8]) -> Result<bool, DeviceError> {
     let alignment = u64::from(device.alignment()).max(1);
     let start = offset / alignment * alignment;

@@ -7,12 +7,13 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::superblock::State;
 
 impl Mount {
-    /// Makes the mount read-only, and the file system on the device clean, as after an unmount:
-    /// everything is written in place and the log is empty. Operations under way finish, or fail
-    /// with [`Error::ReadOnly`]. A mount that is read-only already stays as it is.
+    /// Makes the mount read-only, and the file system on the device clean, as after an unmount: all
+    /// changes are at their final locations, and the log is empty. Operations in progress finish,
+    /// or fail with [`Error::ReadOnly`]. A mount that is read-only already stays as it is.
     ///
     /// # Errors
-    /// [`Error::Device`] or an abort of the journal. In both cases the file system needs recovery.
+    /// [`Error::Device`], or the error of an aborted journal. In both cases the file system needs
+    /// recovery.
     ///
     /// # Locking
     /// The same as for `fsync`: the caller holds no lock and no handle.

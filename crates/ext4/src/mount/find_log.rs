@@ -122,7 +122,8 @@ fn on_device(
     Ok(Log { device: Some(journal.clone()), map, superblock: log, features })
 }
 
-/// Returns the features that the kernel sets in the log of this file system, without fast commits.
+/// Returns the features that the kernel sets in the log of this file system, except the feature for
+/// fast commits.
 fn wanted(superblock: &Superblock) -> JournalIncompat {
     let mut features = JournalIncompat::empty();
     let wide = superblock.features().incompat.contains(Incompat::BIT64);

@@ -29,7 +29,7 @@ pub(super) struct Opened {
     pub(super) access: Access,
 }
 
-/// Takes the right to write if the file system has `mmp` and is opened for writing.
+/// Takes the exclusive right to write to the file system if it has `mmp` and is opened for writing.
 pub(super) fn take_mmp(
     device: &Arc<dyn Device>,
     superblock: &Superblock,
@@ -60,7 +60,7 @@ pub(super) fn open(
     let mut log = match find_log::locate(&*device, &superblock, options.journal.as_ref()) {
         Ok(Some(log)) => log,
         Ok(None) => return Ok(Opened { device, log: None, superblock, access }),
-        // A read-only mount needs no journal, unless the journal has the newest state.
+        // A read-only mount needs no journal, unless the newest state is in the journal.
         Err(_) if access == Access::ReadOnly && (!needs || skips) => {
             return Ok(Opened { device, log: None, superblock, access });
         }
@@ -108,14 +108,14 @@ pub(super) fn open(
     Ok(Opened { device: target, log: Some(log), superblock, access })
 }
 
-/// Replays the log of the file system on `device` in place, durably, and leaves all else as it is:
-/// orphans stay. Afterwards the log is empty, and the superblock does not request a replay. After a
-/// crash during the replay, this function can be called again. `journal` is the device of the log,
-/// if the log has one.
+/// Replays the log of the file system on `device` onto the device itself, durably. Everything else
+/// stays as it is, for example the orphans. Afterwards the log is empty, and the superblock does
+/// not request a replay. After a crash during the replay, this function can be called again.
+/// `journal` is the device of the log, if the log has one.
 ///
 /// # Errors
-/// [`Error::Device`], and the errors of [`find_log::locate`] and [`find_log::plan`], which come
-/// before anything is written.
+/// [`Error::Device`], and the errors of [`find_log::locate`] and [`find_log::plan`], which are
+/// detected before anything is written.
 pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Result<(), Error> {
     replace_fast_commits(device, journal)?;
     let Primary { superblock, .. } = Primary::read_with(&**device, journal)?;
@@ -134,13 +134,13 @@ pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Re
     Ok(device.write_durable_at(SUPERBLOCK_OFFSET, &after.encode())?)
 }
 
-/// Replaces the fast commits in the log of the file system on `device` by a transaction with their
-/// effect, durably. Any program that replays logs can then replay this log. `journal` is the device
-/// of the log, if the log has one. Returns false if there are no fast commits.
+/// Durably replaces the fast commits in the log of the file system on `device` by a transaction
+/// that has the same effect. Any program that replays logs can then replay this log. `journal` is
+/// the device of the log, if the log has one. Returns false if there are no fast commits.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if the fast commits cannot be replayed; nothing was written then.
-/// [`Error::Device`]; the log then contains either the fast commits or the transaction.
+/// [`Error::Unsupported`] if the fast commits cannot be replayed; in this case nothing was written.
+/// [`Error::Device`]; in this case the log contains either the fast commits or the transaction.
 pub fn replace_fast_commits(
     device: &Arc<dyn Device>,
     journal: Option<&Arc<dyn Device>>,
@@ -174,8 +174,8 @@ fn shrinks(replay: &LogReplay<'_>, superblock: &Superblock) -> bool {
     next.is_some_and(|next| next.geometry().block_count() < superblock.geometry().block_count())
 }
 
-/// Empties a log for which the superblock does not request a replay, as the kernel does. The
-/// transaction in such a log was prepared but never took effect.
+/// Empties a log if the superblock does not request its replay, as the kernel does. The transaction
+/// in this log was prepared but never took effect.
 fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(), Error> {
     if log.superblock.start().is_none() || log.device_or(device).is_read_only() {
         return Ok(());

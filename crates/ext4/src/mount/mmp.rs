@@ -2,10 +2,11 @@
 //!
 //! The MMP block holds a number. On the computer that has mounted the file system, a thread
 //! increments this number at regular intervals. Before a mount writes anything, it waits for longer
-//! than such an interval, and fails if the number has changed. The mount then stores a random
-//! number of its own and waits again: of two computers that mount at the same time, only one finds
-//! its own number afterwards. The mount skips both waits if the block says that the file system is
-//! not mounted. If the thread finds a number that it did not store, it stops all writing.
+//! than one of these intervals, and fails if the number has changed meanwhile. The mount then
+//! stores a random number of its own and waits again: of two computers that mount at the same time,
+//! only one finds its own number afterwards. The mount skips both waits if the block says that the
+//! file system is not mounted. If the thread finds a number that it did not store, the mount writes
+//! nothing more.
 //!
 //! Source: kernel documentation, ext4, "Multiple Mount Protection"; the intervals are those
 //! observed in the kernel.
@@ -67,9 +68,9 @@ struct State {
 }
 
 impl Exclusive {
-    /// Takes the right for the file system on `device`; `None` if the file system has no `mmp`, or
-    /// the device cannot be written. Waits for at least 22 seconds if the file system was not
-    /// unmounted, since another computer possibly uses it.
+    /// Takes the exclusive right to write to the file system on `device`; `None` if the file system
+    /// has no `mmp`, or the device cannot be written. Waits for at least 22 seconds if the file
+    /// system was not unmounted, since another computer may be using the file system.
     ///
     /// # Errors
     /// [`Error::OtherComputer`], [`Error::BeingChecked`], [`Error::Corruption`], [`Error::Device`].
@@ -115,7 +116,7 @@ impl Exclusive {
         })
     }
 
-    /// Returns the device to write to. That device refuses all writes once the right is lost.
+    /// Returns the device to write to. That device refuses all writes after the right is lost.
     pub fn device(&self) -> Arc<dyn Device> {
         self.inner.guarded.clone()
     }
@@ -155,7 +156,7 @@ impl Inner {
         }
     }
 
-    /// Sleeps until `due`. Returns `false` at once if the right is given up before `due`.
+    /// Sleeps until `due`. Returns `false` immediately if the right is given up before `due`.
     fn sleep_until(&self, due: Instant) -> bool {
         let mut state = self.state.lock();
         loop {

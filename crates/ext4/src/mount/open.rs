@@ -29,7 +29,7 @@ pub struct Mount {
     pub(super) fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
     /// The state of the file system when it was mounted, e.g. clean, or with errors. The unmount
-    /// stores no better state.
+    /// never stores a better state than this one.
     pub(super) found: State,
     /// The right to write, if the file system has `mmp`. It is given up after all writes, since the
     /// fields are dropped after [`Mount::drop`].
@@ -43,7 +43,8 @@ impl Mount {
     /// features that permit only reading is mounted read-only, whatever the options request.
     ///
     /// # Errors
-    /// Among others [`Error::InvalidArgument`] if the name cache has inodes of another mount.
+    /// Among other errors, [`Error::InvalidArgument`] if the name cache has inodes of another
+    /// mount.
     pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<Mount, Error> {
         if options.names.clone().one_lock().is_some_and(|cache| cache.inode_count() > 0) {
             return Err(InvalidArgument::NameCacheInUse.into());
@@ -110,7 +111,8 @@ impl Mount {
                 superblock.set_dirty_features(NeedsRecovery::Needed, orphans);
                 superblock.set_state(found);
             } else {
-                // Without a journal only the state can record that the file system is in use.
+                // Without a journal, only the superblock's state can record that the file system is
+                // in use.
                 superblock.set_state(found - State::VALID);
             }
         })
@@ -131,7 +133,7 @@ impl Mount {
             .inspect_err(|error| fs.objects.note_error(error))
     }
 
-    /// Commits, writes all images in place, and marks the file system clean.
+    /// Commits, writes all block images to their final locations, and marks the file system clean.
     pub fn close(mut self) -> Result<(), Error> {
         self.shut_down()
     }

@@ -32,9 +32,9 @@ pub struct MountOptions {
     pub synchronous: Synchronous,
     /// How the mount reacts when an operation finds a damaged structure.
     pub on_error: OnError,
-    /// Whether freed blocks are discarded once they are free durably.
+    /// Whether freed blocks are discarded after the commit that frees them is durable.
     pub discard: bool,
-    /// The stripe, in blocks, to which large allocations are aligned. 0 uses the stripe that the
+    /// Large allocations are aligned to stripes of this many blocks. 0 uses the stripe that the
     /// superblock or the device specifies.
     pub stripe: u32,
     /// The locking and allocation policies.
@@ -45,8 +45,8 @@ pub struct MountOptions {
     pub limits: Vec<Kind>,
     /// The master keys of encrypted directories.
     pub keys: Vec<MasterKey>,
-    /// The name cache of the upper layer, notified when names are added and removed. Each mount
-    /// needs its own.
+    /// The name cache of the upper layer. It is notified when names are added or removed. Each
+    /// mount needs a name cache of its own.
     pub names: Arc<dyn Names>,
 }
 

@@ -17,7 +17,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::superblock::{Cause, Superblock};
 use lanefs_ondisk::{Corruption, Group};
 
-/// The most backups that are compared.
+/// The largest number of backups that are compared.
 const BACKUPS: usize = 8;
 
 /// The superblock at byte 1024.

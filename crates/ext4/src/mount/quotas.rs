@@ -10,7 +10,7 @@ use lanefs_ondisk::quota::Kind;
 /// Enforces the limits for the kinds of owners in `obeyed`.
 ///
 /// # Errors
-/// Also [`Error::Unsupported`] if a kind in `obeyed` has no file.
+/// The errors of reading the quota files; [`Error::Unsupported`] if a kind in `obeyed` has no file.
 pub(super) fn keep_quotas(objects: &Objects, obeyed: &[Kind]) -> Result<(), Error> {
     let mut ledgers = objects.read_quotas()?;
     for kind in obeyed {

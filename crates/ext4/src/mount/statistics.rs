@@ -25,8 +25,8 @@ pub struct Statistics {
     pub cached_tables: u64,
     /// Bytes of group bitmaps in memory.
     pub cached_bitmaps: u64,
-    /// Bytes of all these caches, and of images that are not written in place yet; names are not
-    /// counted.
+    /// Bytes of all these caches, and of block images that are not written to their final locations
+    /// yet; names are not counted.
     pub cached_bytes: u64,
     /// The most memory that the caches may take, in bytes.
     pub cache_cap: u64,

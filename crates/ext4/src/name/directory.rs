@@ -189,7 +189,7 @@ impl<'d> Directory<'d> {
     /// if the entries are in the inode.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the directory permits no such name.
+    /// [`Error::InvalidArgument`] if the directory does not permit this name.
     pub(crate) fn leaf_of(&self, name: Name<'_>) -> Result<Option<FileBlock>, Error> {
         if !self.folding().permits(name.bytes()) {
             return Err(InvalidArgument::NotUtf8.into());
@@ -293,8 +293,8 @@ impl<'d> Directory<'d> {
         self.objects.meta.get(self.objects, block, kind)
     }
 
-    /// Returns a hold on block `n` if its mapping and its contents are in memory. One pin serves
-    /// both look-ups.
+    /// Returns a hold on block `n` if its mapping and its contents are in memory. Both look-ups use
+    /// the same reader pin.
     #[inline]
     fn block_in_memory(&self, n: FileBlock) -> Option<MetaRef> {
         self.dir.note_use();

@@ -2,7 +2,7 @@
 //!
 //! The directory's operation lock is held shared, so that other threads can change other names
 //! concurrently. The directory's shape does not change meanwhile, so the block that contains a
-//! name, or would contain it, is known before a handle is joined. Once the handle is joined, the
+//! name, or would contain it, is known before a handle is joined. After the handle is joined, the
 //! names of that block are locked, and the block's contents are checked again.
 //!
 //! If several blocks may contain the name, or its block has no room, the operation starts again
@@ -134,8 +134,8 @@ impl<'f> EntrySlot<'f> {
         Ok(Some(EntrySlot { objects, dir, context, name: stored, n, block, version, seen }))
     }
 
-    /// Does the same as [`EntrySlot::of`] for a name to be added: the slot has room, unless the
-    /// name exists. With [`DirLocking::Shared`], also returns `None` if there is no room.
+    /// Does the same as [`EntrySlot::of`] for a name that will be added: the slot has room, unless
+    /// the name exists. With [`DirLocking::Shared`], also returns `None` if there is no room.
     pub(crate) fn with_room(
         objects: &'f Objects,
         dir: &'f Arc<Inode>,

@@ -142,8 +142,9 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     let ended = victim.change_state(handle, concerns, FastPart::None, |state| {
         state.disk.links = left as u16;
         state.disk.ctime = now;
-        // The inode becomes dead only after its link count is visibly zero: a thread that finds the
-        // inode dead must see that the file is deleted, and must not load it again.
+        // The inode becomes dead only after all threads can see that its link count is zero: a
+        // thread that finds the inode dead must see that the file is deleted, and must not load it
+        // again.
         victim.publish_names_changed(&state.disk);
         let may_end = left == 0 && state.owns_nothing(objects.volume.geometry());
         let ended = may_end && end_as_only_holder(victim);
@@ -160,8 +161,8 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     }
 }
 
-/// Apply: frees the number of an inode that owns no blocks any more and on which no thread can take
-/// a hold. The caller has loaded the inode's group. Uses at most 4 credits.
+/// Apply: frees an inode's number. The inode owns no blocks any more, and no thread can take a hold
+/// on it. The caller has loaded the inode's group. Uses at most 4 credits.
 pub(crate) fn end_inode(objects: &Objects, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
     let now = now();
     inode.change(handle, Concerns::Attributes, |state| state.end(now));

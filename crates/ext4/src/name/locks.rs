@@ -29,8 +29,8 @@ impl DirLocking {
 }
 
 /// Locks the inodes in ascending order of their numbers, each as its [`DirLocking`] selects. An
-/// inode that occurs twice is locked once. Returns `None` if an inode would have to be locked both
-/// shared and exclusively.
+/// inode that occurs twice is locked once. Returns `None` if the same inode occurs with both values
+/// of [`DirLocking`].
 pub(crate) fn lock_for_names<'i, const N: usize>(
     mut inodes: [Option<(&'i InodeRef, DirLocking)>; N],
 ) -> Option<[Option<OperationHold<'i>>; N]> {

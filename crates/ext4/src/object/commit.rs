@@ -151,8 +151,9 @@ impl Objects {
             captured.image(block, bytes.into());
         }
         if growth.is_some() {
-            // Before they replay the log, e2fsck and the kernel check the descriptors that the
-            // superblock counts. So the descriptors are written in place before the superblock.
+            // Before e2fsck and the kernel replay the log, they check the descriptors of all groups
+            // that the file system has according to the superblock. So the new descriptors are
+            // written in place before the superblock.
             captured.write_in_place_last(self.volume.geometry().super_block());
         }
         if groups_changed || head.is_some() || growth.is_some() {
@@ -164,8 +165,8 @@ impl Objects {
         Ok(())
     }
 
-    /// Adds the initial descriptors of new groups. If a new group has already changed, its capture
-    /// then replaces the initial descriptor.
+    /// Adds the initial descriptors of new groups. If a new group has already changed, the capture
+    /// of the group replaces the initial descriptor later.
     fn capture_growth(
         &self,
         growth: &Growth,
@@ -211,8 +212,9 @@ impl Objects {
         Ok(())
     }
 
-    /// Patches the captured records into their table blocks, and also the orphan chain if it
-    /// changed. For each record, adds the change of its owners' usage to `fold`.
+    /// Patches the captured records into their table blocks. If the orphan chain changed, also
+    /// patches the changed links into the records. For each record, adds the change of its owners'
+    /// usage to `fold`.
     fn capture_tables(
         &self,
         extended: Vec<(Group, u32)>,

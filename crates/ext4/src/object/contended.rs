@@ -21,8 +21,9 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
-/// A directory counts as contended once the lane that changes its names has switched this many
-/// times. A directory stays below this number if a few threads use it one after another.
+/// A directory counts as contended after this many changes of names by a lane other than the lane
+/// of the previous change. If a few threads use a directory one after another, it stays below this
+/// number.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
 /// The largest change of the subdirectory count that one delta can hold. So a check of the link
@@ -32,9 +33,9 @@ const MOST_LINKS: i32 = 64;
 /// Tracks whether several lanes change names in a directory, and holds their deltas.
 #[derive(Default)]
 pub(crate) struct LaneDeltas {
-    /// Low half: the number of the lane that last changed a name, plus one. High half: how often a
-    /// change came from another lane than the change before it. Updates may be lost, which only
-    /// costs speed.
+    /// Low half: the number of the lane that last changed a name, plus one. High half: the number
+    /// of changes that came from another lane than the change before them. Updates may be lost,
+    /// which only costs speed.
     seen: AtomicU32,
     deltas: OnceLock<Deltas>,
     /// The last transaction in which the inode was listed. In this transaction lanes may add to
@@ -149,8 +150,8 @@ impl LaneDeltas {
 
     /// Returns a number from which the block group of a new subdirectory is computed. If the
     /// directory is not contended, this number is `subdirectories`, the subdirectory count in the
-    /// inode. In a contended directory the inode's count is out of date. There each lane takes
-    /// numbers that no other lane takes, so that it need not read the counts of other lanes.
+    /// inode. In a contended directory the inode's count is out of date, so each lane takes numbers
+    /// that no other lane takes, and need not read the counts of other lanes.
     pub(crate) fn next_number(&self, subdirectories: u32) -> u32 {
         let Some(deltas) = self.deltas.get() else { return subdirectories };
         let added = deltas.lanes.mine().subdirectories.load(Ordering::Relaxed) as i32;

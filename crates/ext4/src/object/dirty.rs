@@ -1,4 +1,5 @@
-//! Defines the objects that a transaction changed and the work deferred until it is durable.
+//! Defines the objects that a transaction changed, and the work that is deferred until the
+//! transaction is durable.
 
 use crate::alloc::Changes;
 use crate::object::growth::Growth;
@@ -25,14 +26,14 @@ pub(crate) enum Dirty {
     /// A lane's part of the orphan list. The capture chains the whole list through the inodes'
     /// deletion times.
     OrphanList(Lane),
-    /// An id that the capture adds to the quota file of its kind, unless the file already has the
-    /// id.
+    /// The id of a user, group or project. The capture adds the id to the quota file for this kind
+    /// of owner, unless the file already has it.
     NewOwner(Kind, u32),
     /// Groups that were added at the end of the file system.
     Growth(Arc<Growth>),
 }
 
-/// Describes work that runs once a transaction is durable.
+/// Describes work that runs after a transaction has become durable.
 pub(crate) enum Deferred {
     /// Releases these blocks, so that they can be claimed again.
     Free {
@@ -76,7 +77,7 @@ impl<'c> Captured<'c> {
         Captured { volume, images, records: BTreeMap::new() }
     }
 
-    /// Adds the contents of a metadata block, in which the checksum is not set yet.
+    /// Adds the contents of a metadata block. Their checksum is not set yet.
     pub(crate) fn block(&mut self, block: Block, kind: MetaKind, data: Arc<[u8]>) {
         self.image(block, kind.seal(self.volume, block, data));
     }
@@ -96,8 +97,8 @@ impl<'c> Captured<'c> {
     pub(crate) fn record(&mut self, ino: Ino, new: CapturedRecord) {
         let record = &new.record;
         // An inode number that was freed and claimed again in one transaction has two objects. The
-        // record of the live object is kept. If both are freed, the later record is kept, because
-        // generations must not go back.
+        // record of the live object is kept. If both objects are freed, the later record is kept,
+        // because the generation on the device must not decrease.
         let stale = |other: &Record| record.freed && (!other.freed || other.is_after(record));
         if !self.records.get(&ino).is_some_and(|other| stale(&other.record)) {
             self.records.insert(ino, new);

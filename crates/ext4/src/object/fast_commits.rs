@@ -29,7 +29,7 @@ pub(crate) struct FastCommits {
 impl FastCommits {
     /// Returns `None` if no fast commits can be written. This is so if the log is on another
     /// device, if the file system lacks a feature that fast commits need, or if it has a feature
-    /// with which a replay refuses fast commits.
+    /// that makes a replay refuse fast commits.
     pub(crate) fn new(superblock: &Superblock) -> Option<FastCommits> {
         let Some(JournalPlace::Inode(ino)) = superblock.journal() else { return None };
         Some(FastCommits {
@@ -44,10 +44,10 @@ impl FastCommits {
     /// Returns whether an inode at `place` is in the same inode-table block as the journal's inode.
     ///
     /// Before e2fsck 1.47.0 replays the log, it reads the table block that contains the journal's
-    /// inode. It keeps a copy of this block until a fast commit has an inode record for another
-    /// table block. If the first record is for the same block, e2fsck puts the record into the old
-    /// copy, and writes the copy to the device. So the block loses all changes that the replayed
-    /// transactions made to it.
+    /// inode. It keeps a copy of this block until it replays an inode record for another table
+    /// block from a fast commit. If the first record is for the same block, e2fsck puts the record
+    /// into the old copy, and writes the copy to the device. So the block loses all changes that
+    /// the replayed transactions made to it.
     pub(super) fn is_beside_journal(&self, place: &InodePlace) -> bool {
         (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }

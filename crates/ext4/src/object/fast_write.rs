@@ -2,11 +2,12 @@
 //!
 //! A fast commit has the record of an inode, its new mappings, and its name if T created it. A fast
 //! commit is replayed after T-1 and without the rest of T, which may be lost. So the inode must not
-//! need the rest of T. This is ensured if all of the following hold:
+//! depend on the rest of T. This is ensured if all of the following hold:
 //!
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
-//!   record, or an added mapping. Any other change, and any change for which the code names no
-//!   [`FastPart`], makes the inode unfit for the rest of T;
+//!   record, or an added mapping. Any other change makes the inode unfit for fast commits until T
+//!   is closed. The code marks a change of this kind with
+//!   [`FastPart::None`](crate::object::fast_track::FastPart::None);
 //! - the number of a new inode was already free after T-1. If T freed the number, the inode is
 //!   unfit;
 //! - the directory of a new name exists after T-1, has room for the name, and has no other entry of
@@ -19,7 +20,7 @@
 //!   (`Groups::free_blocks`).
 //!
 //! An fsync of any other inode commits T. So does every fsync on a file system with a feature that
-//! fast commits cannot express, or with which a replay refuses fast commits (`fit` in
+//! fast commits cannot express or that makes a replay refuse fast commits (`fit` in
 //! `fast_commits.rs`).
 
 use crate::object::fast_commits::FastCommits;
@@ -97,8 +98,8 @@ impl Objects {
         }
     }
 
-    /// Takes the changes of `inode` in `tid` for a fast commit, and returns their number, or else
-    /// the reason why a fast commit cannot contain them.
+    /// Takes the changes of `inode` in `tid` for a fast commit, and returns their number. If a fast
+    /// commit cannot contain them, returns the reason.
     fn take_fast_changes(
         &self,
         inode: &Inode,
@@ -149,7 +150,7 @@ impl Objects {
                 let (parent, ino, name) = (*parent, inode.ino, name.to_vec());
                 let name = FastChange::Create(FastName { parent, ino, name });
                 // The record comes before the ranges, because a replay maps ranges only in an
-                // existing inode. As in the kernel, the record comes once more after the ranges,
+                // existing inode. As in the kernel, the record is repeated after the ranges,
                 // because the kernel's replay (6.18) counts the blocks of the file when it sets a
                 // record.
                 changes.insert(0, record.clone());

@@ -12,8 +12,8 @@ use lanefs_ondisk::{Block, Group};
 pub(crate) struct Growth {
     pub(crate) old: Geometry,
     pub(crate) new: Geometry,
-    /// The descriptors of the new groups. The inode tables of these groups, and those bitmaps that
-    /// have to be on the device, were written before the transaction.
+    /// The descriptors of the new groups. The inode tables of these groups, and those of their
+    /// bitmaps that must be on the device, were written before the transaction.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// The resize inode, if it changes.
     pub(crate) resize: Option<ResizeInode>,
@@ -41,8 +41,8 @@ impl Growth {
 
     /// Returns block `index` of the descriptors as it was before the groups were added.
     pub(crate) fn base(&self, index: u32, reader: &impl BlockReader) -> Result<Arc<[u8]>, Error> {
-        // A block beyond the old descriptors either did not exist, or was reserved for descriptors
-        // and has other contents.
+        // A block beyond the old descriptors either did not exist or was only reserved for
+        // descriptors, so its contents on the device are not descriptors.
         if index >= self.old.desc_blocks() {
             return Ok(vec![0; self.new.block_size().bytes()].into());
         }

@@ -31,11 +31,12 @@ use std::ops::Deref;
 ///
 /// # Locking
 ///
-/// The *operation lock* `op` is held exclusively by changes and shared by data reads, overwrites
-/// and scans, across I/O and waits. The *state guard* `state` is a leaf, taken by Apply inside a
-/// handle and by the committer. `attr` and `map` are snapshots that Apply replaces: `attr` is read
-/// with neither lock, `map` under `op` without the guard. A write that holds `op` shared also takes
-/// `growth` if it extends the file, and `mapping` while it maps the blocks that it has written.
+/// Changes hold the *operation lock* `op` exclusively. Data reads, overwrites and scans hold it
+/// shared. It is held across I/O and waits. The *state guard* `state` is a leaf, taken by Apply
+/// inside a handle and by the committer. `attr` and `map` are snapshots that Apply replaces. A
+/// reader of `attr` needs neither lock; a reader of `map` holds `op` but not the guard. A write
+/// that holds `op` shared also takes `growth` if it extends the file, and `mapping` while it maps
+/// the blocks that it has written.
 ///
 /// # Layout
 ///
@@ -60,8 +61,8 @@ pub struct Inode {
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
     /// The encryption context and the cipher, set when an encrypted inode first needs them.
     pub(crate) crypt: OnceLock<Box<InodeCrypt>>,
-    /// Whether the file was found in an encrypted directory of another policy, so that the file
-    /// must not be opened. No other field depends on this flag.
+    /// Whether the file was found in an encrypted directory that has another encryption policy than
+    /// the file, so that the file must not be opened. No other field depends on this flag.
     pub(crate) has_foreign_policy: AtomicBool,
     /// The descriptor of a verity file, set when the file is first read; it never changes.
     pub(crate) verity: OnceLock<Box<Verity>>,
@@ -73,14 +74,15 @@ pub struct Inode {
     changes: LineStart,
     pub(crate) op: SharedLock,
     /// Held by writes that extend the file while they hold `op` shared. Appends hold this lock
-    /// exclusively, as do writes that first zero a part beyond the end. Other writes hold it
-    /// shared.
+    /// exclusively, as do writes that first zero a part beyond the end. The other writes that
+    /// extend the file hold it shared.
     pub(crate) growth: SharedLock,
     /// Lets one thread at a time that holds `op` shared change the mappings.
     pub(crate) mapping: Mutex<()>,
     /// The attributes for stat(2); written under `state`.
     attr: SeqCell<Attr>,
-    /// All mappings, loaded when first needed under `op`, replaced by Apply, dropped by eviction.
+    /// All mappings. They are loaded under `op` when they are first needed, replaced by Apply, and
+    /// dropped by eviction.
     pub(crate) map: MapSlot,
     /// Lets one thread at a time load `map`.
     pub(crate) loading: Mutex<()>,
@@ -88,12 +90,13 @@ pub struct Inode {
     /// Blocks claimed in advance for a growing file.
     pub(crate) window: WindowSlot,
     /// The last transaction that changed anything in this inode; `data_synced_by` is the last one
-    /// that changed anything needed to read the inode's data. Both are written in a handle of the
-    /// transaction that they name, so they never decrease.
+    /// that changed anything needed to read the inode's data. A transaction's number is stored in
+    /// these two fields only by a thread with a handle of that transaction, so the numbers never
+    /// decrease.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
-    /// The last transaction with a change of this inode, or of a directory's names, that fast
-    /// commits do not express (`object/fast_write.rs`).
+    /// The last transaction that changed this inode in a way that fast commits do not express
+    /// (`object/fast_write.rs`). For a directory, a change of its names counts too.
     pub(crate) unfit_in: AtomicU64,
     /// The flush that the inode's last data write needs ([`lanefs_journal::FlushMark`]).
     pub(crate) flush_mark: AtomicU64,
@@ -202,8 +205,8 @@ impl Inode {
     }
 
     /// Returns the attributes without the lanes' deltas. If several lanes change names in a
-    /// directory, the directory's times and link count may be out of date here. So only callers
-    /// that need other attributes use this function. Takes no lock.
+    /// directory, the directory's times and link count may be out of date here. So this function is
+    /// for callers that need other attributes than these. Takes no lock.
     pub fn snapshot(&self) -> Attr {
         self.attr.load()
     }
@@ -318,8 +321,8 @@ impl Inode {
             state.owed = 0;
         }
         self.note_synced_by(tid, concerns);
-        // The inode is also listed before the change becomes visible, because a commit that finds
-        // no listed object does nothing, and does not wait for this handle.
+        // The inode is put on the transaction's list before the change becomes visible too, because
+        // a commit that finds no listed object does nothing, and does not wait for this handle.
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
@@ -354,10 +357,10 @@ impl Inode {
     }
 
     /// Apply: makes an fsync of this directory wait for `tid`, before other threads can see that
-    /// one of its names changed. [`crate::name::links::names_changed`] follows.
+    /// one of its names changed. The caller then calls [`crate::name::links::names_changed`].
     pub(crate) fn name_changes(&self, tid: Tid) {
-        // If the directory's deltas are listed in `tid`, an earlier change has already stored
-        // `tid`. So in a contended directory, lanes only read here.
+        // If the directory is on the list of `tid` and lanes may add to their deltas, an earlier
+        // change has already stored `tid`. So in a contended directory, lanes only read here.
         if !self.deltas.are_listed(tid) {
             self.note_synced_by(tid, Concerns::Data);
         }
@@ -387,7 +390,7 @@ impl Inode {
     /// Returns whether commits no longer need this object: no transaction waits for its image, and
     /// the last transaction that changed it is settled. The guard is held. As long as a commit
     /// needs the object, the object has state that a reloaded object would lack: the transaction
-    /// for which an fsync waits, and the tail that is still to be zeroed.
+    /// that an fsync must wait for, and the note that the tail must still be zeroed.
     pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
         let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
         state.tracked.is_clean() && !owed
@@ -409,7 +412,8 @@ impl Inode {
     }
 }
 
-/// Returns what an inode adds to the usage of its owners, which is nothing once its number is free.
+/// Returns what an inode adds to the usage of its owners. After its number was freed, it adds
+/// nothing.
 fn counted(state: &InodeState) -> Counted {
     let counted = Counted::of(&state.disk);
     if state.freed { counted.nothing() } else { counted }
@@ -507,10 +511,10 @@ impl Holdable for Inode {
     }
 }
 
-/// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed even
-/// if its last name is removed. Dropping the last hold of an inode without names frees the inode,
-/// and takes the inode's operation lock for this. So the thread that drops a hold must not hold an
-/// operation lock.
+/// A hold on an inode. As long as the hold exists, the inode stays in memory, and its blocks are
+/// not freed even if its last name is removed. Dropping the last hold of an inode without names
+/// frees the inode, and takes the inode's operation lock for this. So the thread that drops a hold
+/// must not hold an operation lock.
 ///
 /// Holds of several lanes on one inode share no cache line ([`Hold`]).
 pub struct InodeRef {
@@ -524,7 +528,7 @@ impl InodeRef {
     }
 
     /// Takes a hold on an inode that was found under a pin (`Fs::peek`), or returns `None` if it is
-    /// dead because it was evicted or freed since then. The hold must be dropped after the pin.
+    /// dead because it was evicted or freed since then. The pin must be dropped before the hold.
     pub fn found(inode: &Arc<Inode>) -> Option<InodeRef> {
         let held = InodeRef::new(inode)?;
         inode.note_use();

@@ -1,6 +1,6 @@
-//! Stores an inode's mappings. They are read without a lock, and count against the memory cap.
-//! Under memory pressure they are dropped, and they are read again from the tree when they are
-//! needed.
+//! Stores an inode's mappings. Reading them needs no lock besides the operation lock. They count
+//! against the memory cap. Under memory pressure they are dropped, and they are read again from the
+//! tree when they are needed.
 //!
 //! *Locking*: a thread that drops mappings holds the inode's operation lock exclusively. A thread
 //! that stores mappings holds the operation lock exclusively, or holds it shared together with
@@ -17,11 +17,12 @@ use lanefs_lanes::{Pin, Slot};
 /// this size.
 pub(crate) const SMALL: u64 = 192;
 
-/// Holds the mappings of one inode, once they were needed for the first time.
+/// Holds the mappings of one inode after they were first needed.
 #[derive(Default)]
 pub(crate) struct MapSlot {
     map: Slot<Map>,
-    /// By how many bytes the mappings exceed [`SMALL`], as counted in [`Totals::mapped`].
+    /// The number of bytes that the mappings take beyond [`SMALL`]. [`Totals::mapped`] includes
+    /// this number.
     counted: AtomicU64,
 }
 

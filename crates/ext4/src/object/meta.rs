@@ -28,7 +28,7 @@ use lanefs_ondisk::dirent::DirFormat;
 pub(crate) struct MetaBlock {
     pub(crate) block: Block,
     pub(crate) kind: MetaKind,
-    /// Counts the holds; dead once evicted.
+    /// Counts the holds, and is marked as dead when the block is evicted.
     holds: Holds,
     used: Used,
     /// For a block of a directory: serialises changes of names in it. [rank Names]

@@ -28,8 +28,8 @@
 //! - The link count of a nameless inode becomes zero before the object becomes dead, so that no
 //!   look-up loads the inode again. The last reference to a nameless inode deletes it
 //!   (`ops/delete.rs`).
-//! - A number is given to a new inode only if no live object in memory, and no record with links,
-//!   has it. If such an object or record exists, the bitmap is wrong: the create fails with a
+//! - A new inode gets a number only if neither a live object in memory nor a record with links has
+//!   that number. If such an object or record exists, the bitmap is wrong: the create fails with a
 //!   corruption error, and the number stays taken while the file system is mounted.
 //!
 //! # Which objects stay in memory?
@@ -38,24 +38,25 @@
 //! object stays in memory as long as information would be lost by evicting it:
 //!
 //! - An inode stays until the last transaction that changed it is settled, and while it is an
-//!   orphan. A reloaded inode would lack the commit for which fsync waits, the duty to zero the
-//!   tail block, and the inode's entry among the orphans.
+//!   orphan. A reloaded inode would not know which commit an fsync must wait for, whether the tail
+//!   block must still be zeroed, and where the inode is recorded as an orphan.
 //! - A metadata block stays until the last transaction that changed it is settled. Until then, the
 //!   object may hold the only copy of its image. The object also knows the transaction that
 //!   allocated the block: if the same transaction frees the block, the block needs no revoke.
-//! - An inode-table block stays until the transaction to which it is charged is settled, and while
-//!   an inode of the block is in memory.
+//! - An inode-table block stays until the last transaction that was charged a credit for it is
+//!   settled, and while an inode of the block is in memory.
 //!
 //! # What is zeroed, and when?
 //!
 //! - *Inode tables.* With descriptor checksums, the unused part of a table (`itable_unused`) may
 //!   hold garbage, which counts as zeros. When more of the table comes into use, the committer
 //!   writes all blocks of the added part, not only those whose inodes changed.
-//! - *Truncated tails.* `set_size` leaves the bytes behind the new end as they are. Once the
-//!   truncation is durable, `Deferred::ZeroTail` zeroes them, since other systems rely on zeros
-//!   there. An operation that grows the file waits until this is done. It also zeroes the bytes
-//!   between the old end and the new data, since another system may have left nonzero bytes there.
-//!   The last block of an encrypted file is replaced by a copy with zeros (`ops/truncate.rs`).
+//! - *Truncated tails.* `set_size` leaves the bytes behind the new end as they are. After the
+//!   truncation has become durable, `Deferred::ZeroTail` zeroes them, because other systems rely on
+//!   zeros there. An operation that grows the file waits until this is done. The operation also
+//!   zeroes the bytes between the old end and the new data, because another system may have left
+//!   nonzero bytes there. The last block of an encrypted file is replaced by a copy with zeros
+//!   (`ops/truncate.rs`).
 //!
 //! # Damage found by Apply
 //!

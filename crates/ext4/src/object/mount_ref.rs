@@ -18,15 +18,15 @@ pub(crate) trait LastReference<T>: Send + Sync {
 
 /// An inode's view of its mount. `T` is the type of the inodes.
 pub(crate) struct MountRef<T: Holdable> {
-    /// The lanes' references, set once the mount exists.
+    /// The lanes' references, set as soon as the mount exists.
     lanes: OnceLock<PerLane<Weak<LaneRef<T>>>>,
     /// The lanes' counts of references to inodes. `None` if all inodes are behind one lock, because
     /// that lock protects their counts and orders all threads anyway.
     shares: Option<Shares<T>>,
     pub(crate) totals: LaneArc<Totals>,
-    /// Set once if the file system keeps quotas.
+    /// The quotas, set at mount if the file system keeps them.
     quotas: OnceLock<Quotas>,
-    /// Set once if the mount writes fast commits.
+    /// Set at mount if the mount writes fast commits.
     fast_commits: OnceLock<()>,
 }
 

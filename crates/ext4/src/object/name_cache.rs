@@ -2,10 +2,10 @@
 //! inodes (the older policy of seed S5).
 //!
 //! Most file systems in user space have this design, and so had the kernel when it used
-//! `dcache_lock`. It is implemented here as well as the design allows. One acquisition finds a name
-//! *and* its inode. Hashes are computed before the lock is taken. Under the lock nothing is
-//! allocated or freed except a new name's entry, and every operation takes constant time. This
-//! cache exists as a baseline for measurements.
+//! `dcache_lock`. This implementation is as fast as the design allows. Acquiring the lock once is
+//! enough to find a name *and* its inode. Hashes are computed before the lock is taken. Under the
+//! lock nothing is allocated or freed except a new name's entry, and every operation takes constant
+//! time. This cache exists as a baseline for measurements.
 //!
 //! *Locking*: `table` has [`Rank::Bucket`], the innermost. Holds on inodes are taken under the lock
 //! and dropped outside of it.
@@ -160,7 +160,8 @@ impl OneLockCache {
         drop(removed);
     }
 
-    /// Returns the `most` least recently used inodes and moves them to the newest end of the list.
+    /// Returns up to `most` inodes, the least recently used ones, and moves them to the newest end
+    /// of the list.
     pub(crate) fn oldest_inodes(&self, most: usize) -> Vec<Arc<Inode>> {
         self.table.lock().inodes.turn_over(most)
     }

@@ -131,8 +131,8 @@ impl Objects {
     /// a handle maps later.
     pub(crate) fn note_data(&self, inode: &Inode) {
         let FlushMark(mark) = self.journal.note_write();
-        // The mark is read first, because it changes only once per flush. So most calls do not
-        // write its cache line, which all writers of the file share.
+        // The mark is written only if it must increase, which happens once per flush. So most calls
+        // do not write its cache line, which all writers of the file share.
         if inode.flush_mark.load(Ordering::Relaxed) < mark {
             inode.flush_mark.fetch_max(mark, Ordering::Release);
         }

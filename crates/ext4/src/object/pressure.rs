@@ -56,7 +56,7 @@ pub(crate) fn images_within(bytes: u64) -> u64 {
     (bytes / 4).clamp(1 << 20, 64 << 20)
 }
 
-/// Returns in bytes the part of the cap that groups' bitmaps may take. It is included in the part
+/// Returns the part of the cap, in bytes, that groups' bitmaps may take. It is included in the part
 /// for metadata blocks.
 pub(crate) fn bitmaps_within(bytes: u64) -> u64 {
     bytes / 16

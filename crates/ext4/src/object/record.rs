@@ -86,7 +86,8 @@ impl Record {
         Ok(bytes)
     }
 
-    /// Returns whether the record belongs to a later inode than `other`, with the same number.
+    /// Compares this record with `other`, a record of an inode with the same number. Returns
+    /// whether this record belongs to the later inode.
     pub(crate) fn is_after(&self, other: &Record) -> bool {
         self.disk.generation.wrapping_sub(other.disk.generation) as i32 > 0
     }
@@ -101,8 +102,8 @@ pub(crate) enum OrphanSlot {
     List { lane: Lane, number: u64 },
 }
 
-/// Patches the deletion time, through which the legacy orphan list is chained, in a record that has
-/// no other change.
+/// Patches the deletion time in a record that has no other change. The legacy orphan list is
+/// chained through the deletion times.
 pub(crate) fn chain_record(
     volume: &Volume,
     ino: Ino,

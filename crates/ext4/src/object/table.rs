@@ -2,8 +2,8 @@
 //!
 //! # Locking
 //!
-//! `base` is the newest image that a commit has captured, or the contents on the device. It is
-//! loaded once under its lock (rank Load, held during the read) and replaced by the committer. An
+//! `base` is the newest image that a commit has captured, or the contents on the device. A thread
+//! loads `base` under its lock (rank Load, held during the read); the committer replaces it. An
 //! inode in memory pins its block, so loading an inode always sees the result of the last capture.
 
 use crate::cache::held::{Counted, Held};
@@ -24,8 +24,8 @@ pub(crate) struct TableBlock {
     /// The block's group; `index` is the number of the block in the group's table.
     pub(crate) group: Group,
     pub(crate) index: u32,
-    /// Counts the holds; dead once evicted, so that no block ever has two objects with different
-    /// bases.
+    /// Counts the holds, and is marked as dead when the block is evicted, so that no block ever has
+    /// two objects with different bases.
     holds: Holds,
     /// The last transaction that was charged for the block. A block costs a transaction one credit,
     /// however many inodes in the block change.
@@ -148,8 +148,8 @@ impl Tables {
         self.blocks.hold_or_load(block.0, cached, make)
     }
 
-    /// Returns the contents of a block, loading it at the first call. A block that was never
-    /// initialised reads as zeros, whatever the device holds there.
+    /// Returns the contents of a block, and loads them if they are not in memory. A block that was
+    /// never initialised reads as zeros, whatever the device holds there.
     pub(crate) fn base(
         &self,
         table: &TableBlock,

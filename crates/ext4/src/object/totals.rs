@@ -17,7 +17,7 @@ pub(crate) struct Totals {
 }
 
 /// The largest number of directories in memory that keep deltas by lane. The deltas of a directory
-/// take some 8 KiB.
+/// take about 8 KiB.
 const MOST_CONTENDED: usize = 4096;
 
 /// Permits one directory to keep deltas by lane; dropping it returns the permit.

@@ -15,7 +15,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Creates a window for inode `ino`, which is listed in `windows` from now on.
+    /// Creates a window for inode `ino`, and lists the inode in `windows`.
     fn new(windows: &LaneArc<Windows>, ino: Ino, next: u32, claim: Claim) -> Box<Window> {
         Box::new(Window { next, claim, _listed: Listed::new(windows, ino) })
     }

@@ -1,10 +1,10 @@
 //! Writes that allocate blocks, convert unwritten space, or extend the file.
 //!
-//! Such a write claims blocks for the holes (only in memory), writes its data to the claimed and
-//! the unwritten blocks, and then maps them as written. With the operation lock shared, several
-//! writes do this at once. But only one write at a time changes the mappings, under
-//! `Inode::mapping` and without data I/O. If another write has mapped blocks for one of the holes
-//! meanwhile, the claimed blocks are given back, and the data is written to the mapped ones.
+//! Each of these writes claims blocks for the holes (only in memory), writes its data to the
+//! claimed and the unwritten blocks, and then maps them as written. If the operation lock is held
+//! shared, several writes can do this at once. But only one write at a time changes the mappings,
+//! under `Inode::mapping` and without data I/O. If another write has mapped blocks for one of the
+//! holes meanwhile, the claimed blocks are given back, and the data is written to the mapped ones.
 
 use super::write::{At, Stamp, Write};
 use crate::alloc::{Claim, Privilege};
@@ -34,13 +34,13 @@ pub(super) enum Growth<'a> {
     Alone { _hold: ExclusiveHold<'a> },
 }
 
-/// Data written to the device that is not mapped yet.
+/// Data that is on the device, but is not mapped yet.
 struct Written {
     offset: u64,
     len: u64,
-    /// The blocks claimed for holes, by file block.
+    /// The claims for holes, each with its first file block.
     claims: Vec<(u32, Claim)>,
-    /// The extents that the file blocks are going to have, in order and without gaps.
+    /// The future extents of the file blocks, in ascending order and without gaps.
     extents: Vec<Extent>,
 }
 
@@ -106,10 +106,10 @@ impl Fs {
     /// than the length of the data if space runs out or an owner's limit is reached.
     ///
     /// # Locking
-    /// The caller holds the operation lock exclusively. A shared hold is sufficient if the write
-    /// covers whole blocks of the device (of the file system, if the file is encrypted) and no part
-    /// of an unwritten block. If such a write extends the file, the caller holds the growth lock
-    /// too.
+    /// The caller holds the operation lock exclusively. A shared hold is sufficient on two
+    /// conditions. First, the write covers only whole blocks of the device or, if the file is
+    /// encrypted, whole blocks of the file system. Second, no unwritten block is covered only
+    /// partly. If such a write extends the file, the caller holds the growth lock too.
     pub(super) fn write_chunks(
         &self,
         inode: &Arc<Inode>,

@@ -24,8 +24,8 @@ impl Fs {
         self.set_attr_as(inode, |_| Ok(Some(*set)))
     }
 
-    /// Does the same as [`Fs::set_attr`] with the attributes that `decide` returns, or nothing if
-    /// `decide` returns `None`. `decide` gets the current attributes; no other thread changes
+    /// Does the same as [`Fs::set_attr`] with the attributes that `decide` returns. Changes nothing
+    /// if `decide` returns `None`. `decide` gets the current attributes; no other thread changes
     /// owner, mode or flags between the call of `decide` and the change.
     ///
     /// # Errors

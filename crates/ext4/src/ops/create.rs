@@ -46,7 +46,7 @@ pub(super) const BIRTH_CREDITS: u32 = 16;
 /// A new inode, claimed and prepared.
 pub(super) struct Born<'a> {
     claim: InodeClaim<'a>,
-    /// The inode object, with one hold and in no map yet.
+    /// The inode object. It has one hold, and is not in the map of inodes yet.
     inode: Arc<Inode>,
     /// The only block of a directory or of a long symbolic link.
     block: Option<FirstBlock>,
@@ -107,10 +107,10 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Creates an inode and its name. Returns `None` if the directory's lock must be held
-    /// exclusively for that. The inode is created before the names are locked, so that other
-    /// threads wait only while the name is added. If another thread takes the name or the room
-    /// meanwhile, the new inode is treated like an inode that lost its last name.
+    /// Creates an inode and its name. Returns `None` if this requires that the directory's lock is
+    /// held exclusively. The inode is created before the names are locked, so that other threads
+    /// wait only while the name is added. If another thread takes the name or the room meanwhile,
+    /// the new inode is treated as if it had lost its last name.
     fn create_locked(
         &self,
         dir: &InodeRef,
@@ -135,7 +135,7 @@ impl Fs {
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
         let mut handle = self.objects.join(ENTRY_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
-        // One pin serves all publications.
+        // All publications use the same reader pin.
         let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
         if self.objects.fast.is_some() {
@@ -323,7 +323,7 @@ impl Fs {
         let place =
             self.objects.volume.geometry().inode_place(ino).ok_or_else(|| Error::NoSpace)?;
         let (table, before) = {
-            // One pin serves both look-ups.
+            // Both look-ups use the same reader pin.
             let _pin = lanefs_lanes::pin();
             (
                 self.objects.table_block(place.group, place.table_block)?,
@@ -379,8 +379,8 @@ impl Fs {
         }
     }
 
-    /// Checks the target of a new symbolic link, and returns its encrypted form if the link is to
-    /// be encrypted.
+    /// Checks the target of a new symbolic link, and returns its encrypted form if the new link
+    /// will be encrypted.
     fn encrypted_target(
         &self,
         kind: &NewKind<'_>,

@@ -16,17 +16,17 @@ use crate::plan::extent::{END, Extent, State};
 use crate::plan::mapping::Form;
 use lanefs_ondisk::{Block, FileBlock};
 
-/// The largest number of blocks that are moved at once, which is also the largest number of free
-/// blocks that this needs.
+/// The largest number of blocks that are moved at once. Moving them needs at most the same number
+/// of free blocks.
 const PIECE: u32 = 1 << 18;
 /// The length in blocks of the longest extent of written blocks.
 const LONGEST: u32 = 32768;
 /// The number of bytes that are copied at once.
 const COPY: usize = 1 << 20;
 
-/// Where the blocks of a piece are moved to.
+/// The new positions of the blocks of a piece.
 struct Moved {
-    /// The claims by file block, one for each extent.
+    /// The claims, each with its first file block; one claim for each extent.
     claims: Vec<(u32, Claim)>,
     extents: Vec<Extent>,
 }
@@ -38,7 +38,7 @@ impl Fs {
     /// # Errors
     /// [`Error::NotSupported`] if the file has a block map, or the file system has `bigalloc`, as
     /// in the kernel; [`Error::NotPermitted`] for an immutable, append-only or verity file;
-    /// [`Error::NoSpace`] without free blocks for a copy.
+    /// [`Error::NoSpace`] if there are too few free blocks for a copy.
     pub fn defragment(&self, inode: &InodeRef, by: Privilege) -> Result<(), Error> {
         inode.check_regular()?;
         self.objects.check_writable()?;
@@ -72,7 +72,7 @@ impl Fs {
 }
 
 impl FileData<'_> {
-    /// Returns the extents from file block `from` on, of at most [`PIECE`] blocks.
+    /// Returns the extents from file block `from` on, up to a total of [`PIECE`] blocks.
     fn piece(&self, from: u32) -> Result<Vec<Extent>, Error> {
         self.with_map(|map| {
             let mut left = PIECE;
@@ -103,7 +103,7 @@ impl FileData<'_> {
         if most <= left.div_ceil(LONGEST) as usize {
             return Ok(None);
         }
-        // There are fewer new runs only if they are longer than the average old run.
+        // The number of runs decreases only if the new runs are longer than the average old run.
         let longer = left / u32::try_from(most).unwrap_or(u32::MAX) + 1;
         let mut found: Vec<Claim> = Vec::new();
         while left > 0 {
@@ -180,8 +180,8 @@ impl FileData<'_> {
     }
 }
 
-/// Returns in how many runs of device blocks `piece` lies. The first run counts only if it does not
-/// continue `before`.
+/// Returns the number of runs of device blocks that `piece` consists of. The first run counts only
+/// if it does not start at block `before`.
 fn runs(piece: &[Extent], before: Option<Block>) -> usize {
     let mut next = before;
     let mut count = 0;

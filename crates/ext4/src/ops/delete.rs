@@ -1,4 +1,4 @@
-//! Counts the references of a FUSE kernel to inodes, and deletes inodes without names.
+//! Counts the references that a FUSE kernel has to inodes, and deletes inodes without names.
 
 use crate::data::xattrs::release_xattr_block;
 use crate::error::Error;

@@ -114,7 +114,7 @@ impl Fs {
     }
 
     /// Maps every hole of the range to unwritten blocks. The handle that maps the last hole also
-    /// changes the inode by `then`.
+    /// applies the change `then` to the inode.
     fn allocate_range(
         &self,
         inode: &Arc<Inode>,

@@ -4,13 +4,13 @@
 //!    and superblocks that they contain. Nothing refers to the new groups yet. A flush makes them
 //!    durable.
 //! 2. One handle shows the new blocks to the allocators, and puts the change on the list of its
-//!    transaction. The capture writes descriptors, resize inode and superblock, which no other
-//!    thread writes. So every change that uses the new blocks belongs to this transaction or a
-//!    later one.
+//!    transaction. So every change that uses the new blocks belongs to this transaction or a later
+//!    one. The capture writes descriptors, resize inode and superblock, which no other thread
+//!    writes.
 //! 3. The transaction is committed. A crash before that leaves the old size, and a crash after it
-//!    the new size. After the commit the transaction is written in place at once. The superblock is
-//!    written last, because e2fsck and the kernel check all descriptors that the superblock counts
-//!    before they replay the log.
+//!    the new size. Right after the commit, the transaction's blocks are written to their final
+//!    locations. The superblock is written last, because e2fsck and the kernel check all
+//!    descriptors that the superblock counts before they replay the log.
 //! 4. The old backups of the superblock are brought up to date.
 //!
 //! Readers of the geometry and of the tables of groups need no lock, because the tables get longer
@@ -42,9 +42,9 @@ impl Fs {
     /// file system meanwhile.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for fewer blocks than there are; [`Error::CannotGrow`] with the
-    /// reason; [`Error::ReadOnly`]. Even after an error, the file system may have grown by some
-    /// groups.
+    /// [`Error::InvalidArgument`] for fewer blocks than the file system has; [`Error::CannotGrow`]
+    /// with the reason; [`Error::ReadOnly`]. Even after an error, the file system may have grown by
+    /// some groups.
     pub fn grow(&self, blocks: u64) -> Result<u64, Error> {
         let _one = self.growing.lock();
         let objects = &self.objects;

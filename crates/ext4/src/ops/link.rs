@@ -22,7 +22,7 @@ use lanefs_ondisk::dirent::Name;
 
 /// The number of credits that [`Fs::add_link`] needs for an inode and its orphan record.
 const ADD_LINK_CREDITS: u32 = 6;
-/// The kind of inode to which a removed entry must refer.
+/// The kind that an inode must have if its name is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
     File,
@@ -57,7 +57,7 @@ impl Fs {
         self.obey_dirsync(&[dir])
     }
 
-    /// Adds a name. Returns `None` if the directory's lock must be held exclusively for that.
+    /// Adds a name. Returns `None` if this requires that the directory's lock is held exclusively.
     fn link_locked(
         &self,
         inode: &InodeRef,
@@ -176,8 +176,8 @@ impl Fs {
         Ok(acted)
     }
 
-    /// Removes `name` if it refers to `victim`. Returns `None` if the directory's lock must be held
-    /// exclusively for that.
+    /// Removes `name` if it refers to `victim`. Returns `None` if this requires that the
+    /// directory's lock is held exclusively.
     fn remove_locked(
         &self,
         dir: &InodeRef,

@@ -100,7 +100,7 @@ impl Fs {
         })?
     }
 
-    /// Does the same as [`known`] for a result to be published. Returns `None` for the file
+    /// Does the same as [`known`] for a result that will be published. Returns `None` for the file
     /// system's internal inodes, which must not be published, because a reader of the name cache
     /// takes the inode from memory, where the internal inodes are too.
     fn to_publish(&self, found: Option<Found>) -> Option<Option<Named>> {

@@ -40,7 +40,7 @@ impl Fs {
     }
 
     /// Sets the limits of an owner, durably. A mount with [`limits`](crate::MountOptions::limits)
-    /// obeys them at once if the owner already had limits when the file system was mounted.
+    /// obeys them immediately if the owner already had limits when the file system was mounted.
     /// Otherwise they are obeyed from the next mount on.
     ///
     /// # Errors

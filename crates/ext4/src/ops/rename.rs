@@ -221,8 +221,8 @@ impl Fs {
         let leaving = EntrySlot::beside(Some(&arriving), &self.objects, from, *name, locking)?;
         let Some(leaving) = leaving else { return Ok(None) };
         let elsewhere = match locking {
-            // Whether the names refer to other inodes is decided by the retry, which holds the
-            // locks exclusively.
+            // It is not known yet whether a name refers to another inode. The retry, which holds
+            // the locks exclusively, finds out.
             DirLocking::Shared => None,
             DirLocking::Exclusive => Some(false),
         };

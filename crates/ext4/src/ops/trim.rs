@@ -12,7 +12,7 @@ impl Fs {
     /// the file system meanwhile.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], damage of a bitmap, or an error of the device.
+    /// [`Error::ReadOnly`], the error for a damaged bitmap, or an error of the device.
     pub fn trim(&self, bytes: Range<u64>, least: u64) -> Result<u64, Error> {
         self.objects.check_writable()?;
         let geometry = *self.objects.volume.geometry();

@@ -21,7 +21,7 @@ const COPY_CREDITS: u32 = 3;
 enum Tail {
     /// There are no such bytes, or they are zeros already.
     Whole,
-    /// These bytes become zeros once the truncation is durable.
+    /// These bytes become zeros after the truncation is durable.
     Zero { block: Block, from: usize },
     /// The last block is replaced by a copy that has zeros in place of these bytes. The copy is
     /// already written, so after a crash the file has either its new size and zeros, or its old
@@ -90,7 +90,7 @@ impl Fs {
         };
         let is_one_step = self.data(inode).step_end(keep..END)?.is_none_or(|end| end == END);
         if is_one_step {
-            // If all mappings to be freed are in one leaf, one handle frees them.
+            // If all mappings that must be freed are in one leaf, one handle frees them.
             let change = self.data(inode).plan_mapping(rest.clone(), copy)?;
             if change.covered.end == END {
                 let mut handle = self.objects.join(change.credits + 2 + COPY_CREDITS)?;
@@ -119,10 +119,11 @@ impl Fs {
         self.data(inode).leave_orphans()
     }
 
-    /// Allocates the copy of the last block, or defers zeroing the rest of the last block until the
-    /// transaction that truncates the file is durable. Other systems rely on zeros there, and
-    /// before that point a crash would bring the longer file back. Returns the transaction whose
-    /// commit an operation that grows the file must await.
+    /// Allocates the copy of the last block, if there is one. Otherwise defers zeroing the rest of
+    /// the last block until the transaction that truncates the file is durable. The rest must
+    /// become zeros because other systems rely on that. It must not become zeros earlier, because a
+    /// crash before the commit brings the longer file back. If zeroing was deferred, returns that
+    /// transaction; an operation that grows the file must wait for the transaction's commit.
     fn apply_tail(&self, handle: &mut Handle<'_>, tail: Tail) -> Option<Tid> {
         let (block, from) = match tail {
             Tail::Whole => return None,
@@ -147,7 +148,8 @@ impl FileData<'_> {
     /// copy has zeros after the end of the file.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] also with `bigalloc`, where a block cannot move alone.
+    /// [`Error::NoSpace`], also with `bigalloc`, because a block cannot move without the rest of
+    /// its cluster.
     fn copy_of_last(&self, size: u64, goal: Block) -> Result<Tail, Error> {
         let objects = self.objects;
         if !objects.volume.clusters().are_blocks() {

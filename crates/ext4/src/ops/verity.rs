@@ -20,7 +20,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::verity::{self as disk, Descriptor, Method, Tree};
 
-/// The number of bytes that are hashed at once; a multiple of every block.
+/// The number of bytes that are hashed at once; a multiple of every block size.
 const BATCH: u64 = 1 << 20;
 /// The number of bytes of hashes that are written at once.
 const WRITTEN: usize = 1 << 18;

@@ -106,8 +106,8 @@ impl Fs {
         }
     }
 
-    /// Writes with the operation lock shared (seed S3). Returns `None` if the write needs the lock
-    /// exclusively, for one of these reasons:
+    /// Writes while holding the operation lock shared (seed S3). Returns `None` if the write needs
+    /// the lock exclusively, for one of these reasons:
     /// - it covers only a part of a device block (the device reads and merges the rest), of an
     ///   encrypted block, or of an unwritten block (the write zeroes the rest). Two such writes to
     ///   one block at once would lose data;

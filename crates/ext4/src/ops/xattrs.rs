@@ -45,9 +45,9 @@ impl Fs {
     }
 
     /// Does the same as [`Fs::set_xattr`], if `decide` allows it. `decide` gets the attributes that
-    /// the inode has at the time of the change. If an access list is set, it sets the permission
-    /// bits of the mode, and the set-user-ID, set-group-ID and sticky bits become those that
-    /// `decide` returns.
+    /// the inode has at the time of the change. If the attribute is an access list, the mode
+    /// changes too: the list determines the permission bits, and `decide` returns the set-user-ID,
+    /// set-group-ID and sticky bits.
     ///
     /// # Errors
     /// The errors of `decide` are returned too.
@@ -173,8 +173,8 @@ impl Fs {
         }
     }
 
-    /// Plans the change of the access list that a chmod makes, if there is a list. The caller holds
-    /// the operation lock exclusively.
+    /// Plans the change that a chmod makes to the access list, if the inode has one. The caller
+    /// holds the operation lock exclusively.
     pub(super) fn plan_acl_chmod<'f>(
         &'f self,
         inode: &'f InodeRef,

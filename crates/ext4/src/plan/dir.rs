@@ -24,7 +24,7 @@
 //! separates names with the same hash, the low bit of the second leaf's index entry is set, and
 //! every look-up of that hash reads both leaves. A full node is split in halves. If the root is
 //! full, a level of nodes is added below it. There is at most one such level, or two with
-//! `large_dir`. If no level can be added, the directory is full. A scan fails once it has met more
+//! `large_dir`. If no level can be added, the directory is full. A scan fails if it meets more
 //! leaves than the directory has blocks.
 
 mod blocks;

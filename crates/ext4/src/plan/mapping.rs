@@ -36,7 +36,7 @@ impl Form {
     /// Reads all mappings: see [`extent::load`] and [`block_map::load`].
     ///
     /// # Errors
-    /// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.
+    /// [`Error::Corruption`], which names the inode and the block; and the errors of `nodes`.
     pub fn load(
         self,
         root: &[u8; ROOT_BYTES],
@@ -52,7 +52,7 @@ impl Form {
     /// Plans a change: see [`extent::plan_replace`] and [`block_map::plan_replace`].
     ///
     /// # Errors
-    /// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.
+    /// [`Error::Corruption`], which names the inode and the block; and the errors of `nodes`.
     pub fn plan_replace(
         self,
         root: &[u8; ROOT_BYTES],

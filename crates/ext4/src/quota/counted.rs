@@ -22,13 +22,13 @@ impl Counted {
         Counted { owners: owners(disk), usage }
     }
 
-    /// Returns a usage of zero for these owners, as of an inode that does not exist.
+    /// Returns a usage of zero for these owners. This is the usage of an inode that does not exist.
     pub(crate) fn nothing(self) -> Counted {
         Counted { usage: Usage::default(), ..self }
     }
 }
 
-/// The inodes and the space that an operation is going to use.
+/// The inodes and the space that an operation will use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) inodes: u64,

@@ -85,7 +85,7 @@ impl Ledger {
 
     /// Sets the limits of an id in the file. The caller has a handle in which it listed the id as
     /// [`Dirty::NewOwner`](crate::object::dirty::Dirty). A mount that obeys limits obeys the new
-    /// limits at once if the id had limits at mount; otherwise only the next mount obeys them.
+    /// limits immediately if the id had limits at mount; otherwise only the next mount obeys them.
     pub(crate) fn set_limits(&self, id: u32, limits: Limits) {
         let mut stored = self.stored.lock();
         let mut quota = limited(stored.file.get(id).unwrap_or_default(), limits);
@@ -128,8 +128,9 @@ impl Ledger {
         stored.blocks.extend(block);
     }
 
-    /// Apply: notes that the committer adds `id` in the running transaction. [`Ledger::has_room`]
-    /// must have returned true to this thread, and no other thread may have added an id since then.
+    /// Apply: notes that the committer adds `id` in the running transaction. The caller makes sure
+    /// that [`Ledger::has_room`] has returned true to this thread, and that no other thread has
+    /// added an id since then.
     pub(crate) fn promise(&self, id: u32) {
         self.stored.lock().promised += BLOCKS_OF_AN_ID;
         self.known.insert(u64::from(id), Arc::default());

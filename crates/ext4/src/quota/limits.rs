@@ -43,8 +43,8 @@ impl Limited {
 
     /// Reserves `inodes` inodes, and up to `most` units of `unit` bytes: as many as the limits
     /// permit at the time `now`, in seconds. Returns the reservation and its number of units.
-    /// Returns `None` if the limits do not permit the inodes, or permit no unit although units are
-    /// wanted.
+    /// Returns `None` if the limits do not permit all wanted inodes, or do not permit even one of
+    /// the wanted units.
     pub(super) fn hold(
         self: &Arc<Self>,
         Wanted { inodes, unit, units: most }: Wanted,
@@ -121,8 +121,8 @@ impl Drop for Held {
     }
 }
 
-/// Returns the limit that applies now; `u64::MAX` if there is none. The soft limit applies once its
-/// grace time is over.
+/// Returns the limit that applies now; `u64::MAX` if there is none. The soft limit applies after
+/// its grace time has ended.
 fn limit_now(hard: u64, soft: u64, is_over: bool) -> u64 {
     let hard = if hard == 0 { u64::MAX } else { hard };
     if is_over && soft != 0 { hard.min(soft) } else { hard }

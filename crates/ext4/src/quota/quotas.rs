@@ -68,8 +68,8 @@ impl Quotas {
     /// with its number of units.
     ///
     /// # Errors
-    /// [`Error::OverQuota`] if the limits do not permit the inodes, or permit no unit although
-    /// units are wanted.
+    /// [`Error::OverQuota`] if the limits do not permit all wanted inodes, or do not permit even
+    /// one of the wanted units.
     pub(crate) fn hold(&self, owners: &Owners, wanted: Wanted) -> Result<(Vec<Held>, u64), Error> {
         let (mut all, mut units) = (Vec::new(), wanted.units);
         for ledger in self.ledgers() {

@@ -1,4 +1,4 @@
-//! Reads group descriptors before there is a file system.
+//! Reads group descriptors without a mounted file system.
 
 use crate::error::Error;
 use lanefs_ondisk::checksum::Checksums;

@@ -80,7 +80,7 @@ impl Volume {
     /// Creates the volume from `superblock` and the checked `descriptors`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an unknown hash of names.
+    /// [`Error::Unsupported`] if the superblock selects an unknown hash function for names.
     pub(crate) fn new(
         device: Arc<dyn Device>,
         superblock: &Superblock,
@@ -132,7 +132,7 @@ impl Volume {
     }
 
     /// Adds the new groups at the end, and the blocks that the last old group gained. Two threads
-    /// must not call this function at once.
+    /// must not call this function at the same time.
     pub(crate) fn grow(&self, geometry: Geometry, descriptors: &[GroupDesc]) {
         self.inode_tables.extend(descriptors.iter().map(|desc| desc.inode_table));
         self.geometry.set(geometry);
@@ -300,8 +300,8 @@ pub(crate) fn own_files(superblock: &Superblock) -> Vec<Ino> {
 }
 
 /// Returns how many blocks are reserved for nodes of extent trees, so that a write into allocated
-/// space never fails for lack of a block for a node. The kernel's ext4 reserves the same number,
-/// and its statfs shows it.
+/// space never fails for lack of a block for a node. The kernel's ext4 reserves the same number of
+/// blocks, and its statfs does not count them as available.
 fn extent_reserve(superblock: &Superblock) -> u64 {
     // A block map needs no new node to punch a hole or to write into allocated space.
     if !superblock.features().incompat.contains(Incompat::EXTENTS) {

@@ -5,7 +5,8 @@ use lanefs_ondisk::Block;
 use std::sync::Arc;
 
 /// Reads metadata blocks as the newest committed or captured transaction left them: from the
-/// journal's image if the block is not written in place yet, otherwise from the device.
+/// journal's image of the block if that image is not written to its final location yet, otherwise
+/// from the device.
 pub(crate) trait BlockReader: Send + Sync {
     /// Returns the contents of `block`, which are one block long. May sleep.
     fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;

@@ -32,7 +32,7 @@ impl SystemBlocks {
     }
 
     /// Adds the file system's own blocks in new groups from `first` on, which all lie after the
-    /// blocks of older groups. Two threads must not call this function at once.
+    /// blocks of older groups. Two threads must not call this function at the same time.
     pub(crate) fn grow(&self, geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) {
         let all = SystemBlocks::of_groups(geometry, first, descriptors);
         self.parts.extend(std::iter::once(merged(all, geometry)));

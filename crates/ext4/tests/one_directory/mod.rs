@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 thread_local! {
     /// For each name, the number of additions minus the number of removals in the present schedule.
     /// A thread-local value suffices, because the checker runs all threads of a schedule on one
-    /// system thread, and each test has another system thread.
+    /// system thread, and each test has its own system thread.
     static COUNTS: RefCell<HashMap<String, i32>> = RefCell::default();
 }
 

@@ -31,7 +31,7 @@ struct State {
     live: Sectors,
     durable: Sectors,
     pending: Vec<(u64, u64, Sector)>,
-    /// The number of writes and flushes that are still to come before the power cut.
+    /// The number of writes and flushes that will happen before the power cut.
     until_cut: Option<u64>,
     /// Selects the pending writes that survive: bit n mod 64 decides for the n-th write.
     survivors: u64,

@@ -26,7 +26,7 @@ use tree::{Totals, Tree};
 
 /// The default number of schedules of a scenario.
 const SCHEDULES: usize = 150;
-/// One in this many resulting disks is checked by e2fsck.
+/// Of this many resulting disks, e2fsck checks one.
 const JUDGED: u64 = 50;
 /// The number of steps after which a schedule counts as endless. If all other threads wait for
 /// ever, the checker reports no deadlock, because the committer's timed waits still end.
@@ -134,8 +134,8 @@ impl Start {
             let totals = Tree::of(mount.fs()).totals(mount.fs());
             *out.lock().unwrap() = Some(Start { image, totals });
         };
-        // Here each thread runs as long as it can, because missing synchronisation should be found
-        // by the scenario, and not by its preparation.
+        // Here each thread runs as long as it can, because the scenario should find missing
+        // synchronisation, and its preparation should not.
         shuttle::Runner::new(DfsScheduler::new(Some(1), true), config(None)).run(once);
         let prepared = start.lock().unwrap().take();
         prepared.expect("prepared")

@@ -3,7 +3,8 @@
 /// The bytes of free space, which must not appear in any file.
 pub const JUNK: u8 = 0xee;
 
-/// Returns the bytes for a file at an offset: each 8 bytes name the file and the offset in it.
+/// Returns the bytes for a file at an offset: every group of 8 bytes names the file and the offset
+/// in it.
 pub fn of(file: u8, offset: u64, len: usize) -> Vec<u8> {
     let word = |n: u64| u64::from(file) << 56 | 0x11 << 48 | (offset / 8 + n);
     (0..(len / 8) as u64).flat_map(|n| word(n).to_le_bytes()).collect()

@@ -26,7 +26,7 @@ pub(crate) enum Map {
 pub enum Refusal {
     /// The id is unmapped.
     Unmapped,
-    /// All files are shown with one id, and no file can be given another id.
+    /// All files are shown with one id, and a program cannot give a file another id.
     Fixed,
 }
 
@@ -67,8 +67,8 @@ impl Map {
         }
     }
 
-    /// Returns whether the host sees new files of the caller `shown` with that caller's id,
-    /// whatever id is stored.
+    /// Returns whether the host sees a new file of caller `shown` with that caller's id. The stored
+    /// id does not matter.
     pub(crate) fn is_shown_as(&self, shown: u32) -> bool {
         match self {
             Map::ShownAs(id) => *id == shown,

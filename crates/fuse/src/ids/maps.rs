@@ -68,9 +68,9 @@ impl Ids {
         self.groups.chosen(gid)
     }
 
-    /// Returns the permissions of a new file for which the caller with these host ids asked for
-    /// `asked`. If all files are shown with one owner, the set-user-ID and set-group-ID bits are
-    /// cleared for other callers, because their programs would run as that owner.
+    /// Returns the permissions of a new file. The caller has these host ids and asked for the
+    /// permissions `asked`. If all files are shown with one owner, the set-user-ID and set-group-ID
+    /// bits are cleared for other callers, because their programs would run as that owner.
     pub fn new_permissions(&self, uid: u32, gid: u32, asked: u16) -> u16 {
         let mut cleared = 0;
         if !self.users.is_shown_as(uid) {

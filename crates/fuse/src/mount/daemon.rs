@@ -60,7 +60,8 @@ pub fn background() -> io::Result<Half> {
         return Err(io::Error::other("a process with threads cannot go to the background"));
     }
     let (reads, writes) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // SAFETY: this process has one thread, so the child starts with no lock held by another.
+    // SAFETY: this process has one thread, so no lock in the child is held by a thread that does
+    // not exist there.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -135,8 +136,8 @@ impl Signals {
 
     fn block_those(signals: &[i32]) -> io::Result<Signals> {
         let mut set = std::mem::MaybeUninit::uninit();
-        // SAFETY: sigemptyset initialises the set that it is given, which sigaddset and
-        // pthread_sigmask then read; the signal numbers are valid.
+        // SAFETY: sigemptyset initialises the set before sigaddset and pthread_sigmask use it. The
+        // signal numbers are valid.
         let (status, set) = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in signals {
@@ -154,7 +155,8 @@ impl Signals {
     /// Waits for one of the signals and returns its number.
     pub fn wait(&self) -> i32 {
         let mut signal = 0;
-        // SAFETY: both pointers are valid, one for reads and one for writes by sigwait.
+        // SAFETY: sigwait reads through the first pointer and writes through the second; both are
+        // valid.
         unsafe { libc::sigwait(&self.set, &mut signal) };
         signal
     }

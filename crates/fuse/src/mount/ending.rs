@@ -1,11 +1,11 @@
 //! Reports the server's result to the command that unmounts and waits for it.
 //!
 //! The server has an unnamed file, and holds a lock on it as long as the server runs. When it
-//! terminates, it writes its result to the file. An attribute of the root has the value `PID FD
-//! INODE`, from which the command gets the path `/proc/PID/fd/FD`. The command opens the file
-//! before it unmounts. Then it waits for the lock, which the host releases when the server
-//! terminates for any reason, and reads the result. No file remains on disk. In contrast to a
-//! socket, this file needs no protection by the server, because the kernel lets only root and the
+//! terminates, it writes its result to the file. An attribute of the mount's root directory has the
+//! value `PID FD INODE`, from which the command derives the path `/proc/PID/fd/FD`. The command
+//! opens the file before it unmounts. Then it waits for the lock, which the host releases when the
+//! server terminates for any reason, and reads the result. No file remains on disk. In contrast to
+//! a socket, this file needs no protection by the server, because the kernel lets only root and the
 //! server's user open it.
 
 use crate::protocol::Errno;
@@ -21,10 +21,11 @@ use std::time::Duration;
 const ATTRIBUTE: &str = "system.lanefs_ending";
 /// The content of the file after success.
 const WELL: &[u8] = b"+";
-/// The largest number of bytes that the command reads of a message.
+/// The command reads at most this many bytes of a message.
 const MOST: u64 = 4096;
-/// How often the command asks a server that has no result file or does not answer, and how long it
-/// pauses between two tries. While a server is being killed, some of its threads may still answer.
+/// How often the command asks for the result file if the server has none or does not answer, and
+/// how long the command pauses between two tries. While a server is being killed, some of its
+/// threads may still answer.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -45,8 +46,8 @@ impl Ending {
         Ok(Ending { file })
     }
 
-    /// Returns the [`Control`] that serves the attribute, whose value has the process id, the
-    /// descriptor and the inode number of the file.
+    /// Returns the [`Control`] that serves the attribute. The attribute's value consists of the
+    /// process id, the file's descriptor and the file's inode number.
     ///
     /// # Errors
     /// The file's inode number cannot be read.
@@ -95,9 +96,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Opens the result file of the server of the mount on `path`, which is still mounted. Returns
-    /// `None` if the file cannot be opened, because the server is an older version, belongs to
-    /// another user or is in another PID namespace.
+    /// Opens the result file of the server whose mount is on `path`. The mount must still exist.
+    /// Returns `None` if the file cannot be opened, because the server is an older version, belongs
+    /// to another user or is in another PID namespace.
     ///
     /// # Errors
     /// The root of the mount cannot be read.
@@ -150,8 +151,8 @@ impl Watch {
 #[derive(Debug)]
 enum Found {
     Open(File),
-    /// The server belongs to another user, or it is in another PID namespace, so that in this
-    /// namespace its PID belongs to another process.
+    /// The server belongs to another user, or it is in another PID namespace and another process
+    /// has its PID in this namespace.
     Closed,
     /// The process has terminated, or no longer has this descriptor open.
     Missing,

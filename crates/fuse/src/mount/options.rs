@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The option that asks for a change of a mount that exists.
+/// The option that changes an existing mount.
 const REMOUNT: &str = "remount";
 
 /// Options of a FUSE mount that the kernel shows in the mount table.
@@ -179,14 +179,14 @@ impl Options {
         })
     }
 
-    /// Returns whether a list asks for a change of a mount that exists.
+    /// Returns whether a list of options asks to change an existing mount.
     pub fn is_remount(list: &str) -> bool {
         list.split(',').any(|word| word == REMOUNT)
     }
 
-    /// Returns the options of a remount with `lists`. A remount can change `read_only`, and the
-    /// options that only the kernel obeys (`nodev`, `nosuid`, `noexec`, `nosymfollow`). Options
-    /// that mount(8) copies from the mount table are ignored.
+    /// Returns the options of a remount that is given the option lists `lists`. A remount can
+    /// change `read_only`, and the options that only the kernel obeys (`nodev`, `nosuid`, `noexec`,
+    /// `nosymfollow`). Options that mount(8) copies from the mount table are ignored.
     ///
     /// # Errors
     /// [`OptionError::Refused`] for an option that only a new mount can change; the errors of
@@ -218,8 +218,8 @@ impl Options {
         Ok(options)
     }
 
-    /// Decides where permissions are checked on a mount of user `owner`, after all options were
-    /// added. Returns how ids are mapped.
+    /// Decides where permissions are checked on a mount of user `owner`, and returns how ids are
+    /// mapped. Call this after all options were added.
     ///
     /// # Errors
     /// [`OptionError::Conflict`].

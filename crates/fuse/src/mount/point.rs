@@ -221,9 +221,9 @@ fn directory(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Returns whether the kernel made a connection for `device`. If the kernel did, the first request
-/// can be read from `device` at once. If the block device is mounted as `fuseblk` already, mount(2)
-/// reuses that mount, and `device` belongs to no connection.
+/// Returns whether the kernel made a connection for `device`. If so, the first request can be read
+/// from `device` at once. If the block device is mounted as `fuseblk` already, mount(2) reuses that
+/// mount, and `device` belongs to no connection.
 fn is_connected(device: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(device, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -295,9 +295,9 @@ pub(super) fn mount_flags(options: &Options) -> MountFlags {
 fn mount_by_helper(path: &Path, source: &OsStr, options: &Options) -> Result<OwnedFd, MountError> {
     let failed = |reason: String| MountError::Helper { path: path.into(), reason };
     let os = |error: Errno| failed(error.to_string());
-    // The helper's socket must stay open across exec, so it is created without close-on-exec. Our
-    // socket must be closed by the exec, because otherwise we would not notice that the helper has
-    // exited.
+    // The helper's socket must stay open across exec, so it is created without close-on-exec. This
+    // program's socket must be closed by the exec, because otherwise this program would not notice
+    // that the helper has exited.
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,

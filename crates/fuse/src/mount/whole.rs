@@ -22,7 +22,7 @@ const SET_READ_ONLY: Opcode = opcode::write::<u32>(b'L', 0xc1);
 /// this file system cannot grow while it is mounted.
 pub fn grow_mounted(mount_point: &Path, blocks: u64) -> io::Result<()> {
     let root = File::open(mount_point)?;
-    // SAFETY: the kernel reads one u64, which the setter has.
+    // SAFETY: the kernel reads one u64 from the setter.
     Ok(unsafe { ioctl(&root, Setter::<RESIZE, u64>::new(blocks)) }?)
 }
 
@@ -34,7 +34,7 @@ pub fn grow_mounted(mount_point: &Path, blocks: u64) -> io::Result<()> {
 pub fn trim_mounted(mount_point: &Path, bytes: Range<u64>, least: u64) -> io::Result<u64> {
     let root = File::open(mount_point)?;
     let mut range = [bytes.start, bytes.end.saturating_sub(bytes.start), least];
-    // SAFETY: the kernel reads and writes three u64, which `range` has.
+    // SAFETY: the kernel reads and writes only the three u64 of `range`.
     unsafe { ioctl(&root, Updater::<TRIM, [u64; 3]>::new(&mut range)) }?;
     let [_, trimmed, _] = range;
     Ok(trimmed)
@@ -49,11 +49,11 @@ pub fn trim_mounted(mount_point: &Path, bytes: Range<u64>, least: u64) -> io::Re
 pub fn remount(mount_point: &Path, options: &Options) -> io::Result<()> {
     let root = File::open(mount_point)?;
     let ask = |value: u32| -> io::Result<()> {
-        // SAFETY: the kernel reads one u32, which the setter has.
+        // SAFETY: the kernel reads one u32 from the setter.
         Ok(unsafe { ioctl(&root, Setter::<SET_READ_ONLY, u32>::new(value)) }?)
     };
-    // The kernel must refuse changes whenever the server does, so the kernel's mount is made
-    // writable last, and read-only first.
+    // The kernel must refuse changes whenever the server does. So the server is made writable
+    // before the kernel's mount, and read-only after it.
     if !options.read_only {
         ask(0)?;
     }

@@ -1,4 +1,4 @@
-//! The wire format of /dev/fuse: numbers and records under the kernel's field names.
+//! The wire format of /dev/fuse: numbers, and records with the kernel's field names.
 //!
 //! Source: `<linux/fuse.h>`, which is BSD-licensed for this purpose, and the kernel's
 //! documentation. Everything is in the byte order of the host.

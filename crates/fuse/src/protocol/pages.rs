@@ -29,8 +29,8 @@ impl Pages {
     pub fn new(len: usize) -> io::Result<Pages> {
         let len = len.max(1).next_multiple_of(PAGE);
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address of the kernel's choice, that overlaps no other
-        // memory.
+        // SAFETY: the kernel chooses the address of the new mapping, so the mapping overlaps no
+        // other memory.
         let start = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE)
         }?;
@@ -51,7 +51,7 @@ impl Pages {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// Returns the address of byte `at`, for a kernel that reads and writes there.
+    /// Returns the address of byte `at`. The kernel may read and write there.
     pub fn address(&self, at: usize) -> *mut u8 {
         self.start.as_ptr().wrapping_add(at)
     }

@@ -2,9 +2,9 @@
 
 use crate::protocol::Errno;
 
-/// Serves `getxattr` and `setxattr` of names on the root of a mount, for root and for the user that
-/// the server runs as. The names start with `PREFIX`. listxattr does not list them, and they are
-/// not on disk.
+/// Serves `getxattr` and `setxattr` on the root directory of a mount, for attribute names that
+/// start with `PREFIX`. Only user root and the user that the server runs as may use these
+/// attributes. listxattr does not list them, and they are not on disk.
 pub trait Control: Send + Sync {
     /// Returns the value of the attribute; `None` if this control does not have the name.
     fn get(&self, name: &[u8]) -> Option<Vec<u8>>;

@@ -16,9 +16,9 @@
 //! With `HANDLE_KILLPRIV_V2` the kernel marks the writes that must clear set-ID bits and
 //! capabilities, sends them at once, and keeps its cached mode. So the server invalidates the
 //! attributes *before* it answers; otherwise the writer could execute the new contents with the
-//! owner's rights. The requests of fallocate(2) and copy_file_range(2) have no such mark; they
-//! clear the bits unless the caller is root. Without `HANDLE_KILLPRIV_V2` the kernel would ask for
-//! `security.capability` before each write(2).
+//! owner's rights. The requests of fallocate(2) and copy_file_range(2) have no such mark; on these
+//! requests the server clears the bits unless the caller is root. Without `HANDLE_KILLPRIV_V2` the
+//! kernel would ask for `security.capability` before each write(2).
 
 mod attrs;
 mod checks;
@@ -100,8 +100,8 @@ impl Service for Server {
             // If this commit fails, the next fsync reports the error.
             let _ = self.guarded(|| Ok(self.fs().sync()?));
         }
-        // Returns free memory to the system. This has no effect in a program that uses another
-        // heap.
+        // Returns the free memory of `LineHeap` to the system. If the program uses another heap,
+        // this has no effect.
         lanefs_lanes::LineHeap::trim_excess();
     }
 
@@ -109,8 +109,8 @@ impl Service for Server {
         self.tally.note_carried(carried);
     }
 
-    /// Returns true for a search for holes and for a change of flags, because serving either of
-    /// them first makes the kernel write a file's dirty pages.
+    /// Returns true for a search for holes and for a change of flags, because the server makes the
+    /// kernel write a file's dirty pages before it serves such a request.
     fn waits_for_kernel(&self, opcode: u32) -> bool {
         matches!(opcode, opcode::LSEEK | opcode::IOCTL)
     }
@@ -140,9 +140,10 @@ impl Service for Server {
 }
 
 impl Server {
-    /// Creates the server of `mount`, whose ids are mapped by `ids`. If there can be verity files,
-    /// the kernel is asked to send OPEN. Otherwise the kernel would write to its cached pages of a
-    /// verity file, and show them to readers, before the server can refuse the write.
+    /// Creates the server of `mount`, whose ids are mapped by `ids`. If the file system can have
+    /// verity files, the kernel is asked to send OPEN. Otherwise the kernel would write to its
+    /// cached pages of a verity file, and show them to readers, before the server can refuse the
+    /// write.
     ///
     /// # Errors
     /// If the root directory cannot be read.

@@ -40,8 +40,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-/// The largest number of threads of all queues together, except that each queue may have
-/// [`FEWEST_MOST`] in any case.
+/// The largest number of threads of all queues together. It may be exceeded, since every queue is
+/// allowed [`FEWEST_MOST`] threads in any case.
 const ALL: usize = 1024;
 /// The largest number of requests from one processor that are served at once. Further requests wait
 /// in the kernel's queue.
@@ -164,7 +164,7 @@ impl<S: Service> Shared<'_, S> {
         busy
     }
 
-    /// Makes the threads of rings terminate, once the session is over or has no rings.
+    /// Makes the threads of rings terminate. Called when the session is over or has no rings.
     pub(super) fn interrupt_rings(&self) {
         loop {
             let running = self.ring_threads.lock().clone();
@@ -203,8 +203,9 @@ impl<S: Service> Shared<'_, S> {
     }
 
     /// Returns the result of the thread. Returns `None` if the thread was added to a running
-    /// session and the kernel refused its entry. The other threads of its queue then continue
-    /// without it. The kernel refuses entries during an unmount, and if it has no memory.
+    /// session and the kernel refused the thread's entry. The other threads of the queue then
+    /// continue without this thread. The kernel refuses entries during an unmount, and if it has no
+    /// memory.
     fn register_and_serve<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

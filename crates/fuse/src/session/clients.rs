@@ -10,7 +10,8 @@ const SEVERAL: u8 = 32;
 /// The highest score. Because of this limit, a reader whose requests all come from one client stops
 /// reading after at most this many requests.
 const MOST: u8 = 160;
-/// How often the client must change before one more reader is wanted.
+/// The client must change this many times before a reader wants another reader, and as many times
+/// again before it wants one more.
 const AGAIN: u8 = 8;
 
 /// What a reader concludes from a request.

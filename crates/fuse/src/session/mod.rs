@@ -95,7 +95,7 @@ impl<S: Service> Session<S> {
         let readers = if rings.is_empty() {
             Readers::new(FEWEST_THREADS, most_readers())
         } else {
-            // With rings, one reader is enough, for FORGET and INTERRUPT.
+            // With rings, one reader is enough, since it reads only FORGET and INTERRUPT.
             Readers::new(1, 1).with_room(most_readers())
         };
         let shared = Shared::new(&server, &channel, readers, queues);

@@ -42,8 +42,9 @@ pub struct Seen {
 }
 
 impl Queue {
-    /// Creates the state of a queue whose `threads` threads are being started. The queue keeps as
-    /// many threads in reserve, and may have at most `most` threads.
+    /// Creates the state of a queue whose `threads` threads are being started. `threads` is also
+    /// the number of threads that the queue keeps in reserve. The queue may have at most `most`
+    /// threads.
     pub fn new(number: u16, threads: usize, most: usize) -> Queue {
         Queue {
             number,

@@ -1,6 +1,6 @@
 //! Manages the threads that read requests. There are as many readers as clients, up to a maximum,
 //! and each reader serves the requests that it reads. In addition, each request that waits for the
-//! device has a thread.
+//! device has a thread of its own.
 //!
 //! The number of wanted readers is learned ([`super::clients`]): each reader records which client
 //! sends each request. With one client, only one thread reads. A second reader would be woken for
@@ -85,7 +85,7 @@ struct Spares {
     allowed: usize,
 }
 
-/// The next step of a thread, which may have been parked.
+/// What a thread does next; it may have been parked before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
     /// The thread continues to read requests.
@@ -132,7 +132,8 @@ impl Readers {
         self
     }
 
-    /// Replaces the number of readers and their maximum, before [`Readers::watch`] starts any.
+    /// Replaces the number of readers and their maximum. Called before [`Readers::watch`] starts
+    /// any reader.
     pub fn enlarge(&self, enough: usize, most: usize) {
         let mut spares = self.spares.lock();
         spares.to_start = enough;

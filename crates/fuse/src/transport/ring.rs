@@ -131,8 +131,8 @@ impl Ring {
         self.push(&sqe)
     }
 
-    /// Submits, and waits for an event, a signal, or for `limit`; returns false if the time ran
-    /// out.
+    /// Submits the queued entries, then waits for an event or a signal, for at most `limit`.
+    /// Returns false if the time ran out.
     ///
     /// # Errors
     /// io_uring failed.

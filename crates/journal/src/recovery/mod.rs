@@ -51,7 +51,7 @@ pub struct Recovered {
     pub revoked: u64,
     /// Number of fast commits.
     pub fast_commits: u32,
-    /// The number that follows the last transaction's, for the journal superblock.
+    /// The number after that of the last transaction, to be stored in the journal superblock.
     pub sequence: Sequence,
 }
 

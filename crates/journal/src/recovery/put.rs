@@ -14,9 +14,9 @@
 //!   incomplete transaction;
 //! - *the same write of the start clears the feature of fast commits*, because e2fsck (1.47.0)
 //!   drops the whole log, and with it the new transaction, if it finds fast commits with an older
-//!   number. Without the feature, e2fsck does not look at fast commits. But without it the ring of
-//!   the log includes their area and wraps only after this area, so the new transaction must not
-//!   wrap.
+//!   number. Without the feature, e2fsck does not look at fast commits. But without the feature the
+//!   ring of the log includes the area of the fast commits and wraps only at the end of this area,
+//!   so the new transaction must not wrap.
 
 use crate::config::Log;
 use crate::error::Error;
@@ -40,7 +40,7 @@ pub struct FastImages {
 /// Returns an error if `fast` does not fit into the log.
 ///
 /// # Errors
-/// [`Error::TooBig`], and errors of a log that cannot be written.
+/// [`Error::TooBig`] if it does not fit, and other errors if this log cannot be written at all.
 pub fn check_fits(
     device: &dyn Device,
     block_size: BlockSize,
@@ -56,7 +56,7 @@ pub fn check_fits(
 /// the transaction.
 ///
 /// # Errors
-/// [`Error::TooBig`] before anything is written, [`Error::Device`].
+/// [`Error::TooBig`], in which case nothing was written; [`Error::Device`].
 pub fn put(
     device: Arc<dyn Device>,
     block_size: BlockSize,

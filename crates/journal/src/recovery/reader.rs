@@ -23,7 +23,7 @@ pub(super) struct Reader<'a> {
     map: &'a LogMap,
     pub(super) format: LogFormat,
     area: Range<u32>,
-    /// Pieces of the log that were read, by their first log block.
+    /// Pieces of the log that were read, keyed by their first log block.
     pieces: RefCell<BTreeMap<u32, Vec<u8>>>,
 }
 

@@ -54,7 +54,7 @@ enum Found {
 pub(super) fn scan(reader: &Reader<'_>, start: u32, first: Sequence) -> Result<Scanned, Error> {
     let mut log = Scanned { first, transactions: Vec::new() };
     let mut at = start;
-    // A log that reaches its own start ends there.
+    // If the scan comes round to the start of the log again, the log ends there.
     let mut left = reader.size();
     loop {
         match transaction(reader, at, log.end(), &mut left)? {
@@ -137,9 +137,9 @@ fn transaction(
 }
 
 /// Returns whether the transaction after `log`, which is damaged at block `damaged`, was committed.
-/// It was committed if a correct commit block of this transaction or of the next one follows.
-/// Commit blocks of an older log, whose numbers were reset since, do not count. They are recognised
-/// by a time before that of the last transaction of `log`.
+/// It was committed if a correct commit block of this transaction or of the next one follows. An
+/// older log may have used the same transaction numbers, before they were reset. Its commit blocks
+/// do not count; they are recognised by a time before that of the last transaction of `log`.
 ///
 /// Between two header blocks of these transactions there are at most as many copies as a descriptor
 /// can list. So the search stops after that many blocks without a header, and is cheap even if a

@@ -30,7 +30,8 @@ pub fn block_size() -> BlockSize {
     BlockSize::new(BS as u32).unwrap()
 }
 
-/// Returns the map of the log, which has three pieces that are not in the order of their blocks.
+/// Returns the map of the log. The log consists of three pieces, and their order in the log differs
+/// from their order on the device.
 pub fn log_map() -> LogMap {
     LogMap::new([(Block(300), 600), (Block(3), 24), (Block(1000), 400)], BLOCKS).unwrap()
 }

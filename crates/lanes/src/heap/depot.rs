@@ -52,7 +52,8 @@ pub(super) struct Depot {
     blocks: usize,
     /// All chunks with a span to carve.
     roomy: *mut Chunk,
-    /// The spans carved last, and the indexes of those of their blocks that were never in a batch.
+    /// The spans carved last, and the indexes of the blocks in these spans that were never in a
+    /// batch.
     fresh: *mut u8,
     left: Range<usize>,
     /// The number of blocks in the next new batch.
@@ -245,7 +246,7 @@ fn new_chunk() -> Option<*mut Chunk> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping. The parts before and after the chunk are unmapped; no other code has
-    // seen them. The system's allocator would keep both parts.
+    // seen them. The system's allocator is not used here, because it would keep both parts.
     unsafe {
         let start = mmap_anonymous(ptr::null_mut(), 2 * CHUNK, access, MapFlags::PRIVATE).ok()?;
         let before = start.addr().next_multiple_of(CHUNK) - start.addr();

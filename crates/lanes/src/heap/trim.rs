@@ -14,9 +14,9 @@ use std::ptr;
 /// waits for it.
 static TRIMMING: Mutex<()> = Mutex::new(());
 
-/// Returns the free memory of `classes` to the system. Returns how many bytes can be carved again
-/// or were unmapped. Does nothing while another thread trims, or on a machine with another page
-/// size than [`PAGE`].
+/// Gives the free memory of `classes` back to the system. Returns the number of bytes in the spans
+/// that were wholly free. Does nothing while another thread trims, or on a machine whose page size
+/// is not [`PAGE`].
 pub(super) fn trim(classes: impl Iterator<Item = usize>) -> usize {
     if cfg!(miri) || rustix::param::page_size() != PAGE {
         return 0;

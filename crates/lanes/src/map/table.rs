@@ -48,7 +48,7 @@ pub(super) struct Table<K, V> {
     shift: u32,
     /// Null until the table grows. The map owns the successor, not this table.
     successor: AtomicPtr<Table<K, V>>,
-    /// The next bucket whose move has not started.
+    /// The first bucket whose move has not started.
     cursor: AtomicUsize,
     moved: AtomicUsize,
 }
@@ -128,10 +128,10 @@ impl<K, V> Table<K, V> {
 
     /// Returns whether a table in which a chain has `chain` nodes is full enough to grow.
     ///
-    /// Consecutive numbers fill buckets evenly, so a chain of `RARE` nodes is rare before there are
-    /// two or three nodes per bucket on average. Only when a chain has this length are the nodes of
-    /// other buckets counted. Because of that count, keys that were chosen to collide do not make
-    /// the table grow without need.
+    /// Consecutive numbers fill buckets evenly, so a chain of `RARE` nodes is rare as long as the
+    /// buckets have fewer than two or three nodes on average. Only when a chain has this length are
+    /// the nodes of other buckets counted. Because of that count, keys that were chosen to collide
+    /// do not make the table grow without need.
     pub(super) fn is_full(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {

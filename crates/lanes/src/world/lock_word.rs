@@ -6,10 +6,10 @@
 //!
 //! - An unlock frees the lock for any thread. A woken thread does not own the lock yet, but has to
 //!   try to take it.
-//! - At most one woken thread is about to try at a time ([`WOKEN`]). Until it has tried, the others
-//!   stay asleep. So the running threads can continue to work even if there are more threads than
-//!   processors. Without this rule, each unlock would wake the next thread, which would find the
-//!   lock taken again.
+//! - At any time, at most one woken thread is about to try to take the lock ([`WOKEN`]). Until it
+//!   has tried, the others stay asleep. So the running threads can continue to work even if there
+//!   are more threads than processors. Without this rule, each unlock would wake the next thread,
+//!   which would find the lock taken again.
 //! - A thread that was woken in vain [`PATIENCE`] times reserves the lock ([`RESERVED`]). No other
 //!   thread may then take the lock, so no thread is overtaken for ever.
 //!
@@ -30,7 +30,7 @@ const RESERVED: u32 = 4;
 /// yet. This is the unit of that count.
 const SLEEPER: u32 = 8;
 
-/// The bit for wake-ups of any sleeper.
+/// The bit for wake-ups of any sleeper except the one that has reserved the lock.
 const ANY: u32 = 1;
 const WHO_RESERVED: u32 = 2;
 
@@ -54,7 +54,7 @@ pub(crate) struct LockWord {
 /// The state of a thread that waits.
 #[derive(Debug, Default)]
 struct Waiter {
-    /// [`SLEEPER`] once the thread is counted in the word, 0 before.
+    /// [`SLEEPER`] if the thread is counted in the word, otherwise 0.
     counted: u32,
     /// The marks in the word that this thread has to clear.
     marks: u32,

@@ -28,8 +28,9 @@ pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 #[derive(Debug)]
 pub(crate) struct RawLock(LockWord);
 
-// SAFETY: one thread at a time holds a `LockWord`. A thread takes the lock by an atomic change,
-// with Acquire, of a word that says that the lock is free. It releases the lock with Release.
+// SAFETY: one thread at a time holds a `LockWord`. To take the lock, a thread atomically changes a
+// word that says that the lock is free, with Acquire ordering. To release the lock, it changes the
+// word with Release ordering.
 unsafe impl lock_api::RawMutex for RawLock {
     #[allow(clippy::declare_interior_mutable_const)] // the way in which the trait creates a lock
     const INIT: RawLock = RawLock(LockWord::new());
@@ -60,8 +61,8 @@ unsafe impl lock_api::RawMutex for RawLock {
 pub(crate) struct Condvar {
     /// Counts the notifications; waiters sleep on this word.
     wakes: FutexWord,
-    /// The number of waiting threads. Incremented with the mutex held, so a thread that changes
-    /// something under the mutex sees all waiters that saw the state before the change.
+    /// The number of waiting threads. Incremented with the mutex held, so when a thread has changed
+    /// the state under the mutex, the number includes every waiter that saw the previous state.
     waiting: AtomicU32,
 }
 

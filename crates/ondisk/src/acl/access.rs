@@ -21,10 +21,10 @@ pub struct Owner {
 }
 
 impl Acl {
-    /// Returns whether `subject` has all permissions `wanted` for a file of `owner`, by the
-    /// algorithm of acl(5). The classes are owner, named users, groups and others, in this order,
-    /// and the first class that matches decides. A single group must grant all wanted permissions.
-    /// The caller checks privileges.
+    /// Returns whether `subject` has all `wanted` permissions for a file of `owner`. The algorithm
+    /// is that of acl(5). The classes are owner, named users, groups and others, in this order, and
+    /// the first class that matches decides. If several groups match, one of them must grant all
+    /// wanted permissions by itself. The caller checks privileges.
     pub fn allows(&self, wanted: Permissions, subject: &Subject<'_>, owner: &Owner) -> bool {
         let gives =
             |tag| self.permissions(tag).is_some_and(|has: Permissions| has.contains(wanted));
@@ -32,7 +32,7 @@ impl Acl {
             return gives(Tag::Owner);
         }
         if self.mode_bits() & 0o070 == 0 {
-            // Without group permissions in the mode, Linux ignores the list. So a named user or
+            // If the mode's group bits are all clear, Linux ignores the list. So a named user or
             // group gets the permissions of others, although acl(5) would deny access.
             return match subject.gids.contains(&owner.gid) {
                 true => wanted == Permissions::NONE,

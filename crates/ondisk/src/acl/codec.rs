@@ -80,7 +80,7 @@ fn word(bytes: &[u8], rest: &mut &[u8]) -> Result<u32, Cause> {
     Ok(u32::from_le_bytes(*word))
 }
 
-/// Returns tag and permissions of an entry.
+/// Returns the tag and the permissions of an entry.
 fn head(bytes: &[u8], rest: &mut &[u8]) -> Result<(u16, u16), Cause> {
     let word = word(bytes, rest)?;
     Ok((word as u16, (word >> 16) as u16))

@@ -15,7 +15,7 @@ impl Permissions {
     /// Permission to execute, or to search a directory.
     pub const EXECUTE: Permissions = Permissions(1);
 
-    /// Returns the permissions that the low three bits of `bits` stand for.
+    /// Decodes permissions from the low three bits of `bits`.
     pub fn from_bits(bits: u16) -> Permissions {
         Permissions((bits & 7) as u8)
     }
@@ -25,12 +25,12 @@ impl Permissions {
         u16::from(self.0)
     }
 
-    /// Returns the permissions in either set.
+    /// Returns the permissions that are in at least one of the two sets.
     pub fn union(self, other: Permissions) -> Permissions {
         Permissions(self.0 | other.0)
     }
 
-    /// Returns the permissions in both sets.
+    /// Returns the permissions that are in both sets.
     pub fn intersection(self, other: Permissions) -> Permissions {
         Permissions(self.0 & other.0)
     }
@@ -52,14 +52,14 @@ pub enum Tag {
     OwningGroup,
     /// A named group.
     Group(u32),
-    /// The most permissions that named users and all groups can get.
+    /// The mask, which limits the permissions of named users and of all groups.
     Mask,
     /// All other users.
     Other,
 }
 
 impl Tag {
-    /// Returns the position that the tag has in the order of a list's entries.
+    /// Returns the tag's position in the order of a list's entries.
     fn rank(self) -> u8 {
         match self {
             Tag::Owner => 0,

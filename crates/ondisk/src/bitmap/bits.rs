@@ -23,8 +23,8 @@ impl Bitmap {
         bitmap
     }
 
-    /// Creates a bitmap of `bits` bits from `bytes`, which have the on-disk form. Bits for which
-    /// `bytes` is too short count as used.
+    /// Creates a bitmap of `bits` bits from `bytes`, which have the on-disk form. If `bytes` is too
+    /// short, the missing bits are set.
     pub fn from_bytes(bytes: &[u8], bits: u32) -> Bitmap {
         let words = vec![u64::MAX; bits.div_ceil(WORD) as usize].into_boxed_slice();
         let mut bitmap = Bitmap { words, bits };

@@ -173,9 +173,9 @@ impl GroupDesc {
     }
 }
 
-/// Returns which bits of a group's block bitmap stand for the group's own metadata: superblock,
-/// descriptors, and the parts of its bitmaps and inode table that are in the group. These bits must
-/// be set.
+/// Returns which bits of a group's block bitmap represent the group's own metadata: superblock,
+/// descriptors, and those parts of its bitmaps and inode table that are in the group. These bits
+/// must be set.
 fn own_metadata(
     group: Group,
     desc: &GroupDesc,
@@ -193,7 +193,7 @@ fn own_metadata(
     std::iter::once(0..overhead).chain(rest)
 }
 
-/// Returns which bits of a group's block bitmap stand for the `len` blocks from `start`; `None` if
+/// Returns which bits of a group's block bitmap represent the `len` blocks from `start`; `None` if
 /// none of these blocks is in the group.
 fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<Range<u32>> {
     let first = geometry.group_first_block(group)?.0;
@@ -207,8 +207,9 @@ fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<
     Some(bit(from)..bit(to - 1) + 1)
 }
 
-/// Computes the checksum over the bytes that the bitmap of a full group takes, even for the last
-/// group, which may be shorter. The rest of the block is not covered.
+/// Computes the checksum over as many bytes as the bitmap of a full group has. The number of bytes
+/// is the same for the last group, although this group may have fewer blocks. The rest of the block
+/// is not covered.
 fn block_checksum(
     bytes: &[u8],
     geometry: &Geometry,

@@ -75,8 +75,8 @@ pub(super) fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause
 }
 
 /// Decodes a record's length. In 64 KiB blocks, the length of a record that fills the block does
-/// not fit into 16 bits and is written as 65,535 (by older writers as 0). In every other value of a
-/// 64 KiB block, the low two bits are bits 16 and 17 of the length.
+/// not fit into 16 bits and is written as 65,535 (by older writers as 0). In 64 KiB blocks, any
+/// value except these two has bits 16 and 17 of the length in its low two bits.
 pub(super) fn decode_rec_len(raw: u16, block_size: BlockSize) -> usize {
     let raw = usize::from(raw);
     match (block_size.bytes() == 1 << 16, raw) {

@@ -50,7 +50,8 @@ impl<'a> Name<'a> {
         self.0
     }
 
-    /// Returns the name's length as a record stores it: in one byte, into which every length fits.
+    /// Returns the name's length as a record stores it: in one byte, which is enough for every
+    /// length.
     pub(super) fn len_byte(self) -> u8 {
         self.0.len() as u8
     }

@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// Returns the most entries that a block of this kind holds.
+    /// Returns the largest number of entries that a block of this kind can hold.
     pub fn limit(self, format: &DirFormat) -> usize {
         let tail = if format.has_checksums { ENTRY } else { 0 };
         (format.block_size.bytes() - self.entries_at() - tail) / ENTRY
@@ -137,8 +137,8 @@ impl Index<'_> {
         Some(IndexEntry { hash, block: FileBlock(raw.block.get() & BLOCK_MASK) })
     }
 
-    /// Returns the position of the last entry whose hash is not above `hash`. Below this entry is
-    /// the first leaf that can have a name with that hash.
+    /// Returns the position of the last entry whose hash is not above `hash`. The first leaf that
+    /// can have a name with that hash is below this entry.
     pub fn search(&self, hash: u32) -> usize {
         let hashed = self.entries.get(1..).unwrap_or_default();
         hashed.partition_point(|entry| entry.hash.get() <= hash)
@@ -150,7 +150,7 @@ impl Index<'_> {
     }
 }
 
-/// Returns the most levels of nodes below the root: one, or two with `large_dir`.
+/// Returns the largest number of levels of nodes below the root: one, or two with `large_dir`.
 pub fn max_levels(format: &DirFormat) -> u8 {
     if format.has_large_dirs { 2 } else { 1 }
 }

@@ -44,8 +44,8 @@ impl Inode {
     }
 
     /// Returns whether the inode stores an upper half of the size. Regular files always store it,
-    /// all other types only with `large_dir`. In directories the field once contained the block of
-    /// the default access control list.
+    /// all other types only with `large_dir`. In directories, old programs stored the block of the
+    /// default access control list in this field.
     fn has_size_high(mode: u16, geometry: &Geometry) -> bool {
         FileType::from_mode(mode) == Some(FileType::Regular)
             || geometry.features().incompat.contains(Incompat::LARGE_DIR)
@@ -115,8 +115,8 @@ impl Inode {
     }
 
     /// Encodes the allocated space in the first form that fits: sectors in 32 bits, sectors in 48
-    /// bits, or blocks in 48 bits. Keeps the unit in which the inode on disk counts, if possible,
-    /// so that the bytes of an unchanged inode stay the same.
+    /// bits, or blocks in 48 bits. If possible, keeps the unit that the inode on disk uses, so that
+    /// the bytes of an unchanged inode stay the same.
     pub(super) fn encode_space(&self, geometry: &Geometry) -> Result<Space, TooLarge> {
         let huge_file = geometry.features().ro_compat.contains(RoCompat::HUGE_FILE);
         let too_large = TooLarge::Blocks { sectors: self.sectors };

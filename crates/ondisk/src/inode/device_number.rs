@@ -3,9 +3,9 @@
 /// Major and minor number of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DeviceNumber {
-    /// Major number, the driver; 12 bits are stored.
+    /// Major number, which selects the driver; 12 bits are stored.
     pub major: u32,
-    /// Minor number, the device among those of the driver; 20 bits are stored.
+    /// Minor number, which selects one of the driver's devices; 20 bits are stored.
     pub minor: u32,
 }
 

@@ -6,7 +6,7 @@ use crate::types::Ino;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes that every inode has.
+/// The size in bytes of the part that every inode has.
 pub(super) const GOOD_OLD_SIZE: usize = 128;
 /// Default size of an inode in bytes.
 const USUAL_SIZE: usize = 256;

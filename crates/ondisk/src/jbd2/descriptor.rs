@@ -1,5 +1,5 @@
-//! Descriptors. A descriptor contains tags, which have the numbers of the blocks whose copies
-//! follow.
+//! Descriptors. A descriptor contains tags. Each tag has the number of a block; the copies of these
+//! blocks follow the descriptor.
 
 use super::format::{BlockNumbers, LogChecksums, LogFormat, UUID_SIZE};
 use super::header::{HEADER_SIZE, Header, MAGIC, Sequence, word_at};
@@ -131,7 +131,8 @@ pub struct Image<'b> {
     pub flags: TagFlags,
 }
 
-/// Encodes a descriptor for `images`, which must follow it in the log in this order.
+/// Encodes a descriptor for `images`, which must follow the descriptor in the log, in the same
+/// order.
 ///
 /// # Panics
 /// If `images` is empty or longer than [`LogFormat::tags_per_descriptor`], or if a block number

@@ -3,9 +3,9 @@
 //! The area consists of records. A record has a tag, a length and a value, all little endian. A
 //! fast commit is a sequence of records that ends with a `TAIL`, which contains a checksum of all
 //! of them. The first fast commit starts with a `HEAD`. No record crosses the end of a block: a
-//! padding record fills the rest of the block, and the length of `TAIL` reaches to the end of its
-//! block. A fast commit without its `TAIL` was not acknowledged. The fast commits end where a fast
-//! commit has no `TAIL`, or where bytes are not a record.
+//! padding record fills the rest of the block, and the length in a `TAIL` includes all bytes up to
+//! the end of its block. A fast commit without its `TAIL` was not acknowledged. The fast commits
+//! end where a fast commit has no `TAIL`, or where bytes are not a record.
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
@@ -29,11 +29,11 @@ const TAIL: u16 = 8;
 const HEAD: u16 = 9;
 /// A record's tag and length.
 const PREFIX: usize = 4;
-/// The bytes in the record of an added range: an inode number and an extent.
+/// Size of the value of an `ADD_RANGE` record: an inode number and an extent.
 const ADDED: usize = 16;
-/// The bytes in the record of a removed range: an inode number, a block, and a length.
+/// Size of the value of a `DEL_RANGE` record: an inode number, a block, and a length.
 const REMOVED: usize = 12;
-/// The bytes before a name: the numbers of the parent and of the inode.
+/// The number of bytes before a name: the numbers of the parent and of the inode.
 const BEFORE_NAME: usize = 8;
 /// The shortest inode, in bytes.
 const GOOD_OLD_SIZE: usize = 128;
@@ -60,7 +60,7 @@ pub enum FastChange {
     AddRange {
         /// The file.
         ino: Ino,
-        /// The file's blocks, never empty.
+        /// The range of the file's blocks, which is never empty.
         range: Range<u32>,
         /// The device block of the first file block.
         block: Block,
@@ -71,7 +71,7 @@ pub enum FastChange {
     RemoveRange {
         /// The file.
         ino: Ino,
-        /// The file's blocks, never empty.
+        /// The range of the file's blocks, which is never empty.
         range: Range<u32>,
     },
     /// An inode was created with this name.
@@ -229,9 +229,9 @@ impl FastCommits {
     }
 }
 
-/// Moves the ranges of each inode behind the first [`FastChange::Inode`] of this inode. This is
-/// needed because a fast commit may have the ranges first, even if another inode had the inode
-/// number before.
+/// Moves all ranges of an inode behind the first [`FastChange::Inode`] of this inode. This is
+/// needed because a fast commit may contain an inode's ranges before the inode itself, even if the
+/// inode number belonged to another inode before the fast commit.
 fn put_records_first(changes: &mut Vec<FastChange>) {
     let mut records = HashMap::new();
     for (n, change) in changes.iter().enumerate() {

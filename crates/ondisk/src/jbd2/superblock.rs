@@ -36,7 +36,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Features without which an implementation must not replay the log.
+    /// Features that an implementation must support to be allowed to replay the log.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct JournalIncompat: u32 {
         /// The log may contain revoke blocks.

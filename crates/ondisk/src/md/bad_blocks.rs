@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The entry that ends the list.
 const END: u64 = !0;
-/// The most units that one entry covers.
+/// The largest number of units that one entry can cover.
 const MAX_LEN: u64 = 512;
 
 /// Bad sectors of one member, counted from the start of its device (not of its data area).

@@ -151,7 +151,7 @@ impl Header {
         self.raw.events_cleared.get()
     }
 
-    /// Returns after how many seconds the kernel writes cleared bits to the device.
+    /// Returns the number of seconds after which the kernel writes cleared bits to the device.
     pub fn daemon_sleep(&self) -> u32 {
         self.raw.daemon_sleep.get()
     }

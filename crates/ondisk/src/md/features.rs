@@ -14,8 +14,8 @@ bitflags! {
         const RESHAPE_ACTIVE = 4;
         /// The bad-block log has entries.
         const BAD_BLOCKS = 8;
-        /// This member is to replace another member with the same role, whose contents are being
-        /// copied to this member.
+        /// This member will replace another member with the same role. The contents of the other
+        /// member are being copied to this member.
         const REPLACEMENT = 16;
         /// A reshape proceeds from the end to the start.
         const RESHAPE_BACKWARDS = 32;

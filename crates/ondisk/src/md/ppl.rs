@@ -2,9 +2,9 @@
 //!
 //! A header of one block lists up to 148 writes to rows whose parity is on this member. The partial
 //! parities of these writes follow the header in the same order. The partial parity of a write is
-//! the XOR of the data in the row that the write does not change. After a crash, the parity of the
-//! row is the XOR of the partial parity and the data on the members to which the write goes. This
-//! is true regardless of which parts of the write reached those members.
+//! the XOR of the row's data that the write leaves unchanged. After a crash, the parity of the row
+//! is the XOR of the partial parity and the data on the members that the write changes. This is
+//! true regardless of which parts of the write reached those members.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; `linux/raid/md_p.h`. The checksums
 //! are standard CRC-32C (started from all ones, inverted at the end).
@@ -141,8 +141,8 @@ impl Header {
         block.copy_from_slice(raw.as_bytes());
     }
 
-    /// Returns how many bytes there are from the start of this header to the next header, which is
-    /// the size of the header and all its partial parities.
+    /// Returns the distance in bytes from the start of this header to the next header: the size of
+    /// this header and of all its partial parities.
     pub fn span(&self) -> u64 {
         let parities: u64 = self.entries.iter().map(|entry| u64::from(entry.pp_size)).sum();
         HEADER_SIZE as u64 + parities

@@ -133,7 +133,7 @@ const _: () = assert!(size_of::<RawSuperblock>() == HEAD);
 /// The checked superblock of one member.
 ///
 /// Fields that this crate does not interpret (device flags, counts of read errors, old reshape
-/// fields) are kept as found.
+/// fields) are kept unchanged.
 #[derive(Debug, Clone)]
 pub struct Superblock {
     raw: RawSuperblock,
@@ -178,8 +178,8 @@ pub struct Device {
     pub data_size: u64,
     /// Start of the bad-block log, relative to the superblock. The log is 8 sectors long.
     pub bad_blocks: u16,
-    /// Length of the partial parity log, if there is one. The log, or the bitmap that an array
-    /// without such a log has, starts 8 sectors after the superblock.
+    /// Length of the partial parity log, if there is one. The log starts 8 sectors after the
+    /// superblock. In an array with a bitmap instead of a log, the bitmap starts there.
     pub ppl: u16,
 }
 
@@ -271,7 +271,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// Returns the bytes that are to be written at [`SUPERBLOCK_OFFSET`], with the checksum set.
+    /// Returns the bytes to write at [`SUPERBLOCK_OFFSET`], with the checksum set.
     pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         let mut raw = self.raw.clone();
@@ -308,8 +308,8 @@ pub enum BadBlocks {
     Some,
 }
 
-/// Encodes a time: the seconds in the low 40 bits, and the microseconds within the second above
-/// them.
+/// Encodes a time. The low 40 bits are the whole seconds, and the bits above are the remaining
+/// microseconds.
 fn md_time(micros: u64) -> U64 {
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     U64::new(seconds & 0xff_ffff_ffff | micros << 40)

@@ -75,8 +75,8 @@ impl Quota {
     }
 
     pub(super) fn encode(&self, id: u32, bytes: &mut [u8]) {
-        // An entry of zeros counts as free. So if id 0 has no usage and no limits, its entry is
-        // marked as used by a time that is not zero.
+        // An entry of zeros counts as free. So if id 0 has no usage and no limits, its entry
+        // contains a time that is not zero, which marks the entry as used.
         let fields = if id == 0 && *self == Quota::default() { IN_USE } else { *self };
         bytes.fill(0);
         let mut put = |at: usize, word: u64| {

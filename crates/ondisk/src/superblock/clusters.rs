@@ -1,8 +1,9 @@
 //! The arithmetic of clusters.
 
 /// The size of clusters (feature `bigalloc`): space is allocated in runs of `2^bits` blocks, each
-/// of which starts at a multiple of `2^bits`. A bit of a block bitmap stands for one such run, a
-/// cluster. Extents still count blocks. Without `bigalloc` a cluster is a block.
+/// of which starts at a multiple of `2^bits`. Each of these runs is a cluster. One bit of a block
+/// bitmap represents one cluster. Extents still count blocks. Without `bigalloc` a cluster is a
+/// block.
 ///
 /// Format: <https://docs.kernel.org/filesystems/ext4/>, "Bigalloc".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +12,7 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    /// Returns clusters of `2^bits` blocks, at most 2^16.
+    /// Returns the size of clusters of `2^bits` blocks. If `bits` is above 16, it counts as 16.
     pub const fn new(bits: u32) -> Clusters {
         Clusters { bits: if bits > 16 { 16 } else { bits } }
     }
@@ -42,7 +43,7 @@ impl Clusters {
     }
 
     /// Returns `block` if a cluster starts at it, otherwise the start of the next cluster. Returns
-    /// the largest number if no cluster follows.
+    /// `u32::MAX` if no cluster follows.
     pub fn ceil(self, block: u32) -> u32 {
         match block & self.mask() {
             0 => block,
@@ -50,7 +51,8 @@ impl Clusters {
         }
     }
 
-    /// Returns the index of a block in its cluster. `block` counts in the file system or in a file.
+    /// Returns the index of a block in its cluster. `block` is a block number of the file system or
+    /// of a file.
     pub fn offset(self, block: u64) -> u32 {
         block as u32 & self.mask()
     }

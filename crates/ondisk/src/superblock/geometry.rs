@@ -70,8 +70,8 @@ impl Geometry {
         self.blocks_per_group
     }
 
-    /// Returns the binary logarithm of the number of blocks for which one bit of a block bitmap
-    /// stands. It is 0 without `bigalloc`.
+    /// Returns the binary logarithm of the number of blocks that one bit of a block bitmap
+    /// represents. It is 0 without `bigalloc`.
     pub fn cluster_bits(&self) -> u32 {
         self.cluster_bits
     }
@@ -81,8 +81,8 @@ impl Geometry {
         Clusters::new(self.cluster_bits)
     }
 
-    /// Returns how many bits of a whole group's block bitmap stand for blocks: one bit for each
-    /// block or, with `bigalloc`, for each cluster.
+    /// Returns the number of bits in the block bitmap of a whole group: one for each block or, with
+    /// `bigalloc`, one for each cluster.
     pub fn clusters_per_group(&self) -> u32 {
         self.blocks_per_group >> self.cluster_bits
     }
@@ -138,8 +138,8 @@ impl Geometry {
         self.inodes_per_group.div_ceil(self.inodes_per_block())
     }
 
-    /// Returns the number of groups in a flexible group, whose bitmaps and tables may lie together.
-    /// It is 1 without `flex_bg`.
+    /// Returns the number of groups in a flexible group. The bitmaps and tables of these groups may
+    /// lie together. It is 1 without `flex_bg`.
     pub fn flex_size(&self) -> u32 {
         self.flex_size
     }
@@ -189,7 +189,7 @@ impl Geometry {
         Some((last.0 - first.0 + 1) as u32)
     }
 
-    /// Returns the number of bits of a group's block bitmap that stand for blocks of the file
+    /// Returns the number of bits of a group's block bitmap that represent blocks of the file
     /// system.
     pub fn clusters_in_group(&self, group: Group) -> Option<u32> {
         Some(self.blocks_in_group(group)?.div_ceil(1 << self.cluster_bits))
@@ -206,7 +206,7 @@ impl Geometry {
         Some((Group((offset / per_group) as u32), bit))
     }
 
-    /// Returns the first of the blocks for which a bit in a group's block bitmap stands.
+    /// Returns the first of the blocks that a bit in a group's block bitmap represents.
     pub fn block_at(&self, group: Group, bit: u32) -> Option<Block> {
         let offset = u64::from(bit) << self.cluster_bits;
         let first = self.group_first_block(group)?;
@@ -238,7 +238,7 @@ impl Geometry {
         })
     }
 
-    /// Returns the inode for which a bit in a group's inode bitmap stands.
+    /// Returns the inode that a bit in a group's inode bitmap represents.
     pub fn ino_at(&self, group: Group, index: u32) -> Option<Ino> {
         if group.0 >= self.group_count || index >= self.inodes_per_group {
             return None;
@@ -248,8 +248,9 @@ impl Geometry {
 
     /// Returns whether a group starts with the superblock or a backup of it.
     ///
-    /// With `sparse_super`, groups 0, 1 and the powers of 3, 5 and 7 do. With `sparse_super2`,
-    /// group 0 and two groups that the superblock names do. Otherwise all groups do.
+    /// With `sparse_super`, groups 0, 1 and the powers of 3, 5 and 7 have a superblock. With
+    /// `sparse_super2`, group 0 and two groups that the superblock names have one. Otherwise, all
+    /// groups have one.
     pub fn group_has_super(&self, group: Group) -> bool {
         let g = group.0;
         if g == 0 {

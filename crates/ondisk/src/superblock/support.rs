@@ -71,7 +71,8 @@ impl Superblock {
         names
     }
 
-    /// Returns whether new files would get block maps, whose pointers do not reach all blocks.
+    /// Returns whether new files would get block maps although the file system has blocks that the
+    /// pointers of a block map cannot express.
     fn exceeds_block_maps(&self) -> bool {
         !self.features().incompat.contains(Incompat::EXTENTS)
             && self.geometry.block_count() > BLOCKS_END

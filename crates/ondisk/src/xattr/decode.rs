@@ -145,9 +145,9 @@ fn value<'a>(
     area.bytes.get(start..start + size).ok_or(out_of_range)
 }
 
-/// Checks the hash of an entry. A hash of 0 means that no hash was computed. Some existing images
-/// have hashes for which the name's bytes counted as signed, others have hashes for which they
-/// counted as unsigned.
+/// Checks the hash of an entry. A hash of 0 means that no hash was computed. In some existing
+/// images, hashes were computed from the name's bytes as signed numbers; in others, as unsigned
+/// numbers. Both hashes are accepted.
 fn check_hash(offset: usize, found: u32, name: &[u8], value: &[u8]) -> Result<(), Cause> {
     let computed = entry_hash(name, value, unsigned);
     if found == 0 || found == computed || found == entry_hash(name, value, signed) {

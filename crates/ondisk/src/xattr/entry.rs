@@ -17,7 +17,7 @@ pub(super) const ENTRY: usize = 16;
 pub(super) const END: usize = 4;
 /// The most inodes that can share a block.
 pub const MAX_REFCOUNT: u32 = 1024;
-/// The largest value in an inode of its own, in bytes.
+/// The largest size in bytes of a value that is in an inode of its own.
 pub const MAX_VALUE: u32 = 1 << 24;
 
 /// `struct ext4_xattr_header`.
@@ -78,7 +78,7 @@ pub(super) fn padded(len: usize) -> usize {
 }
 
 /// Computes the hash of an entry over the bytes of the name, and then over the 32-bit words of the
-/// value, of which the last is padded with zeros.
+/// value. The last word is padded with zeros.
 pub(super) fn entry_hash(name: &[u8], value: &[u8], widen: fn(u8) -> u32) -> u32 {
     let hash = name.iter().fold(0u32, |hash, &byte| hash.rotate_left(5) ^ widen(byte));
     value.chunks(4).fold(hash, |hash, bytes| {

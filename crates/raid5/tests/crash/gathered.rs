@@ -79,7 +79,7 @@ impl Gathering {
     }
 }
 
-/// Records rounds in which three writes go to chunks of one row, in random order. Also returns the
+/// Records rounds of three writes, which go to chunks of one row in random order. Also returns the
 /// number of writes that were gathered.
 fn record_gathered(lost: Option<usize>, consistency: Consistency, seed: u64) -> (Recorded, u64) {
     let mut rng = fastrand::Rng::with_seed(seed);

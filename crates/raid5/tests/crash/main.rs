@@ -306,7 +306,8 @@ enum Recovery {
     Nothing,
 }
 
-/// Checks crash states of one recorded load until there are `enough`; returns their number.
+/// Checks crash states of one recorded load: at each cut, two fixed states and `each` random ones.
+/// Returns the number of states.
 fn check_states(
     recorded: &Recorded,
     lost: Option<usize>,
@@ -350,7 +351,7 @@ fn ppl() -> Consistency {
     Consistency::PartialParity { signature: SIGNATURE }
 }
 
-/// Checks crash states of random loads until there are `wanted`.
+/// Checks crash states of random loads until at least `wanted` states are checked.
 fn sample(seed: u64, wanted: usize, degraded: bool) -> usize {
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -387,7 +388,7 @@ fn a_hundred_thousand_crash_states_are_recovered() {
     let from = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seed = from("LANEFS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let seconds = from("LANEFS_SECONDS").unwrap_or(5);
-    // Long runs must check this number of states; short runs stop when their time is over.
+    // A long run must check this number of states; a short run stops when its time is over.
     let owed = if seconds > 5 { 100_000 } else { 0 };
     let (begun, mut count, mut round) = (Instant::now(), 0, 0);
     while count < owed || begun.elapsed() < Duration::from_secs(seconds) {
@@ -397,7 +398,7 @@ fn a_hundred_thousand_crash_states_are_recovered() {
     println!("{count} states in {:?}", begun.elapsed());
 }
 
-/// Returns whether the crash states of one of 20 random loads show the bug.
+/// Returns whether a crash state of any of 20 random loads shows the bug.
 fn finds(planted: Planted, recover: Recovery) -> bool {
     let mut rng = fastrand::Rng::with_seed(103);
     (0..20).any(|_| {

@@ -1,5 +1,5 @@
-//! A member that runs a test's code during an operation. So one thread can reproduce an
-//! interleaving that threads reach only by chance.
+//! A member that runs a test's code during an operation. So a test can reproduce an interleaving
+//! that concurrent threads reach only by chance.
 
 use lanefs_device::{Device, DeviceError, Operation, forward};
 use lanefs_lanes::sync::unscheduled::Mutex;

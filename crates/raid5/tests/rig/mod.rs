@@ -1,6 +1,6 @@
 //! An array of RAM members whose metadata is a value in memory, for tests of the engine alone.
 
-// Each test file uses a part of the rig.
+// Each test file uses only a part of the rig.
 #![allow(dead_code)]
 
 pub mod hook;

@@ -135,7 +135,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// Returns which part is kept of the writes that had returned.
+    /// Returns which part of the writes that had returned is kept.
     fn of_returned(self) -> Kept {
         match self {
             Kept::Sectors { .. } => Kept::All,
@@ -150,7 +150,7 @@ pub struct State {
     pub bits: Vec<u8>,
 }
 
-/// Builds states; ascending cuts are cheapest.
+/// Builds states. This is cheapest if the cuts are requested in ascending order.
 pub struct States<'a> {
     events: &'a [Event],
     /// Per member: the durable content, and the number of events in it.
@@ -164,7 +164,7 @@ impl<'a> States<'a> {
         States { events, durable, bits: Vec::new() }
     }
 
-    /// Returns the state after a crash during event `cut`, which was started and had not returned.
+    /// Returns the state after a crash during event `cut`, which had started but not returned.
     pub fn at(&mut self, cut: usize, kept: Kept, rng: &mut fastrand::Rng) -> State {
         let before = &self.events[..cut];
         let mut members = Vec::new();

@@ -43,7 +43,7 @@ impl Counts {
     }
 }
 
-/// The cells of a row, or the message of the failure.
+/// The cells of a row, or the message of a failure.
 type Row = Result<String, String>;
 
 fn main() -> ExitCode {

@@ -122,7 +122,7 @@ struct Steps {
     text: String,
     since: Instant,
     checks: String,
-    /// The peak memory in MiB before the checker checks the image for the first time.
+    /// The peak memory in MiB up to the first check of the image by the checker.
     memory: Option<u64>,
 }
 

@@ -55,7 +55,7 @@ pub struct Change {
     pub how: How,
     /// Whether the part's checksum is corrected.
     pub sum: Sum,
-    /// The bytes to write, by their offset in the image.
+    /// The bytes to write, each piece after its offset in the image.
     pub writes: Vec<(u64, Vec<u8>)>,
 }
 

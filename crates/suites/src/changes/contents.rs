@@ -1,5 +1,5 @@
-//! The contents of all files of an image by inode number, read with the decoders of `lanefs_ondisk`
-//! alone.
+//! The contents of all files of an image, keyed by inode number. They are read with the decoders of
+//! `lanefs_ondisk` alone.
 
 use lanefs_device::Device;
 use lanefs_ondisk::checksum::Checksums;

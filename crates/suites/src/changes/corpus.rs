@@ -52,11 +52,11 @@ const QUOTAS: [(&str, u64, usize); 3] = [
     ("-t ext3 -O quota", 16, 1024),
 ];
 
-/// This many option sets at the end of the list have blocks larger than a page. The kernel does not
-/// mount images with such blocks.
+/// The number of option sets at the end of the list that have blocks larger than a page. The kernel
+/// does not mount images with such blocks.
 const LARGE_BLOCKS: usize = 3;
 
-/// Which formats a corpus has.
+/// The formats that a corpus has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// The first few formats.

@@ -35,7 +35,7 @@ impl fmt::Display for Cuts {
     }
 }
 
-/// Repairs images that have one change each, and interrupts each repair at each write.
+/// Repairs images, each with a single change, and interrupts each repair at each write.
 ///
 /// # Errors
 /// Describes an interruption after which the image was not repaired or a file had changed.

@@ -15,7 +15,7 @@ use lanefs_ondisk::orphan::{self, OrphanSeed};
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino, extent, xattr};
 
-/// The kind of a part, with those numbers on which the checksum of the part depends.
+/// The kind of a part, with the numbers that the checksum of the part depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are the owner's numbers
 pub enum Kind {
@@ -37,7 +37,7 @@ pub enum Kind {
 /// A part of the metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// The kind of structure to which the part belongs.
+    /// The kind of structure that the part belongs to.
     pub kind: Kind,
     /// The first byte of the part in the image.
     pub at: u64,

@@ -28,7 +28,7 @@ pub struct Repairs {
     pub images: u64,
     /// The number of images in which the repair changed nothing, because they were clean.
     pub clean: u64,
-    /// The number of images in which the repair left faults, by the first of these faults.
+    /// For each fault, the number of images in which it is the first fault that the repair left.
     pub left: BTreeMap<String, u64>,
 }
 

@@ -74,7 +74,8 @@ impl Verdicts {
         let has_depth = report.findings.iter().any(is_deep);
         let reason = |finding: &Finding| match (finding.place.ino(), &finding.fault) {
             (Some(Ino::RESIZE), _) if has_resize => Some(RESIZE),
-            // The checker does not count the blocks below a node with a wrong depth as in use.
+            // If a node has a wrong depth, the checker does not count the blocks below it as blocks
+            // in use.
             (_, Fault::Count { .. } | Fault::FreeButUsed { .. }) if has_depth => Some(DEPTH),
             (Some(_), Fault::WildBlock { .. })
                 if matches!(finding.place, Place::Attributes { .. }) =>

@@ -50,7 +50,7 @@ pub struct Checker<'h> {
     tally: &'h Tally,
     digests: Digests<'h>,
     scratch: Scratch,
-    /// The digest of each checked state, with the number of promises that the state had to keep.
+    /// The digest of each checked state, and the number of promises that the state had to keep.
     checked: HashSet<(u64, usize)>,
     /// The superblock before the workload.
     superblock: Superblock,
@@ -140,7 +140,8 @@ impl<'h> Checker<'h> {
         let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
         let begun = self.history.begun.iter().rposition(|mark| *mark < at.cut).unwrap_or(0);
         // An operation that needs no write can make its promise exactly at this cut, although it
-        // does not count as begun yet. In this case the promised operation is the upper bound too.
+        // does not count as started at this cut. In this case the promised operation is the upper
+        // bound too.
         (lo, begun.max(lo))
     }
 
@@ -283,7 +284,7 @@ impl<'h> Checker<'h> {
             return Ok(found);
         }
         // A crash may leave a write or fallocate partly done. In this case the file size shows how
-        // far it came.
+        // much of it was done.
         let changes = || self.history.changes.values().flatten();
         let is_whole = |op: usize| changes().any(|change| change.op == op && change.moves());
         let partial = |op: &usize| {

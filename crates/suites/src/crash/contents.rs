@@ -49,8 +49,8 @@ pub(super) struct Contents {
 
 impl Contents {
     /// Returns the contents of file `id` after the changes up to operation `sure`. The changes
-    /// after `sure`, up to operation `last`, may or may not be present. Assumes that those later
-    /// changes that would move bytes took no effect.
+    /// after `sure`, up to operation `last`, may or may not be present. If a change after `sure`
+    /// would move bytes, it is assumed to have had no effect.
     pub(super) fn of(id: u64, changes: &[Change], sure: usize, last: usize) -> Contents {
         let mut words = Vec::new();
         for change in changes.iter().filter(|change| change.op <= sure) {

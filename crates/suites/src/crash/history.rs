@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// data described by the other fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
-    /// The event from which on the promise holds.
+    /// The first event at which the promise holds.
     pub mark: usize,
     /// The tree is at least as new as after this operation.
     pub tree: usize,
@@ -34,7 +34,7 @@ pub struct History {
     pub shapes: Vec<Listing>,
     /// The number of the file at each path, after each operation.
     pub ids: Vec<BTreeMap<Path, u64>>,
-    /// The changes to each file's data, by the number of the file.
+    /// For each file number, the changes to the data of the file.
     pub changes: BTreeMap<u64, Vec<Change>>,
     /// The promises.
     pub promises: Vec<Promise>,

@@ -1,4 +1,4 @@
-//! Counts of the checked states by kind. All threads that check states share them.
+//! Counts of the checked states by kind. The counts are shared by all threads that check states.
 
 use lanefs_device::Kept;
 use lanefs_lanes::{Mutex, Rank};
@@ -81,8 +81,8 @@ impl Tally {
         new
     }
 
-    /// Returns whether e2fsck is to check the state. The choice depends only on the digest, so it
-    /// is the same in each run.
+    /// Returns whether e2fsck must check the state. The choice depends only on the digest, so it is
+    /// the same in each run.
     pub(super) fn is_for_e2fsck(&self, digest: u64) -> bool {
         digest.is_multiple_of(self.every)
     }

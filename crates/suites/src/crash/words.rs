@@ -1,4 +1,4 @@
-//! The contents of files. Each word encodes the write to which it belongs.
+//! The contents of files. Each word encodes the write that it comes from.
 
 /// Returns the word that operation `op` writes to file `id` at `offset`, a multiple of 8.
 pub fn word(id: u64, op: usize, offset: u64) -> u64 {

@@ -62,8 +62,9 @@ pub fn record(
 ) -> Result<History, String> {
     let conditions = conditions::of_seed(seed, Some(Duration::from_millis(30)));
     let base = image.fork();
-    // The recording device is above the device with the slow flushes. If it were below, a recorded
-    // flush would also cover writes that are made while the flush waits.
+    // The recording device is above the device with the slow flushes. If the recording device were
+    // below that device, a recorded flush would also cover writes that are made while the flush
+    // waits.
     let paced = Paced::new(Arc::new(image), conditions.pace);
     let device = Arc::new(RecordingDevice::since(base, paced.device.clone()));
     let mounted = MountOptions { atime: Atime::Noatime, ..conditions.mount };

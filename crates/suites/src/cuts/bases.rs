@@ -53,8 +53,8 @@ pub(super) fn filled_by_seed(
     Some(image)
 }
 
-/// Returns an image in memory, in a state that a power cut leaves while programs write. The device
-/// is `device` megabytes long.
+/// Returns an image in memory, in the state after a power cut that happened while programs were
+/// writing. The device is `device` megabytes long.
 pub(super) fn torn(
     options: &str,
     megabytes: u64,
@@ -111,7 +111,7 @@ pub(super) fn try_seen(device: Arc<dyn Device>) -> Result<Listing, String> {
     listing::of_library(mount.fs()).map_err(|(path, error)| format!("{}: {error}", show(&path)))
 }
 
-/// Returns the output of dumpe2fs -h, by field.
+/// Returns the values in the output of dumpe2fs -h, keyed by field name.
 pub fn dumpe2fs(image: &Image) -> BTreeMap<String, String> {
     let output = Command::new("dumpe2fs").arg("-h").arg(image.path()).output().expect("dumpe2fs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -23,7 +23,8 @@ const UUID_TEXT: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Clean,
-    /// A power cut left the image in this state, and it has to be recovered first.
+    /// A power cut left the image in this state, so the image must be recovered before the command
+    /// runs.
     Torn,
 }
 

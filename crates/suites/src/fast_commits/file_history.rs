@@ -66,7 +66,8 @@ pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), St
         let sure = kept.map(|promise| promise.version).max();
         let begun = history.versions.iter().rposition(|version| version.begun < at.cut);
         // An operation that needs no write can make its promise exactly at this cut, although it
-        // does not count as begun yet. In this case `begun` is older than the promised version.
+        // does not count as started at this cut. In this case `begun` is older than the promised
+        // version.
         let Some(last) = begun.max(sure) else { continue };
         let allowed = &history.versions[sure.unwrap_or(0)..=last];
         // Several versions may fit if the file is empty, because nothing shows whether an empty

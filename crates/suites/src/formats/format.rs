@@ -37,8 +37,8 @@ impl Format {
         named.unwrap_or("ext4")
     }
 
-    /// Runs random operations on four threads, `len` on each, and compares the results with the
-    /// model.
+    /// Runs random operations on four threads, `len` operations on each thread, and compares the
+    /// results with the model.
     ///
     /// # Errors
     /// Returns the first difference from the model, with the shortest sequence found that leads to

@@ -186,8 +186,8 @@ impl Target {
         self.get32(inode + 0x20) & 0x8_0000 != 0
     }
 
-    /// For an inode without extents, returns the byte offsets of its indirect blocks, and those of
-    /// its data blocks, each in order.
+    /// For an inode without extents, returns two lists of byte offsets: those of its indirect
+    /// blocks, and those of its data blocks. Both lists follow the order of the file.
     pub fn block_map(&self, inode: u64) -> (Vec<u64>, Vec<u64>) {
         let (mut nodes, mut data) = (Vec::new(), Vec::new());
         for slot in 0..15u64 {
@@ -211,8 +211,8 @@ impl Target {
         }
     }
 
-    /// Returns the byte offsets of an inode's data blocks, in order. For each extent, returns at
-    /// most the first 4,096 blocks.
+    /// Returns the byte offsets of an inode's data blocks, in the order of the file. For each
+    /// extent, returns at most the first 4,096 blocks.
     pub fn blocks(&self, inode: u64) -> Vec<u64> {
         if !self.has_extents(inode) {
             return self.block_map(inode).1;

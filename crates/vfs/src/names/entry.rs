@@ -23,8 +23,8 @@ pub(crate) struct Entry {
     /// The inode number in the low 32 bits, and above them the file type as in `i_mode`; or
     /// [`ABSENT`].
     target: VersionedWord,
-    /// Set when the entry is found. The next eviction in the bucket then clears this mark instead
-    /// of evicting the entry. The mark is only a hint, so its accesses are relaxed.
+    /// Set when the entry is found. A search for an entry to evict clears this mark and passes the
+    /// entry over. The mark is only a hint, so its accesses are relaxed.
     pub(super) used: AtomicBool,
     name: EntryName,
 }

@@ -32,8 +32,8 @@ struct Bucket {
     change: Mutex<u8>,
     /// Each tag is a part of an entry's hash, so that most entries with other names need not be
     /// read. The tags have 16 bits each and are compared together. A tag and its way do not change
-    /// at the same time. A reader that reads between the two changes does not find the new name, as
-    /// if it had read before both changes. Written under `change`.
+    /// at the same time. A reader that reads between the two changes misses the new name, like a
+    /// reader that reads before both. Written under `change`.
     tags: AtomicU64,
     ways: [Slot<Entry>; WAYS],
 }

@@ -8,7 +8,7 @@ use lanefs_ext4::flags::{
 use lanefs_ext4::{Attr, Error, InvalidArgument, SetAttr, SetTime};
 use lanefs_ondisk::FileType;
 
-/// Fails if the type of an inode, or its flags, forbid setting its size.
+/// Fails if an inode's type or flags forbid setting the inode's size.
 pub fn check_resize(attr: &Attr) -> Result<(), Error> {
     match attr.file_type {
         FileType::Regular if is_append_only(&attr.rights()) || is_verity(&attr.rights()) => {
@@ -26,7 +26,7 @@ pub(crate) fn is_touch(set: &SetAttr) -> bool {
     matches!((set.atime, set.mtime), (Some(SetTime::Now), Some(SetTime::Now)))
 }
 
-/// Returns the kinds of change in `set`, for the rules of inode flags.
+/// Returns the kinds of change that `set` makes. The rules of inode flags depend on them.
 fn change_of(set: &SetAttr) -> Change {
     let times = set.atime.is_some() || set.mtime.is_some();
     let mut change = Change::empty();

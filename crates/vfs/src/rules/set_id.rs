@@ -22,7 +22,7 @@ pub enum Member {
 }
 
 impl Member {
-    /// Returns whether `who` is in group `gid`.
+    /// Returns the membership of `who` in group `gid`. The superuser counts as a possible member.
     pub(crate) fn of(who: &Credentials, gid: u32) -> Member {
         if who.is_superuser() || who.in_group(gid) { Member::Possibly } else { Member::No }
     }

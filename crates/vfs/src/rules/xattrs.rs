@@ -17,7 +17,7 @@ pub(crate) enum Use {
     Remove,
 }
 
-/// What is decided before the mode and the access list of the inode are checked.
+/// The decision that is made before the mode and the access list of the inode are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     Allowed,

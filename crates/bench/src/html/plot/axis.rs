@@ -75,7 +75,7 @@ impl Axis {
         if marks.len() < ENOUGH {
             marks = self.even_marks();
         }
-        // If there are many marks, only every second, third, ... one gets a label.
+        // If there are many marks, only every second mark gets a label, or every third, and so on.
         let each = marks.len().div_ceil(10).max(1);
         marks.into_iter().step_by(each).collect()
     }

@@ -52,8 +52,8 @@ Examples:
   lanefs bench efficiency --threads 1,2
   lanefs bench --peers --json figures.json --report figures.html")]
 pub struct Arguments {
-    /// Workloads to run [default: all]. Or `seeds` or `efficiency`, optionally followed by its
-    /// parts
+    /// Workloads to run [default: all], or `seeds` or `efficiency`, optionally followed by parts of
+    /// that set
     #[arg(value_name = "WORKLOAD")]
     pub(super) what: Vec<What>,
     /// File system to measure: lib:ram, lib:raid5[=N], lib:IMAGE, lib:md:MEMBER,... or dir:PATH.
@@ -73,8 +73,8 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) slices: u32,
     /// Locking policies, each measured as a separate target, for lib:ram and lib:raid5: before
-    /// (older kernels), after (Lanefs), or single ones joined by +, as in
-    /// overwrite=exclusive+busy_group=wait. lib:raid5 has stripe_wake=all|one too
+    /// (older kernels), after (Lanefs), or single policies joined by +, as in
+    /// overwrite=exclusive+busy_group=wait. lib:raid5 also has stripe_wake=all|one
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
     pub(super) policies: Vec<NamedPolicies>,
     /// Limit of the cache memory of each lib: target, in MiB

@@ -9,8 +9,8 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A second signal within this time counts as the same signal, because timeout(1) and make send a
-/// signal to the process and also to its whole process group.
+/// A second signal within this time counts as the same signal, because timeout(1) and make(1) send
+/// each signal twice: to the process, and to its whole process group.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Watches for SIGINT, SIGTERM and SIGHUP. After the first signal, the run removes its files. A
@@ -26,7 +26,7 @@ impl Interruption {
     /// inherit the blocked signals.
     ///
     /// # Errors
-    /// The host refuses to set the signal mask or to create the thread.
+    /// If the host refuses to set the signal mask or to create the thread.
     pub fn watch() -> io::Result<Interruption> {
         let signals = Signals::block_unless_ignored()?;
         let watched = Interruption { stop: Arc::default(), signal: Arc::new(AtomicU32::new(0)) };

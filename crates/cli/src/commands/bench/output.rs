@@ -26,7 +26,7 @@ impl Output {
     /// Opens the files.
     ///
     /// # Errors
-    /// A file cannot be written to, the two files are the same, or a file is also a target.
+    /// If a file cannot be written to, the two files are the same, or a file is also a target.
     pub fn open(arguments: &Arguments) -> Result<Output, Failure> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
         let output = Output { json: open(&arguments.json)?, report: open(&arguments.report)? };
@@ -87,7 +87,7 @@ impl OutputFile {
     /// Checks that `path` is not this file.
     ///
     /// # Errors
-    /// `path` is this file.
+    /// If `path` is this file.
     fn check_is_not(&self, path: &Path) -> Result<(), Failure> {
         let (Ok(mine), Ok(other)) = (self.file.metadata(), path.metadata()) else { return Ok(()) };
         match is_one_file(&mine, &other) {

@@ -8,7 +8,7 @@ use lanefs_bench::raid::{FsMark, FsMarkLine, FsMarkPlan};
 use lanefs_bench::{Chapter, Machine, Measured, Seed, SeedPlan};
 
 const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Size of each image in bytes. Blocks take memory only once they are written.
+/// Size of each image in bytes. A block takes no memory until it is written.
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {

@@ -31,7 +31,7 @@ impl Task {
     /// Returns the task of a command line.
     ///
     /// # Errors
-    /// Arguments that contradict each other, as a message for the user.
+    /// If arguments contradict each other. The error is a message for the user.
     pub fn of(arguments: &Arguments) -> Result<Task, String> {
         let task = match arguments.what.split_first() {
             Some((What::Seeds, only)) => seeds(only)?,
@@ -42,7 +42,7 @@ impl Task {
         Ok(task)
     }
 
-    /// Refuses an option that would have no effect, since the user expects it to have one.
+    /// Refuses an option that would have no effect, since the user expects an effect.
     fn check(&self, arguments: &Arguments) -> Result<(), String> {
         let given = [
             ("--target", !arguments.targets.is_empty()),

@@ -63,10 +63,11 @@ impl Destination<ImageNode> {
         Ok(Destination { dir, name: Some(name), kind: Kind::of(&place.path) })
     }
 
-    /// Returns the destination `place`, with the target of a symbolic link in place of the link.
+    /// Returns the destination `place`. If the copy's path is a symbolic link, returns the link's
+    /// target instead.
     ///
     /// # Errors
-    /// The link leads to no file.
+    /// If the link leads to no file.
     pub fn behind_link(
         self,
         tree: &ImageTree<'_>,
@@ -113,7 +114,7 @@ impl Destination<PathBuf> {
     /// instead.
     ///
     /// # Errors
-    /// The link leads to no file.
+    /// If the link leads to no file.
     pub fn behind_link(self) -> Result<Self, Failure> {
         let Some(path) = self.path().filter(|path| path.is_symlink()) else { return Ok(self) };
         let target = path.canonicalize().map_err(|error| Failure::host(path.display(), &error))?;

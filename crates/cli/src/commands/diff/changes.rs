@@ -183,7 +183,8 @@ fn name(file_type: FileType) -> &'static str {
     }
 }
 
-/// Returns the names of the attributes that differ, with a sign: only in A, only in B, or changed.
+/// Returns the names of the attributes that differ, each with a sign that means: only in A, only in
+/// B, or changed.
 fn attributes(mut a: Vec<Attribute>, mut b: Vec<Attribute>) -> Option<Change> {
     a.sort_unstable();
     b.sort_unstable();

@@ -178,8 +178,8 @@ impl Raw {
         Ok(Some(Raw::Ready(ready)))
     }
 
-    /// If the test compares with the time of another file, and this file is in an image, returns
-    /// the file's path.
+    /// If the test compares with the time of another file, and that other file is in an image,
+    /// returns its path.
     pub fn reference(&self) -> Option<&ImagePath> {
         match self {
             Raw::NewerThan(_, Operand::Image(place)) => Some(place),

@@ -31,7 +31,7 @@ pub struct Parsed {
     pub places: Vec<ImagePath>,
     /// The range of levels below an operand at which files are tested.
     pub depths: RangeInclusive<usize>,
-    /// Whether a directory comes after its entries.
+    /// Whether a directory is tested after its entries.
     pub entries_first: bool,
     /// Whether the words contain `--json`.
     pub json: bool,
@@ -179,8 +179,8 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Returns the next word as text, which is only compared with known words. A word that is not
-    /// UTF-8 becomes a text that equals none of them.
+    /// Returns the next word as text, for comparison with known words. A word that is not UTF-8
+    /// becomes a text that equals no known word.
     fn peek(&self) -> Option<&'a str> {
         self.words.first().map(|word| word.to_str().unwrap_or("\u{fffd}"))
     }

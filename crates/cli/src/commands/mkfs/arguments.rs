@@ -81,9 +81,9 @@ pub struct Arguments {
     /// Seed of the directory hashes, in the form of a UUID [default: random]
     #[arg(long, value_parser = parse_uuid)]
     hash_seed: Option<[u8; 16]>,
-    /// Size of the journal: SIZE (suffixes K, M, G), or size=MIB [default: by the size of the file
-    /// system]. With -O fast_commit also fast_commit_size=KIB, its blocks for fast commits. Or
-    /// device=PATH: the journal is on that device (made by -O journal_dev)
+    /// Size of the journal: SIZE (suffixes K, M, G), or size=MIB [default: depends on the size of
+    /// the file system]. With -O fast_commit also fast_commit_size=KIB, the size of its area for
+    /// fast commits. Or device=PATH: the journal is on that device (made by -O journal_dev)
     #[arg(short = 'J', long, value_name = "SIZE", value_parser = parse_journal)]
     journal_size: Option<JournalWords>,
     /// Make no journal: a crash can then damage the file system
@@ -101,10 +101,10 @@ pub struct Arguments {
     /// Zero the inode tables now, not lazily after the first mount
     #[arg(long)]
     pub(super) zero_inode_tables: bool,
-    /// Chunk size of the RAID array below, in blocks
+    /// Chunk size of the underlying RAID array, in blocks
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     pub(super) stride: u16,
-    /// Data blocks in a full stripe of the RAID array below
+    /// Data blocks in a full stripe of the underlying RAID array
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     pub(super) stripe_width: u32,
     /// Owner and group of the root directory. With your own IDs, you can write to a mount without
@@ -139,7 +139,7 @@ struct Mke2fs {
     /// Kind: ext2, ext3 or ext4
     #[arg(short = 't', value_name = "KIND", default_value = "ext4", value_parser = parse_kind)]
     kind: Kind,
-    /// Features to add, or with ^ to leave out; the word 'none' leaves out all
+    /// Features to add, or to leave out if ^ precedes them; the word 'none' leaves out all
     #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',')]
     features: Vec<String>,
     /// Intended use: default, floppy, small, big, huge, news, largefile or largefile4

@@ -16,7 +16,7 @@ pub struct From {
     /// oci:PATH:NAME chooses one of several images
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub(super) from: Vec<String>,
-    /// Fill with the contents of this directory; as --from dir:DIR
+    /// Fill with the contents of this directory; the same as --from dir:DIR
     #[arg(short = 'd', long, value_name = "DIR")]
     pub(super) directory: Option<PathBuf>,
     /// Make the image as small as the files allow, like --size auto; --size is then its largest
@@ -60,8 +60,8 @@ pub struct From {
     /// SOURCE_DATE_EPOCH, which also bounds the times
     #[arg(long)]
     pub(super) reproducible: bool,
-    /// Write the hash tree of dm-verity to FILE, or append it to the image, as veritysetup format
-    /// does, and print the root hash. The image must not be changed afterwards
+    /// Write the hash tree of dm-verity to FILE, or append it to the image, like the command
+    /// veritysetup format, and print the root hash. The image must not be changed afterwards
     #[arg(long, value_name = "FILE|append")]
     pub(super) verity: Option<verity::Place>,
     /// Salt of the hash tree in hexadecimal digits, or - for none [default: follows from the UUID]

@@ -33,7 +33,7 @@ impl Unnamed {
     /// Gives the file its name.
     ///
     /// # Errors
-    /// Another program has created a file of this name meanwhile.
+    /// If another program has created a file of this name meanwhile.
     pub(super) fn publish(&self, path: &Path) -> io::Result<()> {
         Ok(linkat(CWD, self.path(), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
     }

@@ -5,7 +5,8 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-/// Prints a warning, as mount(8) does when it mounts with other options than the given ones.
+/// Prints a warning, as mount(8) does when it mounts with options other than those that the user
+/// gave.
 pub(super) fn warn(source: &OsStr, what: &str) {
     complain(format_args!("lanefs mount: {}: WARNING: {what}", source.display()));
 }

@@ -94,8 +94,8 @@ impl ArrayArgument {
             }
             Err(error @ AssembleError::Open(OpenError::InUse { .. })) => {
                 // The mount table does not list members that were added since the mount. So if that
-                // table lists none of the given members, the mount is searched for by the member
-                // that the error names.
+                // table lists none of the given members, it is searched for the member that the
+                // error names.
                 let mount = source.paths().iter().find_map(|path| mount_of(path));
                 let mount = mount.or_else(|| match &error {
                     AssembleError::Open(OpenError::InUse { path, .. }) => mount_of(path),

@@ -21,7 +21,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns the name of the step in messages.
+    /// Returns the step's name, as it appears in messages.
     pub fn name(self) -> &'static str {
         match self {
             Step::Rebuilding => "rebuilding",
@@ -116,9 +116,9 @@ impl Change {
         })
     }
 
-    /// Carries the change out and returns a line with the result. `step` is called during a rebuild
-    /// or copy and may stop it. A stopped rebuild continues when the array is used next. A stopped
-    /// copy leaves the array as it was.
+    /// Carries out the change, and returns a line with the result. `step` is called during a
+    /// rebuild or copy and may stop it. A stopped rebuild continues when the array is used next. A
+    /// stopped copy leaves the array as it was.
     pub fn carry_out(
         &self,
         array: &OpenArray,

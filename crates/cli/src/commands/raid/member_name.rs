@@ -27,8 +27,8 @@ pub fn real(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-/// Returns the absolute path. The server of a mount needs it, since the server has a different
-/// working directory.
+/// Returns the absolute path. The server of a mount needs an absolute path, since its working
+/// directory is another one.
 pub fn absolute(path: &Path) -> PathBuf {
     real(path).or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.into())
 }

@@ -40,7 +40,7 @@ pub struct RemoveArguments {
     nothing_more: NothingMore,
 }
 
-/// Adds a device in the slot without a member, and rebuilds it
+/// Makes a device the member of the empty slot, and rebuilds the member
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage.

@@ -26,7 +26,7 @@ pub enum Times {
 pub enum Kind<'a> {
     Regular(&'a Pieces),
     Directory,
-    /// A further name of the file with this name in the archive.
+    /// Another name of a file that is already in the archive under this name.
     Link(&'a [u8]),
     Symlink(&'a [u8]),
     CharDevice,
@@ -48,7 +48,7 @@ const MOST_12: u64 = (1 << 33) - 1;
 const NAME: usize = 100;
 
 impl Header<'_> {
-    /// Writes the header, after an extended header if that is needed.
+    /// Writes the header. If an extended header is needed, writes that one first.
     pub fn write(&self, times: Times, archive: &mut Archive) -> io::Result<()> {
         let records = self.records(times);
         if !records.is_empty() {

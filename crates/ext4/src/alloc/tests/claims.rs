@@ -1,4 +1,4 @@
-//! Tests claiming, allocating and freeing single runs and inodes.
+//! Tests that single runs and inodes are claimed, allocated and freed correctly.
 
 use super::*;
 

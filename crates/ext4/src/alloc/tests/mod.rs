@@ -1,4 +1,5 @@
-//! Tests the groups of images that mke2fs created, changed by transactions without a journal.
+//! Tests groups in images that mke2fs created. The groups are changed by transactions without a
+//! journal.
 
 mod claims;
 mod commits;
@@ -69,8 +70,8 @@ impl Groups {
 }
 
 impl Fixture {
-    /// Creates an image of `mib` MiB with these mke2fs options. Without mke2fs, prints a message
-    /// and returns `None`.
+    /// Creates an image of `mib` MiB with these mke2fs options. If mke2fs is not installed, prints
+    /// a message and returns `None`.
     fn new(mib: u64, options: &[&str]) -> Option<Fixture> {
         Fixture::with(mib, options, 0, Policies::default())
     }
@@ -175,7 +176,7 @@ fn descriptors(device: &Device, geometry: &Geometry, checksums: Checksums) -> Ve
     (0..geometry.group_count()).map(|group| decode(Group(group))).collect()
 }
 
-/// A transaction, in the form that the groups use.
+/// Records what the groups report to a transaction (see [`Changes`]).
 struct Transaction {
     tid: Tid,
     groups: Vec<Group>,

@@ -6,7 +6,8 @@ use lanefs_lanes::Lane;
 use lanefs_ondisk::superblock::RawSuperblock;
 use std::time::Instant;
 
-/// Returns the groups of inodes that clients 1 and 2 create in turn, each in its own directory.
+/// Clients 1 and 2 create inodes in turn, each client in its own directory. Returns the groups of
+/// the inodes.
 fn groups_of_two(f: &Fixture, dirs: [u32; 2], rounds: u32) -> Vec<[Group; 2]> {
     let places = [WorkPlace::default(), WorkPlace::default()];
     let create = |n: usize| {
@@ -147,7 +148,8 @@ fn a_busy_group_is_skipped_and_with_the_waiting_policy_waited_for() {
     }
 }
 
-/// Creates `count` groups without an image, so no bitmap may be read.
+/// Creates `count` groups without an image. The test must not cause a bitmap to be read, because
+/// there is none.
 fn imagined(count: u32) -> (Groups, Geometry) {
     imagined_with(count, &|_, _| ())
 }

@@ -1,4 +1,4 @@
-//! Tests the eviction of bitmaps with a cap that only a few bitmaps fit into.
+//! Tests the eviction of bitmaps. The cap allows only a few bitmaps in memory.
 
 use super::placement::imagined_set_up;
 use super::*;

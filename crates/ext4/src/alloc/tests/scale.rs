@@ -68,8 +68,8 @@ impl AllocPolicy for Counting {
     }
 }
 
-/// How many groups all claims together looked at, the most groups that a single claim looked at,
-/// and how many bitmaps were read.
+/// The number of groups that all claims together looked at, the largest number that a single claim
+/// looked at, and the number of bitmaps that were read.
 #[derive(Debug)]
 struct Cost {
     looked: u64,

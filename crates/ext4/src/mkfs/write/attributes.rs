@@ -8,7 +8,7 @@ use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Value};
 use std::collections::HashMap;
 
-/// The most inodes that share a block; e2fsck and the kernel allow this number.
+/// The largest number of inodes that may share a block; e2fsck and the kernel allow this number.
 const MOST_SHARERS: u32 = 1024;
 
 /// The attributes of one inode.

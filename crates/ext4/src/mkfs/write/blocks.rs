@@ -10,7 +10,7 @@ const HEAD: u64 = 128 << 10;
 /// How many bytes are wiped at the end of the device. The farthest mark is that of md 0.90, at most
 /// 128 KiB before the end.
 const TAIL: u64 = 128 << 10;
-/// The most bytes that wait to be written together with the next block.
+/// The largest number of bytes that wait to be written together with the next block.
 const MOST_WAITING: usize = 1 << 20;
 
 /// Writes whole blocks; adjacent blocks that are passed one after another are written together.

@@ -6,7 +6,7 @@ use crate::mkfs::MkfsError;
 use lanefs_ondisk::extent::{self, Entries, Extent, Index, Node};
 use lanefs_ondisk::{Block, FileBlock, Ino};
 
-/// Entries of the root, which is in the inode.
+/// The number of entries that fit into the root, which is in the inode.
 const ROOT_ENTRIES: usize = 4;
 
 /// The root of a tree, and the number of blocks that the tree takes.

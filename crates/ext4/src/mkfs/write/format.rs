@@ -1,5 +1,5 @@
-//! The properties of a file system on which the blocks of files depend. They do not include the
-//! layout of groups.
+//! The properties of a file system that determine the contents of its files' blocks and inodes. The
+//! layout of groups is not among them.
 
 use crate::mkfs::numbers::Numbers;
 use crate::mkfs::{MkfsOptions, OnLoss};
@@ -18,7 +18,7 @@ pub(crate) struct Format {
     pub(super) directories: DirFormat,
     pub(super) hasher: NameHasher,
     pub(super) checksums: Checksums,
-    /// Bytes of fields in an inode beyond the first 128.
+    /// Number of bytes that an inode uses for fields after the first 128 bytes.
     pub(super) extra_isize: u16,
     /// Bytes of an inode that are available for attributes.
     pub(super) attribute_room: usize,
@@ -53,7 +53,7 @@ impl Format {
                 inodes: u32::MAX,
                 names: NameForm::Plain,
             },
-            // The superblock of a new file system records the same values.
+            // The superblock of a new file system records the same properties of the hash.
             hasher: NameHasher {
                 folding: Folding::None,
                 version: HashVersion::HalfMd4,

@@ -10,7 +10,7 @@ use std::io;
 /// reaches the device, whether it comes from an operation, a commit, or the record of an abort.
 pub(super) struct GuardedDevice {
     inner: Arc<dyn Device>,
-    /// The reason for which all writes are refused. Set at most once.
+    /// The reason why all writes are refused. Set at most once.
     stopped: OnceLock<String>,
 }
 

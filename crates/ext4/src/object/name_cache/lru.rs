@@ -142,8 +142,8 @@ impl<T> LruList<T> {
         value
     }
 
-    /// Returns the `most` oldest entries and makes them the newest, so that the next call returns
-    /// other entries.
+    /// Returns up to `most` entries, the oldest ones, and makes them the newest, so that the next
+    /// call returns other entries.
     pub(super) fn turn_over(&mut self, most: usize) -> Vec<T>
     where
         T: Clone,

@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Meeting {
-    /// From now on each data write waits until `wanted` writes are on the device at once.
+    /// From now on each data write waits until `wanted` writes are on the device at the same time.
     fn expect(&self, wanted: usize) {
         *self.state.lock().unwrap() = State { wanted, ..State::default() };
     }
@@ -78,7 +78,7 @@ fn with_file(test: impl FnOnce(&Meeting, &crate::Fs, &InodeRef)) {
 }
 
 /// Starts one thread for each of `offsets`, which writes at that offset (`None` appends), and
-/// checks that all these writes are on the device at once.
+/// checks that all these writes are on the device at the same time.
 fn meet(device: &Meeting, fs: &crate::Fs, file: &InodeRef, offsets: &[Option<u64>], what: &str) {
     device.expect(offsets.len());
     std::thread::scope(|s| {

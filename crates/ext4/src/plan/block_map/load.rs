@@ -12,7 +12,7 @@ use std::collections::HashSet;
 /// A hostile map cannot cause endless work, since a second reference to the same node is an error.
 ///
 /// # Errors
-/// [`Error::Corruption`] with the inode and the block; the errors that `nodes` returns.
+/// [`Error::Corruption`], which names the inode and the block; and the errors that `nodes` returns.
 pub fn load(root: &[u8; ROOT_BYTES], nodes: &dyn Nodes, limits: &Limits) -> Result<Map, Error> {
     let mut walk =
         Walk { nodes, limits, visited: HashSet::new(), pending: None, map: Builder::default() };

@@ -18,14 +18,14 @@ pub type Draft = Vec<Option<Spot>>;
 /// How a change of mappings changes the nodes of a block map.
 pub type Plan = extent::Plan<Draft>;
 
-/// Plans the replacement of the mappings in `range` by `with`: ascending written extents in
-/// `range`, of any length. [`Plan::covered`] returns the part of `range` that the plan replaces,
-/// which is never empty. Nodes without pointers are freed, even if they were empty before. The
-/// caller frees the blocks of the replaced extents.
+/// Plans the replacement of the mappings in `range` by the extents `with`. These extents ascend,
+/// lie in `range`, and may have any length. None of them is unwritten. [`Plan::covered`] returns
+/// the part of `range` that the plan replaces, which is never empty. Nodes without pointers are
+/// freed, even if they were empty before. The caller frees the blocks of the replaced extents.
 ///
 /// # Errors
-/// [`Error::FileTooLarge`] if the map cannot reach an extent; [`Error::Corruption`] with the inode
-/// and the block; the errors that `nodes` returns.
+/// [`Error::FileTooLarge`] if the map cannot reach an extent; [`Error::Corruption`], which names
+/// the inode and the block; and the errors that `nodes` returns.
 ///
 /// # Panics
 /// If `with` is not in order, not in `range` or not written, or `range` is empty.

@@ -99,7 +99,7 @@ impl DirContext {
         }
     }
 
-    /// Returns the checksum seed of its blocks.
+    /// Returns the checksum seed of the directory's blocks.
     pub(super) fn seed(&self) -> Seed {
         self.file_system_seed.of_inode(self.ino, self.generation)
     }
@@ -165,8 +165,8 @@ pub fn seal(cx: &DirContext, block: &mut [u8]) {
     }
 }
 
-/// Checks block `n` of a directory that was read from disk: the checksum, and either all records or
-/// the head of the index.
+/// Checks block `n` of a directory after the block was read from disk: its checksum, and either all
+/// its records or the head of the index.
 pub fn verify(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error> {
     match kind(cx, n, block) {
         Some(kind) => verify_index(cx, n, kind, block),
@@ -174,7 +174,8 @@ pub fn verify(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error> 
     }
 }
 
-/// Returns whether block `n` of a directory contains names: it is not a block of the index.
+/// Returns whether block `n` of a directory contains names, which means that it is not a block of
+/// the index.
 pub fn has_names(cx: &DirContext, n: FileBlock, block: &[u8]) -> bool {
     kind(cx, n, block).is_none()
 }

@@ -15,9 +15,9 @@ use std::ops::ControlFlow;
 /// is either 0, for the start, or the `next` of a delivered entry. "." and ".." come first, then
 /// all other entries in the order of their hashes, even in linear directories. So an entry that
 /// exists during a whole series of calls is delivered exactly once, even if other entries are added
-/// and removed between the calls. (More than 64 names that are equal in 57 bits of hash may share a
-/// cookie, and a reader that stops among them may miss some. Such names can only be constructed
-/// with knowledge of the file system's hash seed.)
+/// and removed between the calls. (If more than 64 names are equal in 57 bits of their hashes, some
+/// of them share a cookie, and a reader that stops among these may miss some. Only someone who
+/// knows the file system's hash seed can construct so many equal names.)
 ///
 /// # Errors
 /// A corruption error that names the block, and the errors of `blocks`. Some entries may have been
@@ -38,7 +38,8 @@ pub fn read_from(
     }
 }
 
-/// Returns the cookie with which [`read_from`] starts before the entries with this hash.
+/// Returns the cookie at which [`read_from`] continues with the first entry that has this hash or a
+/// higher one.
 pub fn cookie_of(major: u32) -> u64 {
     Position::of_hash(major).cookie()
 }

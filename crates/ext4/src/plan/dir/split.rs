@@ -36,9 +36,10 @@ pub(super) fn leaves(
     Some((left_block, Some(Leaf { low: low | u32::from(continues), block })))
 }
 
-/// Returns the number of entries for the left leaf, which is the number of all entries if they fit.
-/// Otherwise both leaves get about the same number of bytes. Names with the same hash are separated
-/// only if that cannot be avoided, since every look-up of such a hash would read both leaves.
+/// Returns the number of entries for the left leaf. If all entries fit into one leaf, the left leaf
+/// gets all of them. Otherwise both leaves get about the same number of bytes. Names with the same
+/// hash are separated only if that cannot be avoided, since every look-up of such a hash would read
+/// both leaves.
 fn split_point(entries: &[(u32, Packed<'_>)], capacity: usize) -> Option<usize> {
     let total: usize = entries.iter().map(|(_, packed)| packed.space()).sum();
     if total <= capacity {

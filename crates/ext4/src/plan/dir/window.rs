@@ -9,8 +9,8 @@ use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
 /// The largest number of entries that are delivered at a time. It is more than a leaf of 16 KiB can
-/// have. Twice as many entries are kept before the higher half is dropped, so that the cost per
-/// entry is constant.
+/// have. Twice as many entries are collected before the higher half of them is dropped, so that the
+/// cost per entry is constant.
 const CAPACITY: usize = 1400;
 
 /// Collects the lowest entries at or after a position.
@@ -19,8 +19,8 @@ pub(super) struct Window {
     entries: Vec<Candidate>,
     /// The names of `entries`, one after another.
     names: Vec<u8>,
-    /// Set once entries were dropped: the highest key that was kept. Entries with a higher key are
-    /// not kept any more.
+    /// The highest key that was kept when entries were dropped; `None` if none were dropped.
+    /// Entries with a higher key are not kept any more.
     limit: Option<Key>,
 }
 

@@ -71,7 +71,7 @@ impl Limits {
 /// entries is visited twice. The map takes about twice as much memory as the nodes.
 ///
 /// # Errors
-/// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.
+/// [`Error::Corruption`], which names the inode and the block; and the errors of `nodes`.
 pub fn load(root: &[u8; ROOT_BYTES], nodes: &dyn Nodes, limits: &Limits) -> Result<Map, Error> {
     let mut walk = Walk { nodes, limits, map: Builder::default() };
     walk.node(limits.root(root)?, END)?;
@@ -102,8 +102,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the logical blocks of child `i`: up to the next child's start, or to the end `to` of
-/// their parent.
+/// Returns the logical blocks of child `i`: from its start to the start of the next child. The last
+/// child's blocks end at `to`, where the parent ends.
 pub(super) fn child_range(children: &[Index], i: usize, to: u32) -> Range<u32> {
     children[i].start.0..children.get(i + 1).map_or(to, |next| next.start.0)
 }

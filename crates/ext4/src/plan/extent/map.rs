@@ -107,9 +107,9 @@ impl Map {
         }
     }
 
-    /// Returns the map with the mappings in `range` replaced by `with`: ascending extents in
-    /// `range`, of any length. Adjacent extents that continue each other are merged where the
-    /// format allows it.
+    /// Returns the map with the mappings in `range` replaced by the extents `with`. These extents
+    /// ascend, lie in `range`, and may have any length. Adjacent extents that continue each other
+    /// are merged where the format allows it.
     pub fn replace(&self, range: Range<u32>, with: &[Extent]) -> Map {
         assert_within(&range, with);
         let appends = self.last().is_none_or(|last| range.start >= last.end());
@@ -330,8 +330,8 @@ fn chunks<T>(list: &[T], most: usize, fill: Fill) -> slice::Chunks<'_, T> {
 /// Extents in ascending order.
 #[derive(Debug, Clone)]
 pub struct Iter<'a> {
-    /// The remaining children on each level above `row`, the top first. A map of one level, as most
-    /// files have, needs no memory for this.
+    /// The remaining children on each level above `row`, the top first. A map of one level, which
+    /// is what most files have, needs no memory for this.
     above: Vec<slice::Iter<'a, Child>>,
     /// The remaining nodes of one parent.
     row: slice::Iter<'a, Child>,
@@ -387,8 +387,8 @@ impl Builder {
     }
 }
 
-/// Returns the mappings of `map` in `range`, cut at its ends: the mappings that a replacement of
-/// `range` removes.
+/// Returns the mappings of `map` in `range`, cut at the ends of the range. These are the mappings
+/// that a replacement of `range` removes.
 pub fn overlapping(map: &Map, range: Range<u32>) -> Vec<Extent> {
     map.iter_from(FileBlock(range.start))
         .take_while(|extent| extent.start.0 < range.end)

@@ -1,4 +1,5 @@
-//! A planned change of a tree, and its bytes once blocks are assigned to the new nodes.
+//! A planned change of a tree, and the bytes of the change after blocks are assigned to the new
+//! nodes.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::extent::{Entries, Extent, Index, Node, ROOT_BYTES};
@@ -44,8 +45,8 @@ pub trait Encode {
     fn encode_into(self, new: &[Block], bytes: &mut [u8]);
 }
 
-/// How a change of mappings changes the nodes `N` of a tree or of a block map. If it is applied as
-/// a whole, it leaves a consistent tree or map.
+/// How a change of mappings changes the nodes `N` of a tree or of a block map. A plan that is
+/// applied as a whole leaves a consistent tree or map.
 #[derive(Debug)]
 pub struct Plan<N = DraftNode> {
     pub(in crate::plan) block_size: BlockSize,
@@ -83,8 +84,9 @@ impl<N: Encode> Plan<N> {
         &self.freed
     }
 
-    /// Returns the part of the requested range that the plan replaces, from its start. The rest
-    /// needs further plans, each for the tree or map that the previous one produced.
+    /// Returns the part of the requested range that the plan replaces. This part begins at the
+    /// start of the range. The rest needs further plans, each for the tree or map that the previous
+    /// plan produced.
     pub fn covered(&self) -> Range<u32> {
         self.covered.clone()
     }

@@ -8,9 +8,10 @@ use lanefs_ondisk::extent::{Cause, END, Entries, Extent, MAX_DEPTH, ROOT_BYTES};
 use lanefs_ondisk::{Block, Corruption, FileBlock};
 use std::ops::Range;
 
-/// Plans the replacement of the mappings in `range` by `with`: ascending extents in `range`, of any
-/// length. A plan changes one leaf and its ancestors, within [`worst_case`](super::worst_case);
-/// [`Plan::covered`] returns the part of `range` that the plan replaces, which is never empty.
+/// Plans the replacement of the mappings in `range` by the extents `with`. These extents ascend,
+/// lie in `range`, and may have any length. A plan changes one leaf and its ancestors, within
+/// [`worst_case`](super::worst_case); [`Plan::covered`] returns the part of `range` that the plan
+/// replaces, which is never empty.
 ///
 /// A leaf that overflows is split in the middle, or at its end if the change was at the end. So a
 /// file that grows at its end has full leaves. Parents are handled in the same way. A full root
@@ -19,7 +20,7 @@ use std::ops::Range;
 /// [`overlapping`](super::overlapping).
 ///
 /// # Errors
-/// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.
+/// [`Error::Corruption`], which names the inode and the block; and the errors of `nodes`.
 ///
 /// # Panics
 /// If `with` is not in order or not in `range`, or `range` is empty.

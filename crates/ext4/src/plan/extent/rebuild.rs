@@ -91,7 +91,7 @@ impl Layout {
 /// Returns the blocks of all nodes below `root`.
 ///
 /// # Errors
-/// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.
+/// [`Error::Corruption`], which names the inode and the block; and the errors of `nodes`.
 pub fn node_blocks(
     root: &[u8; ROOT_BYTES],
     nodes: &dyn Nodes,

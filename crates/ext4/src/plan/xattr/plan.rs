@@ -36,9 +36,10 @@ pub enum BlockChange {
 /// block. The old value is removed from wherever it is stored.
 ///
 /// # Errors
-/// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`; [`Error::NoAttribute`] also if
-/// the attribute to remove does not exist; [`Error::NoSpace`] if the attribute does not fit, and
-/// then the state is unchanged; or a corruption error.
+/// [`Error::Exists`] if the attribute exists and `how` is [`SetXattr::Create`].
+/// [`Error::NoAttribute`] if the attribute does not exist, and `how` is [`SetXattr::Replace`] or
+/// `value` is `None`. [`Error::NoSpace`] if the attribute does not fit. A corruption error. After
+/// an error the attributes are unchanged.
 pub fn plan_set(
     state: &XattrState<'_>,
     name: AttributeName<'_>,

@@ -26,7 +26,7 @@ pub(super) struct Decoded<'a> {
     pub(super) refcount: u32,
 }
 
-/// The value of an attribute in an inode of its own.
+/// The value of an attribute if the value is in an inode of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueInode {
     /// The inode.
@@ -97,7 +97,7 @@ impl<'a> XattrState<'a> {
     }
 }
 
-/// The attributes of an inode whose values are in inodes of their own.
+/// Those of an inode's attributes whose values are in inodes of their own.
 pub struct ValueInodes<'a> {
     /// The attributes in the inode.
     pub in_inode: Vec<(AttributeName<'a>, ValueInode)>,
@@ -123,7 +123,7 @@ pub fn get<'a>(state: &XattrState<'a>, name: AttributeName<'_>) -> Result<Stored
 }
 
 /// Returns the names of all attributes with their prefixes. The caller decides whether attributes
-/// of `trusted.` are visible.
+/// with the prefix `trusted.` are visible.
 pub fn list(state: &XattrState<'_>) -> Result<Vec<Vec<u8>>, Error> {
     let decoded = state.decode()?;
     let all = decoded.in_inode.iter().chain(&decoded.in_block);
@@ -133,8 +133,8 @@ pub fn list(state: &XattrState<'_>) -> Result<Vec<Vec<u8>>, Error> {
 /// Parses a name as getxattr(2) receives it.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for a prefix that ext4 does not support, [`Error::NameTooLong`],
-/// [`Error::InvalidArgument`].
+/// [`Error::NotSupported`] if ext4 does not support the prefix; [`Error::NameTooLong`];
+/// [`Error::InvalidArgument`] if the rest of the name is invalid.
 pub fn parse_name(full: &[u8]) -> Result<AttributeName<'_>, Error> {
     AttributeName::parse(full).map_err(|error| match error {
         NameError::Prefix => Error::NotSupported,

@@ -92,9 +92,9 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
 }
 
 /// Returns the permissions to set if the caller has no right to keep set-ID bits: the permissions
-/// without these bits. If there are no such bits, returns `asked`. Fails if the inode's flags
-/// forbid the change. Since the kernel does not send the caller's groups, the caller counts as a
-/// possible member of the file's group.
+/// without these bits. If there are no such bits to remove, returns `asked`. Fails if the inode's
+/// flags forbid the change. Since the kernel does not send the caller's groups, the caller counts
+/// as a possible member of the file's group.
 fn stripped(rights: &Rights, asked: Option<u16>) -> Result<Option<u16>, Error> {
     let before = asked.unwrap_or(rights.permissions);
     let left = without_set_id(before, Member::Possibly);
@@ -123,7 +123,8 @@ impl Server {
         if may_have_data { 1 } else { attr.sectors }
     }
 
-    /// Returns whether all data of an inode may be in the kernel's cache if it is open for writing.
+    /// Returns whether an inode that is open for writing may have all its data only in the kernel's
+    /// cache.
     pub(super) fn may_hide_data(&self, attr: &Attr) -> bool {
         self.wishes.caching == Caching::Writeback
             && attr.sectors == 0

@@ -24,8 +24,8 @@ use lanefs_ext4::{Error, InodeRef, Privilege};
 use lanefs_ondisk::FileType;
 use lanefs_vfs::{Credentials, Want};
 
-/// The flag of OPEN for a file that is to be executed (`__FMODE_EXEC`): such an open needs no read
-/// permission. open(2) does not accept the flag.
+/// The flag of an OPEN that execve(2) causes (`__FMODE_EXEC`). This OPEN needs no read permission.
+/// open(2) does not accept the flag.
 const FOR_EXECUTION: i32 = 0x20;
 
 /// A user and a group that own no file of the image, for callers whose ids are unmapped.
@@ -75,7 +75,8 @@ impl Server {
     /// Returns the image's user and group for files that the caller creates.
     ///
     /// # Errors
-    /// EOVERFLOW if the caller's ids are unmapped. The kernel does the same on an idmapped mount.
+    /// EOVERFLOW if the caller's ids are unmapped. The kernel returns the same error on an idmapped
+    /// mount.
     pub(super) fn creator(&self, header: &InHeader) -> Result<(u32, u32), Errno> {
         self.ids.caller(header.uid, header.gid).ids.ok_or(Errno::OVERFLOW)
     }

@@ -10,8 +10,8 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 use lanefs_vfs::rules::{self, Opening};
 
-/// After a write to a file found no space, the server tries writes to it again once this many
-/// blocks are free.
+/// If a write to a file found no space, the server refuses further writes to the file until this
+/// many blocks are free.
 const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
@@ -33,8 +33,8 @@ impl Server {
     pub(super) const WRITES: u64 = 1;
 
     /// Returns the reply to an open with `flags`. Direct writes to one file may run in parallel,
-    /// because the file system orders the writes that allocate. The kernel runs them one by one
-    /// while the file is also open through the cache, or has a shared mapping.
+    /// because the file system itself orders writes that allocate blocks. The kernel runs direct
+    /// writes one by one while the file is also open through the cache, or has a shared mapping.
     pub(super) fn opened(&self, ino: Ino, flags: i32) -> abi::OpenOut {
         // If the kernel sends no OPEN, it sends no RELEASE either.
         let writes = self.wishes.opens == Opens::Asked && flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -178,9 +178,9 @@ impl Server {
 
     /// Returns an error if the kernel's dirty pages of a file recently could not be stored for lack
     /// of space, and there is still too little space. Without this error the kernel would accept
-    /// data without limit and report the failure at the next fsync. After a write found no space,
-    /// the server makes the kernel drop the file's cached attributes. The kernel then asks for the
-    /// size before each write, and gets this error.
+    /// data without limit and report the failure at the next fsync. If a write finds no space, the
+    /// server makes the kernel drop the file's cached attributes. The kernel then asks for the
+    /// file's size before each write, and gets this error.
     pub(super) fn check_space(&self, ino: Ino, by: Privilege) -> Done {
         if !self.writers.is_out_of_space(ino) {
             return Ok(());

@@ -2,9 +2,9 @@
 
 use crate::protocol::abi::InHeader;
 
-/// Returns the supplementary groups of the calling thread, which the request lacks. The list is
-/// empty if the thread has terminated or its id now belongs to another thread. Only the group in
-/// the request counts in this case.
+/// Returns the supplementary groups of the calling thread, which the request lacks. If the thread
+/// has terminated, or its id now belongs to another thread, the list is empty, so only the group in
+/// the request counts.
 pub(super) fn supplementary_groups(header: &InHeader) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid));
     status.ok().and_then(|text| groups_of(&text, header.uid, header.gid)).unwrap_or_default()

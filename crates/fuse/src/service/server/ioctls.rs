@@ -31,7 +31,7 @@ const FSXATTR: usize = 28;
 /// The offset of `fsx_projid` in `struct fsxattr`.
 const PROJECT: usize = 12;
 
-/// The flags that both `struct fsxattr` and ext4 have: (fsxattr, ext4).
+/// The flags that `struct fsxattr` and ext4 share, as pairs: (fsxattr, ext4).
 const SHARED_FLAGS: [(u32, u32); 6] = [
     (0x08, 0x10),         // immutable
     (0x10, 0x20),         // append only

@@ -114,8 +114,8 @@ impl Tally {
         }
     }
 
-    /// Appends the figures of the transport, and of each kind of request that occurred, one on a
-    /// line.
+    /// Appends the figures of the transport, and of each kind of request that occurred, one figure
+    /// per line.
     pub(super) fn append_to(&self, text: &mut String) {
         let _ = writeln!(text, "transport.queues {}", self.queues.load(Ordering::Relaxed));
         let offered = u8::from(self.has_rings.load(Ordering::Relaxed));

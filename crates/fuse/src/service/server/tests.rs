@@ -118,8 +118,8 @@ fn body(rng: &mut Rng, nodes: &[u64]) -> Vec<u8> {
     body
 }
 
-/// Returns the number of bytes before the names in a request of this kind. With this length, more
-/// random requests pass the parser and reach the file system.
+/// Returns the number of bytes before the names in a request of this kind. If a request has this
+/// many bytes before the names, it is more likely to pass the parser and reach the file system.
 fn lead(opcode: u32) -> usize {
     match opcode {
         opcode::MKDIR | opcode::RENAME | opcode::LINK | opcode::GETXATTR => 8,

@@ -98,12 +98,13 @@ impl Server {
     pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Done {
         let inode = self.inode(request.header.nodeid)?;
         let name = request.name()?;
-        // The kernel itself removes capabilities, and checks a program's request to do so.
+        // A request to remove capabilities comes from the kernel itself, or from a program whose
+        // right the kernel has checked.
         if let Some(who) = self.checked_caller(&request.header).filter(|_| name != CAPABILITIES) {
             return Ok(self.vfs.remove_xattr(&who, &inode, name)?);
         }
         Ok(self.fs().remove_xattr_as(&inode, name, |now| match name {
-            // The kernel itself sends this request before a write, also for an append-only file.
+            // The kernel itself sends this request before a write, even if the file is append-only.
             CAPABILITIES => Ok(()),
             _ => rules::check_xattrs(&now.rights()),
         })?)

@@ -37,7 +37,7 @@ pub fn encode_fast_commit(
     }
     put(&mut bytes, size, TAIL, &words(&[sequence.0, 0]))?;
     let sum_at = bytes.len().checked_sub(4)?;
-    // The length of `TAIL` reaches to the end of its block.
+    // The length in `TAIL` includes all bytes up to the end of its block.
     let end = bytes.len().next_multiple_of(size);
     let len_at = sum_at.checked_sub(4 + 2)?;
     let len = u16::try_from(end - (len_at + 2)).ok()?;

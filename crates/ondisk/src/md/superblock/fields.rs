@@ -34,8 +34,8 @@ impl Superblock {
     }
 
     /// Returns the time of the last write in microseconds since 1970. If the writer stored no
-    /// microseconds, the time is a whole number of seconds. All superblocks that one change of the
-    /// array writes to its active members have the same time.
+    /// microseconds, the time is a whole number of seconds. When a change of the array is written
+    /// to the superblocks of the active members, all these superblocks get the same time.
     pub fn written(&self) -> u64 {
         self.updated().saturating_mul(1_000_000).saturating_add(self.raw.utime.get() >> 40)
     }
@@ -126,7 +126,7 @@ impl Superblock {
         self.raw.bblog_shift
     }
 
-    /// Returns how much of this member has the valid contents of its role.
+    /// Returns how much of this member's data area has valid contents.
     pub fn recovery(&self) -> Recovery {
         match self.features().contains(Features::RECOVERY_OFFSET) {
             true => Recovery::Below(self.raw.recovery_offset.get()),
@@ -161,7 +161,7 @@ impl Superblock {
         self.roles.iter().take(used).map(|role| Role::from_number(*role)).collect()
     }
 
-    /// Returns for how many device numbers the superblock has roles.
+    /// Returns the number of device numbers that have a role in the superblock.
     pub fn numbers(&self) -> u32 {
         self.raw.max_dev.get()
     }

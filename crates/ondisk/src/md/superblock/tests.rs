@@ -26,8 +26,8 @@ fn good() -> Superblock {
     Superblock::new(&array(), &device())
 }
 
-/// Returns the cause for which a superblock is refused after `change` damaged one part of it. The
-/// checksum is corrected after the change.
+/// Damages one part of a superblock with `change`, and corrects the checksum. Returns the cause of
+/// the error with which the superblock is refused.
 fn cause(change: impl FnOnce(&mut Superblock)) -> Cause {
     let mut superblock = good();
     change(&mut superblock);
@@ -218,7 +218,8 @@ proptest! {
         for (at, value) in changes {
             bytes[at] = value;
         }
-        // The checksum is corrected, so that the checks after that of the checksum are reached.
+        // The checksum is corrected, because otherwise decoding would end at the check of the
+        // checksum.
         let (raw, roles) = RawSuperblock::read_from_prefix(&bytes).unwrap();
         let roles = roles.chunks_exact(2).map(|r| u16::from_le_bytes([r[0], r[1]]));
         let roles = roles.take(raw.max_dev.get() as usize).collect();

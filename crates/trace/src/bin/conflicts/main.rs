@@ -36,11 +36,12 @@ use table::Row;
 #[global_allocator]
 static HEAP: LineHeap = LineHeap;
 
-/// Traces the operations of the library on live threads, and finds the cache lines they share.
+/// Traces the operations of the library on live threads, and finds the cache lines that the
+/// operations share.
 ///
 /// The image is on a RAM device and has a journal. The tool counts accesses that happen in every
-/// operation; work done once for many operations (refills of a lane's stash, ticks of the clock) is
-/// counted apart.
+/// operation. Work that is done once for many operations (refills of a lane's stash, ticks of the
+/// clock) is counted separately.
 #[derive(Parser)]
 #[command(after_help = "\
 Exit codes: 0 done, 1 a pair conflicts that --known does not have, or a failure, 2 wrong usage.
@@ -68,13 +69,14 @@ struct Arguments {
     /// Compare pairs of lines (128 bytes), which processors fetch together.
     #[arg(long)]
     pairs_of_lines: bool,
-    /// Use these policies, to compare instructions: before, after, or some of them joined by +,
-    /// such as name_cache=global+placement=shared.
+    /// Use these policies, to compare numbers of instructions: before, after, or single policies
+    /// joined by +, such as name_cache=global+placement=shared.
     #[arg(long, default_value = "after")]
     policies: Policies,
-    /// Trace this many operations of each thread in turn, instead of matrix and table, and count
-    /// every line that moves. Nothing is counted apart, freed memory is used again, and tables have
-    /// their usual sizes. Takes some milliseconds for each operation of each thread.
+    /// Instead of printing the matrix and the table, trace this many operations of each thread in
+    /// turn, and count every line that moves. Nothing is counted separately, freed memory is used
+    /// again, and tables have their usual sizes. Takes some milliseconds for each operation of each
+    /// thread.
     #[arg(long, value_name = "OPERATIONS")]
     steady: Option<usize>,
     /// Print why lines are shared.

@@ -15,8 +15,8 @@ pub struct Pair {
     pub setting: Setting,
     pub first: &'static str,
     pub second: &'static str,
-    /// The number of shared lines. The operations are compared with either one on the first thread;
-    /// the larger result counts.
+    /// The number of shared lines. The pair is compared twice, with a different operation on the
+    /// first thread each time; the larger result counts.
     pub lines: usize,
     /// The number of lines that are shared only because of refills and of updates at clock ticks.
     pub apart: usize,

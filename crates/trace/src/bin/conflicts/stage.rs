@@ -188,7 +188,7 @@ impl<'fs> Stage<'fs> {
         }
     }
 
-    /// Chooses new names for the next round that no other thread uses.
+    /// Chooses new names for the next round. No other thread uses these names.
     pub fn name(&mut self) {
         self.round += 1;
         self.name = self.own_name("");
