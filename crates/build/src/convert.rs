@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// How the times of files are converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
-    /// All times are kept.
+    /// All times are kept, except the time of creation, which is that of the build.
     Kept,
     /// All times of a file become its modification time. If a limit is given (in seconds) and the
     /// modification time is later, all times become the limit.
