@@ -1,6 +1,6 @@
 //! Generates two tables of Unicode 12.1 for comparing names without regard to case: the assigned
-//! code points, and the ignored code points. Later versions of Unicode change neither property of a
-//! code point that version 12.1 assigns.
+//! code points, and the ignored code points. For a code point that version 12.1 assigns, later
+//! versions of Unicode change neither of these two properties.
 
 use regex_syntax::hir::{Class, HirKind};
 use std::error::Error;

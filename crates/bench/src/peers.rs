@@ -177,8 +177,8 @@ impl Peers {
             if !matches!(ended, Some(Ok(None))) {
                 let mut said = String::new();
                 if let Some(errors) = &mut errors {
-                    // An error of this read is ignored, because the reported error is that the
-                    // server terminated. Its output is only a detail.
+                    // An error of this read is ignored. What has to be reported is that the server
+                    // terminated; the server's output is only a detail.
                     let _ = errors.read_to_string(&mut said);
                 }
                 return Err(failed(format!("did not mount: {}", said.trim())));

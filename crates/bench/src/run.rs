@@ -246,7 +246,8 @@ mod tests {
         }
     }
 
-    /// Returns a temporary directory: in memory, where syncfs is quick, if the machine allows that.
+    /// Returns a temporary directory. It is in memory if the machine allows that, because syncfs is
+    /// quick there.
     fn in_memory() -> tempfile::TempDir {
         tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
     }

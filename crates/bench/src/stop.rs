@@ -23,7 +23,7 @@ impl Stop {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Checks the flag during long work.
+    /// Checks whether the run was asked to end. Called repeatedly during long work.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if the run was asked to end.

@@ -52,8 +52,8 @@ pub enum Workload {
     Append,
     /// Creates a file, writes as many bytes as one direct-read operation reads, and calls fsync.
     Fsync,
-    /// Creates the next entry of a source tree, which is a directory, or a file with contents and
-    /// times.
+    /// Creates the next entry of a source tree. The entry is a directory, or a file with contents
+    /// and times.
     Untar,
     /// `git status` of a source tree.
     GitStatus,

@@ -166,7 +166,7 @@ struct Parts<R, D> {
     part: Option<D>,
     /// Begins the next part; `None` at the end of the stream.
     begin: fn(R) -> io::Result<Option<D>>,
-    /// Returns the rest of the stream after a part.
+    /// Takes a part that was read to its end, and returns the rest of the stream.
     end: fn(D) -> R,
 }
 

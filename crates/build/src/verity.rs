@@ -74,8 +74,8 @@ impl Verity {
         self.uuid
     }
 
-    /// Returns how many bytes superblock and hash tree take for `len` bytes of data; `None` if
-    /// `len` is 0 or not a whole number of blocks.
+    /// Returns how many bytes the superblock and the hash tree take for `len` bytes of data; `None`
+    /// if `len` is 0 or not a whole number of blocks.
     pub fn hash_bytes(len: u64) -> Option<u64> {
         (len > 0 && len.is_multiple_of(BLOCK)).then(|| {
             let levels = levels(len / BLOCK);

@@ -19,9 +19,9 @@ enum Verdict {
     Same,
     /// Lanefs and GNU tar both report an error.
     Refused,
-    /// Only Lanefs reports an error.
+    /// Only GNU tar makes a tree; Lanefs reports an error.
     OnlyTar,
-    /// Only GNU tar reports an error.
+    /// Only Lanefs makes a tree; GNU tar reports an error.
     OnlyLanefs,
 }
 use Verdict::{OnlyLanefs, OnlyTar, Refused, Same};

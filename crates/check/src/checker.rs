@@ -110,7 +110,8 @@ pub fn check(
     inspect(device, options, told, &mut |_, _, _| {})
 }
 
-/// A function that is called at the end of a check with the state of the check and the findings.
+/// A function that is called at the end of a check. It gets the state of the check, the parents of
+/// the directories, and the findings.
 pub(crate) type Then<'t> = &'t mut dyn FnMut(&Run<'_>, &Parents, Vec<Finding>);
 
 /// Works like [`check`], and also calls `then` at the end if one pass was enough to check

@@ -49,8 +49,8 @@ impl Claims {
         }
     }
 
-    /// Calls `f` with each word that has bits of the run, the mask of these bits, and the cluster
-    /// of the word's first bit.
+    /// For each word that has bits of the run, calls `f` with the word, the mask of these bits, and
+    /// the cluster of the word's first bit.
     fn for_words(&self, run: Range<u64>, mut f: impl FnMut(&AtomicU64, u64, u64)) {
         let start = run.start.max(self.window.start) - self.window.start;
         let end = run.end.min(self.window.end).saturating_sub(self.window.start);

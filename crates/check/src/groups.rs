@@ -16,8 +16,8 @@ use lanefs_ondisk::{Block, Group, Ino};
 const FLAGS: usize = 0x12;
 const ITABLE_UNUSED: usize = 0x1c;
 
-/// All descriptors; `None` for a descriptor with invalid block numbers, whose inodes cannot be
-/// read.
+/// All descriptors; `None` for a descriptor with invalid block numbers. The inodes of such a group
+/// cannot be read.
 pub struct Groups {
     groups: Vec<Option<GroupDesc>>,
 }

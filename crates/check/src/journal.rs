@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The most bytes that a replay may keep in memory.
+/// The largest number of bytes that a replay may keep in memory.
 const MOST_REPLAYED: u64 = 1 << 30;
 
 /// The longest log that mke2fs makes, in blocks.

@@ -4,8 +4,8 @@ use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::thread;
 
 /// Calls `work` for each number below `count`, on `threads` threads. A thread takes the next number
-/// when it has finished a piece, so the threads stay busy even if pieces differ in size. `state`
-/// makes a separate state for each thread.
+/// when its call of `work` has returned, so the threads stay busy even if some calls take longer
+/// than others. `state` makes a separate state for each thread.
 pub fn each<S>(
     threads: usize,
     count: u64,

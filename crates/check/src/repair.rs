@@ -83,8 +83,8 @@ impl Plan {
         Ok(writes)
     }
 
-    /// Returns the blocks of the repair itself. They must be written atomically: all of them or
-    /// none.
+    /// Returns the blocks that the repair changes after the log was replayed. They must be written
+    /// atomically: all of them or none.
     ///
     /// # Errors
     /// The errors of the device.

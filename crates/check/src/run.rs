@@ -18,8 +18,8 @@ use std::ops::{Add, Range};
 /// The space that the attributes of an inode take outside of the inode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// The number of blocks (with `bigalloc`, of clusters) that are taken by the attribute block
-    /// and by values in separate inodes.
+    /// The number of clusters that the attribute block and the values in separate inodes take.
+    /// Without `bigalloc`, a cluster is a block.
     pub clusters: u64,
     /// The number of references to inodes that hold a value.
     pub values: u64,
@@ -55,7 +55,7 @@ impl SharedBlock {
 pub struct BlockContent {
     /// The reference count in the block.
     pub references: u32,
-    /// The space of the block's values that are in separate inodes.
+    /// The space of those attribute values of the block that are stored in separate inodes.
     pub values: Taken,
 }
 

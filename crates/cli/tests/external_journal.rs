@@ -1,5 +1,5 @@
-//! Tests of journals on a device of their own. The commands make, mount, recover and refuse them;
-//! e2fsck and the kernel check the results.
+//! Tests of file systems whose journal is on a device of its own. The commands make, mount, recover
+//! and refuse such file systems; e2fsck and the kernel check the results.
 
 mod mounting;
 

@@ -215,14 +215,15 @@ fn a_claim_is_handed_over_or_stays_and_the_lock_stays_always() {
     let mut device = open(Access::ReadWrite).unwrap();
     assert!(device.is_claimed() && exclusively().is_err());
     let no_take_back = |_: fs::File| -> &str { panic!("it was taken") };
-    // If `take` fails, the device keeps its claim.
+    // If `take` fails, `device` keeps its claim.
     let refused = device.hand_claim_to(path, || Err("refused"), no_take_back).unwrap();
     assert!(refused.is_err() && device.is_claimed() && exclusively().is_err());
-    // If `take` returns success without claiming the device, the device keeps its claim too.
+    // If `take` returns success, but has not claimed the block device, `device` keeps its claim
+    // too.
     let untaken = device.hand_claim_to(path, || Ok(1), |one| one + 1).unwrap();
     assert_eq!(untaken, Err(2));
     assert!(device.is_claimed() && exclusively().is_err());
-    // If `take` claims the device, the claim is handed over.
+    // If `take` claims the block device, the claim is handed over.
     let taken = device.hand_claim_to(path, || exclusively().map_err(|_| "busy"), no_take_back);
     let taken = taken.unwrap().unwrap();
     assert!(!device.is_claimed() && exclusively().is_err());

@@ -469,7 +469,7 @@ fn a_full_file_system_says_so_and_recovers() {
         let full = rustix::fs::statvfs(dir).unwrap();
         assert!(full.f_bfree * full.f_frsize < 1 << 20, "{} blocks free", full.f_bfree);
         fs::remove_file(dir.join("big")).unwrap();
-        // Lanefs must make freed space usable as soon as the free is durable.
+        // Lanefs must make the space of the removed file usable as soon as its removal is durable.
         shell(dir, "dd if=/dev/zero of=again bs=64k count=100 conv=fsync status=none; rm again");
     });
 }

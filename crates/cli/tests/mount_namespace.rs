@@ -1,6 +1,6 @@
 //! Tests of mounts inside mount namespaces. These tests are a separate program, because a new mount
-//! namespace copies each existing mount. In the same program, the servers of other tests would
-//! therefore run until the namespace ends.
+//! namespace copies each existing mount. If other tests were in the same program, the servers of
+//! their mounts would therefore run until the namespace ends.
 
 mod mounting;
 

@@ -23,8 +23,8 @@ const WAYS: &[(&str, &str)] = &[
 
 /// Makes a program that belongs to root and has the set-user-ID and set-group-ID bits, on the file
 /// system at `dir`. Changes the program in each way, in most cases once by another user and once by
-/// root. Returns for each change: its name, the program's mode afterwards, and its effective user
-/// and group when user nobody then runs it.
+/// root. Returns for each change its name, the program's mode after the change, and the effective
+/// user and group that the program has when user nobody runs it after the change.
 fn after_each_way(dir: &Path) -> Vec<(String, u32, String)> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     let file = dir.join("f");

@@ -365,9 +365,9 @@ fn options_that_exclude_each_other_are_refused_by_name() {
     }
 }
 
-/// Root of the user namespace is ann, and the ids 100000 to 165535 of the host are 1 to 65536
-/// there. All operations have the same results as for the host's root, except operations on device
-/// nodes and `trusted.` attributes.
+/// In the user namespace, the user ann is root, and the host's ids 100000 to 165535 have the
+/// numbers 1 to 65536. All operations have the same results as for the host's root, except
+/// operations on device nodes and `trusted.` attributes.
 #[test]
 #[ignore = "long: a real mount"]
 fn in_a_user_namespace_a_tree_is_unpacked_as_root_unpacks_it() {

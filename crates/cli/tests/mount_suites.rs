@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-/// The configuration of fsx. It includes all kinds of operations and writes that cross page and
+/// The configuration of fsx. It includes operations of all kinds, and writes that cross page and
 /// block boundaries. The file is so small that operations overlap.
 const FSX: &str = "
 flen = 1048576

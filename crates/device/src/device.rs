@@ -127,7 +127,7 @@ pub trait Device: Send + Sync {
     fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
         self.write_vectored_at(offset, bufs)
     }
-    /// Makes every write that returned before this call durable.
+    /// Makes durable every write that returned before this call.
     fn flush(&self) -> Result<(), DeviceError>;
     /// Writes `buf` durably. Callers must not rely on this call to make other writes durable.
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {

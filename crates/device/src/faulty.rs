@@ -18,7 +18,7 @@ pub enum Duration {
 /// The operation that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind. A durable write and zeroing count as writes.
+    /// The kind of the operation. Durable writes and zeroing count as writes.
     pub operation: Operation,
     /// The number of the operation, counted from 1 among the operations of its kind since the
     /// wrapper was created.

@@ -125,8 +125,8 @@ impl FileDevice {
         let metadata =
             device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
         if device.is_block {
-            // An open for writing needs no check whether the host uses the device, because in that
-            // case the exclusive claim would have failed.
+            // An open for writing does not check whether the host uses the device, because the
+            // exclusive claim would have failed if the host used it.
             if access == Access::ReadOnly && host.writes(&metadata) {
                 return Err(in_use(User::Host));
             }

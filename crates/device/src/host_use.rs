@@ -51,7 +51,8 @@ pub(crate) struct Host<'p> {
     pub blocks: &'p Path,
     /// The table of mounts, in the format of mountinfo.
     pub mounts: &'p Path,
-    /// The folder in sysfs with a link to each block device, named by its number.
+    /// The folder in sysfs with a link to each block device. The name of each link is the device's
+    /// number.
     pub numbers: &'p Path,
     /// The table of swap areas.
     pub swaps: &'p Path,
@@ -76,7 +77,8 @@ struct Mounted {
 }
 
 impl Host<'_> {
-    /// Returns the loop device that conflicts with `access` to the bytes `part` of a file.
+    /// Returns a loop device whose use of a file conflicts with `access` to the bytes `part` of
+    /// that file.
     ///
     /// With [`Access::ReadWrite`], no other user may have these bytes in a cache, not even for
     /// reading. With [`Access::ReadOnly`], no other user may change these bytes, so only a writable
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn a_busy_device_that_is_neither_mounted_nor_part_of_another_is_used_by_a_program() {
         let fake = fake("0\n");
-        // A regular file has the number 0:0.
+        // A regular file has the device number 0:0.
         let at = |name: &str| fake.dir.path().join(name);
         let put = |name: &str, text: &str| {
             fs::create_dir_all(at(name).parent().unwrap()).unwrap();

@@ -65,7 +65,7 @@ impl OverlayDevice {
         changes
     }
 
-    /// Returns the bytes of the changed granules.
+    /// Returns the total size of the changed granules in bytes.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -82,7 +82,8 @@ impl OverlayDevice {
         &self.shards[(granule % SHARDS) as usize]
     }
 
-    /// Returns a granule of the device below, with zeros beyond its end.
+    /// Returns a granule of the device below. After the end of the device, the granule contains
+    /// zeros.
     fn read_below(&self, granule: u64) -> Result<Arc<[u8]>, DeviceError> {
         let mut bytes = vec![0; GRANULE as usize];
         let at = granule * GRANULE;

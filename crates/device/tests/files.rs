@@ -1,4 +1,5 @@
-//! Compares files and block devices with the host's view of them.
+//! Tests devices that are files or block devices of the host, and compares their contents with what
+//! the host sees.
 
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, RamDevice};
 use std::path::Path;

@@ -140,7 +140,7 @@ impl Attr {
     pub(crate) const LINKS: usize = 2;
     pub(crate) const SIZE: usize = 4;
 
-    /// Returns the words with the link count, `mtime` and `ctime`, with their indexes.
+    /// Returns the words that hold the link count, `mtime` and `ctime`, each with its index.
     #[inline(always)] // so that no other word is computed
     pub(crate) fn names_changed(&self) -> [(usize, u64); 5] {
         let words = lanefs_lanes::Words::to_words(self);

@@ -278,7 +278,7 @@ pub enum Fault {
 }
 
 impl Error {
-    /// Returns the party that caused the error, and where the image is damaged, if it is.
+    /// Returns the party that caused the error and, for a damaged image, the place of the damage.
     pub fn fault(&self) -> Fault {
         match self {
             Error::Corruption(damage) => Fault::Image { ino: damage.ino(), block: damage.block() },

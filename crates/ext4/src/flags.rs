@@ -26,8 +26,8 @@ const OF_DIRECTORIES: u32 = InodeFlags::DIRSYNC.bits()
     | InodeFlags::CASEFOLD.bits()
     | InodeFlags::PROJINHERIT.bits();
 
-/// Flags whose setting would promise what Lanefs does not do: data in the journal, and the
-/// conversion of a block map to extents.
+/// The flags that would promise something that Lanefs does not do, if they were set: data in the
+/// journal, and the conversion of a block map to extents.
 const UNKEPT: u32 = InodeFlags::JOURNAL_DATA.bits() | InodeFlags::EXTENTS.bits();
 
 bitflags::bitflags! {

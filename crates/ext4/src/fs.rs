@@ -44,8 +44,9 @@ impl Fs {
     /// deleted and the number reused as soon as this returns, so the caller must check afterwards
     /// that the name still refers to this number.
     ///
-    /// With [`NameCachePolicy::Global`](crate::policy::NameCachePolicy) always returns `None`: that
-    /// policy guards names and inodes with one lock, which this function does not take.
+    /// With [`NameCachePolicy::Global`](crate::policy::NameCachePolicy), this function always
+    /// returns `None`, because that policy guards names and inodes with one lock, which this
+    /// function does not take.
     #[inline]
     pub fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         self.objects.inodes.peek(pin, ino)

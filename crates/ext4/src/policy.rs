@@ -44,8 +44,8 @@ pub enum Synchronous {
     /// The same as `Marked`, and also name changes in all directories, as with mount(8)'s
     /// `dirsync`.
     Names,
-    /// All changes, as if all files and directories had the flag of chattr +S, as with mount(8)'s
-    /// `sync`.
+    /// All changes, as with mount(8)'s `sync`. All files and directories are treated as if they had
+    /// the flag of chattr +S.
     All,
 }
 
@@ -55,8 +55,8 @@ pub enum Purpose {
     /// Normal use: the superblock records the mount time and counts the mount.
     #[default]
     Use,
-    /// Only to replay the log and finish the orphans, as e2fsck does. The superblock does not
-    /// record such a mount.
+    /// The mount serves only to replay the log and finish the orphans, as e2fsck does. The
+    /// superblock does not record such a mount.
     Recovery,
 }
 
@@ -100,7 +100,7 @@ pub enum StreamGoal {
     Inode,
     /// Where the last large file found blocks: one position for the whole file system.
     Global,
-    /// Like `Global`, but with one position for each processor (at most one for each four groups).
+    /// Like `Global`, but with one position for each processor (at most one for every four groups).
     /// The inode's number selects the position, as in Linux 6.17.
     Hashed,
 }
@@ -170,7 +170,8 @@ impl Display for UnknownPolicy {
     }
 }
 
-/// All policies by name, with their values: the default first, then the older one.
+/// The name of each policy, and the names of its values: the default is first, and the older value
+/// is second.
 const NAMED: [(&str, &[&str]); 7] = [
     ("inode_claim", &["one-step", "two-step"]),
     ("placement", &["lanes", "shared"]),

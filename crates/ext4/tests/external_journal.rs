@@ -214,8 +214,8 @@ fn a_clean_file_system_is_read_without_its_journal_and_a_dirty_one_is_not() {
     assert!(matches!(error, Error::JournalDevice { why: UnfitJournal::Missing, .. }));
 }
 
-/// Notes the number of events that both devices have seen, after each write and flush of one of
-/// them.
+/// Forwards to one of two devices. After each write and each flush, notes how many events each of
+/// the two devices has recorded.
 struct Noting {
     device: Arc<RecordingDevice>,
     both: [Arc<RecordingDevice>; 2],

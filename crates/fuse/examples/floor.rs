@@ -164,7 +164,7 @@ impl Service for Floor {
                 if set.valid & fattr::SIZE != 0 {
                     tree.node(id)?.size = set.size;
                 }
-                // The kernel may send the last times of a node after the node was removed.
+                // The kernel may send the last timestamps of a node after the node was removed.
                 if tree.put_attr(id, outbox).is_err() {
                     tree.put_attr(ROOT, outbox)?;
                 }

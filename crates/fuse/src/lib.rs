@@ -1,7 +1,7 @@
 //! The FUSE server of Lanefs: an ext4 image as a directory of the host.
 //!
-//! [`MountPoint::attach`] mounts, [`Session::start`] agrees with the kernel on the protocol and
-//! [`Session::run`] serves requests until the unmount; [`daemon`] moves the server to the
+//! [`MountPoint::attach`] mounts. [`Session::start`] agrees with the kernel on the protocol, and
+//! then [`Session::run`] serves requests until the unmount. [`daemon`] moves the server to the
 //! background.
 //!
 //! The server implements the kernel's protocol itself ([`abi`]). A thread reads a request into its

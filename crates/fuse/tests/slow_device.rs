@@ -50,7 +50,7 @@ impl Gauge {
         done
     }
 
-    /// Returns the largest number that were in progress at once since the last call.
+    /// Returns the largest number of operations that were in progress at once since the last call.
     fn take_most(&self) -> usize {
         self.most.swap(0, Ordering::Relaxed)
     }

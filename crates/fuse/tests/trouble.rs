@@ -37,7 +37,7 @@ enum Trouble {
     PanicInReads,
     /// Writes panic, except those of the log.
     PanicInDataWrites,
-    /// Writes of the log panic.
+    /// Every write of the log panics.
     PanicInJournal,
 }
 
@@ -168,8 +168,8 @@ impl Scene {
         self.dir.path().join("disk.img")
     }
 
-    /// Runs a line of shell in the mount; returns whether it succeeded, and its output. It must not
-    /// hang.
+    /// Runs a line of shell in the mount; returns whether it succeeded, and its output. The line
+    /// must not hang.
     fn shell(&self, line: &str) -> (bool, String) {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "20", "sh", "-euc", line]).current_dir(self.mount_point.path());

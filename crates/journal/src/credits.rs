@@ -32,7 +32,7 @@ pub(crate) struct Credits {
     waiting: Padded<AtomicU64>,
 }
 
-/// Grains that a lane has drawn and no handle uses.
+/// Grains that a lane has drawn, and that no handle uses.
 struct Stash {
     tid: Tid,
     grains: u64,
@@ -280,7 +280,7 @@ impl Drop for Ticket<'_> {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        // The grains that were reserved for this thread are no reason to wake other waiters. But
+        // Other waiters are not woken because of the grains that were reserved for this thread. But
         // the waiter that is now first in the queue is woken, because only the first waiter may
         // take grains from the stashes.
         pool.queue.front_mut().map(Request::call);

@@ -71,7 +71,7 @@ pub(crate) struct Progress {
     pub(crate) requests: u64,
     pub(crate) served: u64,
     /// Whether the server (the thread in [`Journal::serve`]) has to run a round, even if another
-    /// thread runs one.
+    /// thread is already running one.
     pub(crate) asked: bool,
     /// The numbers of threads that wait for the condition variables: for each of the two in
     /// `moved`, for `role_free`, and for `fast_free`. Without waiters no wake-up is sent.

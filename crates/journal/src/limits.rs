@@ -14,8 +14,8 @@ pub(crate) struct Limits {
     /// The number of grains that a logged block costs, which is the number of records in a revoke
     /// block.
     pub(crate) grains: u64,
-    /// The most blocks of one transaction: images and revoke blocks, but not descriptors and the
-    /// commit block.
+    /// The largest number of blocks that one transaction can have. Images and revoke blocks count,
+    /// descriptors and the commit block do not.
     pub(crate) capacity: u32,
     /// The number of unused credits that all lanes together may keep in their stashes.
     pub(crate) stashes: u32,

@@ -1,9 +1,11 @@
-//! The lists of a transaction's handles, by lane.
+//! The lists in which the handles of a transaction record their changes, one set of lists for each
+//! lane.
 
 use lanefs_lanes::{Lane, Mutex, PerLane, Rank};
 use lanefs_ondisk::Block;
 
-/// The position of an object on a list, to remove it again within the same transaction.
+/// The position of an object on a list, by which the object can be removed again within the same
+/// transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     pub(crate) lane: Lane,

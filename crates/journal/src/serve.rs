@@ -72,8 +72,8 @@ impl<O, D> Journal<O, D> {
                         self.ask(&mut progress);
                     }
                 }
-                // A round that started after this thread's request found that no change of `tid`
-                // was left to commit.
+                // A round has started after this thread's request, and has found that no change of
+                // `tid` was left to commit.
                 Some(mine) if progress.served >= mine => return Ok(()),
                 Some(_) => {}
             }
@@ -133,7 +133,7 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Requests that the server commits, writes everything in place and marks the log empty; waits
+    /// Asks the server to commit, to write everything in place and to mark the log empty; waits
     /// until that is done. Joins fail from now on.
     ///
     /// # Errors
@@ -231,7 +231,8 @@ impl<O, D> Journal<O, D> {
         self.work_in(role, client, work)
     }
 
-    /// Runs `work` with the role, and marks no request as served. An error aborts the journal.
+    /// Runs `work` with the committer role `role`, and marks no request as served. An error aborts
+    /// the journal.
     pub(crate) fn work_in(
         &self,
         mut role: CommitterRole<'_, O, D>,
@@ -325,8 +326,8 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
         } else if progress.waiting[parity(running)] != 0 {
             // All waiters wait for the same commit, so it is enough to wake one thread, which
             // commits. If a thread that was not woken starts a round earlier, that round serves all
-            // waiters too. If the woken thread must not commit itself, it has requested the commit
-            // from the server.
+            // waiters too. If the woken thread is not allowed to commit, it has already requested
+            // the commit from the server.
             self.journal.moved[parity(running)].notify_one();
         }
         if progress.waiting_for_role != 0 {

@@ -24,9 +24,11 @@ struct Run {
     /// metadata.
     closed: BTreeMap<Tid, Vec<Option<i64>>>,
     now: Vec<Option<i64>>,
-    /// (events recorded, transaction): from this event on, the transaction must survive.
+    /// (events recorded, transaction): once this number of events is recorded, the transaction must
+    /// survive.
     acknowledged: Vec<(usize, Tid)>,
-    /// (events recorded, cell, stamp): data written to a freed cell, durable from this event on.
+    /// (events recorded, cell, stamp): data written to a freed cell. The data is durable once this
+    /// number of events is recorded.
     data: Vec<(usize, usize, i64)>,
 }
 

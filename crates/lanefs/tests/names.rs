@@ -1,4 +1,5 @@
-//! Checks that a program can name every type in the library's signatures through the library.
+//! Checks that the library itself exports every type that occurs in its signatures, so that a
+//! program can name the type.
 //!
 //! This program imports only from `lanefs`. The check is that it compiles.
 

@@ -7,8 +7,8 @@
 //!   *m* buckets is at most 2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable
 //!   randomized algorithm for the closest-pair problem", 1997). Only factors that also spread
 //!   consecutive numbers are used.
-//! - A name is read in words of eight bytes. Each word is mixed into a secret state and multiplied
-//!   by a secret number to 128 bits, and the two halves of the product are folded.
+//! - A name is read in words of eight bytes. Each word is mixed into a secret state. The result is
+//!   multiplied by a secret number, and the two halves of the 128-bit product are folded.
 //!
 //! Under the schedule checkers, and in tools that trace or count ([`fix_hash_keys`]), the keys are
 //! fixed.
@@ -16,8 +16,8 @@
 use crate::sync::unscheduled::OnceLock;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Multiplies to 128 bits and folds the two halves, so that each bit of the input affects each bit
-/// of the output.
+/// Computes the product in 128 bits and folds its two halves together, so that each bit of the
+/// input affects each bit of the output.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -205,9 +205,9 @@ impl NumberKey {
     }
 }
 
-/// Returns up to seven bytes as a word, with zeros after them. Reads them in pieces that may
-/// overlap. Copying them into a buffer first would cost a call, and then a stall when the buffer is
-/// read as a word.
+/// Returns up to seven bytes as a word, with zeros after them. The bytes are read in pieces that
+/// may overlap. Copying them into a buffer first would cost a call, and then a stall when the
+/// buffer is read as a word.
 #[inline]
 fn padded_word(bytes: &[u8]) -> u64 {
     if let (Some(low), Some(high)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {

@@ -164,8 +164,9 @@ impl LineHeap {
     }
 
     /// Trims each block size that has enough free memory: at least a mebibyte in addition to five
-    /// quarters of the memory that the last trim of this size kept. Returns the number of bytes.
-    /// Meant for idle times. In a program that uses another heap, the call costs little.
+    /// quarters of the memory that the last trim of this size kept. Returns the number of bytes
+    /// that were given back. Meant for idle times. In a program that uses another heap, the call
+    /// costs little.
     pub fn trim_excess() -> usize {
         trim::trim((0..CLASSES).filter(|class| is_due(*class)))
     }
@@ -351,7 +352,7 @@ impl Magazines {
 
     /// Gives a batch to the depot.
     fn give_back(&self, class: usize, batch: *mut Free) {
-        // SAFETY: the first block of a batch, still the thread's own.
+        // SAFETY: `batch` is the first block of a batch that still belongs to this thread.
         self.count(-unsafe { bytes_of(class, batch) });
         locked(&DEPOTS[class]).give(batch);
     }
@@ -406,7 +407,7 @@ impl Magazine {
         let batch = self.head.replace(ptr::null_mut());
         let len = self.len.replace(0);
         if !batch.is_null() {
-            // SAFETY: the first block of the list.
+            // SAFETY: `batch` is the first block of the list.
             unsafe { (*batch).len = len };
         }
         batch

@@ -50,8 +50,8 @@ impl Held {
         Held::tried(key)
     }
 
-    /// Records a lock that was taken by a try. The order is not checked, since a thread that does
-    /// not wait cannot deadlock.
+    /// Records a lock that was taken without waiting. The order is not checked, since a thread that
+    /// does not wait cannot deadlock.
     #[inline]
     pub(crate) fn tried(key: LockKey) -> Held {
         let leaf = key.rank >= Rank::Guard;

@@ -22,8 +22,8 @@
 //!
 //! *Invariants*:
 //!
-//! - A share is in a table only while the word has the bit *spread*, or until a running fold
-//!   removes it.
+//! - A share is in a table only while the word has the bit *spread*, or while a fold that has
+//!   cleared this bit has not yet removed the share.
 //! - A nameless value never becomes spread again.
 //! - During a fold the count is not zero, so no thread deletes the value because of an incomplete
 //!   count.

@@ -114,7 +114,7 @@ impl LaneSlot {
 }
 
 impl Lane {
-    /// The lane for threads without locals.
+    /// The lane of threads whose thread-locals are already destroyed.
     pub(crate) const FIRST: Lane = Lane(0);
 
     /// Returns the calling thread's lane.

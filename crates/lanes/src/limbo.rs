@@ -25,9 +25,9 @@ const STEP_BYTES: usize = MOST_BYTES / 8;
 
 /// Returns the number of values that a lane's limbo list keeps. A lane frees the oldest values
 /// beyond this number, a few at a time, and advances the epoch (twice) only if these values cannot
-/// be freed. So about this number of retirements cause two advances. An advance moves some cache
-/// lines of every lane, so the list is longer if there are more lanes. With few lanes the list is
-/// short, so that new objects get memory that is still in the processor's caches.
+/// be freed. So a lane advances the epoch twice for about this number of retired values. An advance
+/// moves some cache lines of every lane, so the list is longer if there are more lanes. With few
+/// lanes the list is short, so that new objects get memory that is still in the processor's caches.
 pub(crate) fn usual() -> usize {
     usual_with(Lane::given().len())
 }
@@ -88,7 +88,7 @@ pub(crate) struct Limbo {
 struct Waiting {
     /// The values with their epochs, ascending.
     values: VecDeque<(u64, Retired)>,
-    /// The memory of all values.
+    /// The memory that all values together occupy, in bytes.
     bytes: usize,
     /// The next attempt to free values is due when the list reaches this length or this number of
     /// bytes.

@@ -6,7 +6,7 @@ use crate::rank::Rank;
 use crate::world;
 use std::ops::{Deref, DerefMut};
 
-/// A mutual-exclusion lock with a [`Rank`]; it does not poison.
+/// A mutual-exclusion lock with a [`Rank`]; a panic does not poison it.
 #[derive(Debug)]
 pub struct Mutex<T> {
     rank: Rank,

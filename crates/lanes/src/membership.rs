@@ -44,7 +44,7 @@ pub struct Membership {
 
 #[derive(Debug)]
 struct Door {
-    /// Whether a thread is closing; only one does at a time.
+    /// Whether a thread is closing the transaction. Only one thread at a time does this.
     closing: bool,
 }
 

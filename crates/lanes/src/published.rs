@@ -291,7 +291,8 @@ mod loom_tests {
     use crate::sync::{Arc, thread};
     use loom::cell::UnsafeCell;
 
-    /// A value whose destruction is a write to a cell, so that loom reports a race with a read.
+    /// A value that writes to a cell when it is dropped, so that loom reports a race between the
+    /// drop and a read.
     struct Canary(UnsafeCell<u32>);
     // SAFETY: loom's cell checks every access, in every thread.
     unsafe impl Sync for Canary {}

@@ -21,8 +21,9 @@ pub enum Rank {
     /// `Inode::mapping`: a file's mappings, while the operation lock is held shared. Held across
     /// reads, across waits for log space, and across several transactions.
     Mapping,
-    /// A lock chosen by inode number, and `Inode::loading`, for loading an inode and its mappings.
-    /// Held across reads.
+    /// The locks for loading: an inode is loaded under a lock that its number selects (with the
+    /// older name cache, under one lock for all inodes), and its mappings are loaded under
+    /// `Inode::loading`. Held across reads.
     InodeLoad,
     /// `TableBlock::base`, `SuperState`, and the locks under which metadata blocks and groups are
     /// loaded. Held across the read of one block.

@@ -38,7 +38,8 @@ const ROW: usize = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 /// its cost.
 const INHIBIT: u16 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
-/// Marks a slot if a writer waits for its release. Locks are aligned, so the bit is free.
+/// The bit that is set in a slot if a writer waits until the slot is released. Locks are aligned,
+/// so this bit of a lock's address is always clear.
 const WAIT: usize = 1;
 
 /// Special values of [`SharedLock::seen`]: no lane yet, and several lanes. Any other value is the
@@ -123,7 +124,7 @@ impl Drop for Visible {
 }
 
 /// Returns the slot in a row for a lock's address. Addresses are hashed, because the low bits of
-/// allocations are nearly equal.
+/// allocated addresses hardly differ.
 fn place_in_row(address: usize) -> usize {
     ((address as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (ROW - 1)
 }
@@ -186,7 +187,7 @@ impl SharedLock {
         Some(ExclusiveHold { _inner: inner, _held: Held::tried(self.key()) })
     }
 
-    /// Returns the lock's order among those of its rank.
+    /// Returns the lock's order among the locks of the same rank.
     pub fn order(&self) -> u64 {
         self.order
     }

@@ -55,7 +55,7 @@ enum Picked {
 }
 
 impl WaitBuckets {
-    /// Creates `count` empty queues, rounded up to a power of two.
+    /// Creates empty queues. Their number is `count`, rounded up to a power of two.
     pub fn new(count: usize) -> WaitBuckets {
         let bucket = |_| {
             Padded(Bucket {

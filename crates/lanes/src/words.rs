@@ -25,7 +25,7 @@ pub trait Words: Copy {
 pub trait WordArray: Copy + AsRef<[u64]> + sealed::Sealed {
     /// The number of words.
     const LEN: usize;
-    /// An array of as many atomics.
+    /// An array of [`WordArray::LEN`] atomics.
     type Atomics: std::fmt::Debug + Send + Sync;
     /// Creates atomics with these values.
     fn into_atomics(self) -> Self::Atomics;

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 /// Files that build the worlds from `std` and other crates.
 const FACADE: [&str; 3] = ["lanes/src/world/", "lanes/src/sync.rs", "lanes/tests/facade.rs"];
 /// The types of shared ownership, which every file may take from `std`. Tests of `ondisk` may also
-/// take the type of a value that is initialised once, because `ondisk` depends on no other crate,
-/// and has neither locks nor threads.
+/// take `LazyLock`, because `ondisk` depends on no other crate, and has neither locks nor threads.
 const FREE: [&str; 2] = ["Arc", "Weak"];
 const FREE_IN_ONDISK: &str = "LazyLock";
 /// Crates whose locks would bypass the facade.

@@ -296,7 +296,7 @@ const SOUND: &[(&str, &str)] = &[
 ];
 const FLOORS: &[&[&str]] = &[&["base"], &["middle"], &["top"], &["lib"]];
 
-/// Returns the violations in [`SOUND`] with `text` added to one of its files.
+/// Returns the violations in [`SOUND`] after `text` was added to its file `path`.
 fn planted(path: &str, text: &str) -> Vec<String> {
     let files = SOUND.iter().map(|(name, sound)| {
         let more = if *name == path { text } else { "" };

@@ -2,8 +2,8 @@
 //!
 //! Which write must come before which, and why:
 //! - *`needs_recovery` durable, then the transaction*: a program that finds the file system clean
-//!   does not read the log. So after a crash such a program would take half-written blocks for
-//!   complete ones.
+//!   does not read the log. So if the order were reversed, such a program could take half-written
+//!   blocks for complete ones after a crash.
 //! - *transaction durable, then writes in place*: after a crash during the writes in place, a
 //!   replay completes them.
 //! - *all other blocks in place, then a changed superblock*: e2fsck and the kernel check all
@@ -229,9 +229,9 @@ impl Image {
     }
 
     /// Writes one of the superblock's two sectors, before the whole superblock is written. The
-    /// sector is chosen so that a crash, even one that tears the later write, never leaves a
-    /// feature set without the field that it needs. A torn superblock is accepted if its fields
-    /// have valid values, because the log has the new superblock.
+    /// sector is chosen so that after a crash, even one that tears the later write, the superblock
+    /// never has a feature without the field that this feature needs. A torn superblock is accepted
+    /// if its fields have valid values, because the log has the new superblock.
     fn write_half(&self, next: &Superblock) -> Result<(), Error> {
         let half = SUPERBLOCK_SIZE / 2;
         if self.device.alignment() as usize > half {

@@ -87,7 +87,7 @@ impl Draft {
         let bits = geometry.block_size().bits();
         let mut new = Vec::new();
         let mut known = BTreeMap::new();
-        // Also leaves out the boot block, which is in no group if blocks have 1 KiB.
+        // `contains` is also false for the boot block, which is in no group if blocks have 1 KiB.
         let counts = |block| geometry.contains(block) && !log.contains(block) && Some(block) != mmp;
         let written = changed_blocks(&changes, bits).into_iter().filter(|block| counts(*block));
         let written: Vec<Block> = written.collect();

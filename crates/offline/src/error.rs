@@ -40,7 +40,8 @@ pub enum Unchecked {
     /// There is no log to replay, and the superblock is not marked clean.
     #[error("it has no journal and was not unmounted cleanly")]
     Unclean,
-    /// Another program wrote after a removal of the journal was interrupted.
+    /// A removal of the journal was interrupted, and another program wrote to the file system
+    /// afterwards.
     #[error("a journal was being removed, and a mount came before that ended")]
     HalfJournal,
     /// The mount of a [`Draft`](crate::Draft) was not closed.

@@ -233,8 +233,8 @@ impl Image {
         self.read_bitmap(group, self.descriptor(group)?)
     }
 
-    /// Returns the block bitmap of a group as it is on the device; `None` if this bitmap has no
-    /// changes to be written.
+    /// Returns the block bitmap of a group as it is on the device, if the bitmap has changes that
+    /// are still to be written. Returns `None` if it has no such changes, or if the group is new.
     pub(crate) fn described_bitmap(&self, group: Group) -> Result<Option<Bitmap>, Error> {
         match self.described.get(group.0 as usize) {
             Some(desc) if self.bitmaps.contains_key(&group) => {

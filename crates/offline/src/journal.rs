@@ -45,7 +45,8 @@ impl Image {
     /// Completes or undoes an interrupted addition or removal of the journal.
     ///
     /// # Errors
-    /// [`Error::NeedsCheck`] if another program has written since.
+    /// [`Error::NeedsCheck`] if another program has written to the file system since the
+    /// interruption.
     pub(crate) fn end_half_journal(&mut self) -> Result<(), Error> {
         let inode = self.inode(Ino::JOURNAL)?;
         if !self.superblock.state().contains(State::VALID) {

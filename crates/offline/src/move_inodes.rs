@@ -1,8 +1,9 @@
 //! Gives another inode number to each file whose inode lies beyond a new end.
 //!
-//! A new inode number changes all directory entries that name the file. For a directory, it also
-//! changes its `.` entry and the `..` entries of its subdirectories. Checksums of the file's blocks
-//! change too, since their seed includes the number. Each file is moved in one transaction.
+//! A new inode number changes all directory entries that name the file. If the file is a directory,
+//! the directory's `.` entry and the `..` entries of its subdirectories change too. Checksums of
+//! the file's blocks change too, since their seed includes the number. Each file is moved in one
+//! transaction.
 
 use crate::error::Error;
 use crate::image::Image;

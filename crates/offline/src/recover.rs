@@ -10,7 +10,8 @@ use lanefs_ondisk::{Ino, Unsupported};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The most memory that a replay in memory takes, in bytes. No log is larger than this.
+/// The largest amount of memory, in bytes, that a replay in memory takes. No log is larger than
+/// this.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// The size of a recovery's caches in bytes. A recovery reads few inodes, and larger caches would

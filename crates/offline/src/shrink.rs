@@ -1,4 +1,5 @@
-//! Makes a file system smaller: moves blocks and inodes that lie beyond the new end, then cuts.
+//! Makes a file system smaller: moves the blocks and inodes that lie beyond the new end, then cuts
+//! off the rest.
 //!
 //! Each move is a transaction that leaves a consistent file system of the old size. The cut is the
 //! write of a superblock that has the new size and requests the replay of a transaction. That
@@ -46,7 +47,7 @@ impl Image {
         done
     }
 
-    /// Returns the fewest blocks to which the file system can be made smaller now.
+    /// Returns the smallest number of blocks to which the file system can be shrunk now.
     ///
     /// # Errors
     /// [`Error::Ext4`] if a bitmap is damaged.

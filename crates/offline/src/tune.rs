@@ -76,7 +76,7 @@ pub struct Settings {
     pub default_options: Vec<OptionChange>,
     /// Further mount options as text, at most 63 bytes.
     pub mount_options: Option<Vec<u8>>,
-    /// Blocks on one disk of a RAID.
+    /// The number of blocks in one chunk of a RAID, that is, of consecutive blocks on one disk.
     pub stride: Option<u16>,
     /// Blocks of a whole stripe.
     pub stripe_width: Option<u32>,

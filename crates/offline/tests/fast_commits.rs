@@ -237,7 +237,7 @@ fn fast_commits_give_the_tree_of_the_last_fsync_as_the_kernel_and_e2fsck_replay_
             let found = mounted_listing(&ours);
             live.assert_same(&found, &format!("{context}: live / Lanefs"));
             // The kernel (6.18) leaves a link count of 1 in directories that the replay creates. It
-            // fails to replay a directory that gets an index, and a file that had no name.
+            // can replay neither a directory that gets an index nor a file that had no name.
             if ![INDEXED, UNNAMED].contains(&name) {
                 let kernel = without_links_of_directories(mounted_listing(&copy_of(&image)));
                 let ours = without_links_of_directories(found.clone());

@@ -1,6 +1,6 @@
 //! Tests of a file system that grows while it is in use. The result is compared with a file system
-//! that resize2fs made larger. Other tests let it grow while threads write, fill it to the last
-//! block, cut the power at writes, and discard its free blocks.
+//! that resize2fs made larger. In other tests, threads write while it grows, it is filled to the
+//! last block, the power is cut at writes, and free blocks are discarded.
 
 use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, Recording, RecordingDevice};
 use lanefs_ext4::{
@@ -323,8 +323,8 @@ fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
             }
         }
     }
-    // This is the first state in which the log has the growth and nothing of the growth is in
-    // place.
+    // In this state, the first of its kind, the whole growth is in the log, but the superblock in
+    // place still has the old size.
     let base: Arc<dyn Device> = Arc::new(in_log.expect("a state"));
     let device = Arc::new(RecordingDevice::new(base).expect("a recording"));
     recover(&(device.clone() as Arc<dyn Device>)).expect("a recovery");

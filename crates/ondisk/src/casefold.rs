@@ -47,7 +47,7 @@ impl Folding {
     }
 
     /// Returns whether [`Folding::form`] of `name` equals `form`, which is the form of another
-    /// name. A name in ASCII is compared without a copy.
+    /// name. A name in ASCII is compared in place and not copied.
     pub fn has_form(self, name: &[u8], form: &[u8]) -> bool {
         match self != Folding::None && name.is_ascii() {
             true => name.eq_ignore_ascii_case(form),

@@ -302,7 +302,7 @@ fn find<F: PartialEq>(table: &[(F, &'static str)], flag: F) -> Option<&'static s
     table.iter().find(|(f, _)| *f == flag).map(|(_, name)| *name)
 }
 
-/// Returns the names of the bits in a word. A bit without name is printed as in `dumpe2fs`: the
+/// Returns the names of the bits in a word. A bit without a name is printed as in `dumpe2fs`: the
 /// word's letter and the bit's number.
 fn names(word: u32, letter: char, name: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
     (0..u32::BITS)

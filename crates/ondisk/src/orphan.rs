@@ -1,7 +1,7 @@
 //! Blocks of the orphan file, which lists the inodes that are still open but have no name, and the
 //! inodes that are being truncated.
 //!
-//! A block is an array of inode numbers, with 0 in free slots, and a tail.
+//! A block consists of an array of inode numbers, with 0 in free slots, and of a tail.
 //!
 //! Source: kernel documentation, "Orphan file".
 

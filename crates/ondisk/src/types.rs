@@ -42,8 +42,8 @@ impl BlockSize {
         self.0 as usize
     }
 
-    /// Returns the most blocks that a group can have: one for each bit of a block, but at most
-    /// 65,528, because small group descriptors count free blocks with 16 bits.
+    /// Returns the largest number of blocks that a group can have: one for each bit of a block, but
+    /// at most 65,528, because small group descriptors count free blocks with 16 bits.
     pub fn most_blocks_per_group(self) -> u32 {
         (self.0 * 8).min(COUNTS - 8)
     }

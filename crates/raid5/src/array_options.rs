@@ -12,10 +12,11 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(120);
 /// How to open an array that was not closed cleanly and has a missing member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirtyAndDegraded {
-    /// Refuse it: data of the missing member may be lost in rows that were being written.
+    /// Refuse the array, because the missing member's data may be lost in rows that were being
+    /// written.
     #[default]
     Refuse,
-    /// Start it, and trust all parity.
+    /// Start the array, and trust all parity.
     Accept,
 }
 

@@ -184,7 +184,7 @@ pub enum BadBitmapChunk {
     /// The size is not a power of two, or it is less than 4 KiB.
     #[error("bitmap chunks are powers of two of at least 4 KiB")]
     NotAPower,
-    /// The size is so small that the bitmap does not fit into its space.
+    /// The size is so small that the bitmap has more bits than there is room for on a member.
     #[error("there is no room for so many bits: larger bitmap chunks are needed")]
     TooSmall,
     /// The size is over 2 GiB.

@@ -139,10 +139,10 @@ fn is_active_member(candidate: &Candidate) -> bool {
     matches!(candidate.superblock.role(), Role::Active(_))
 }
 
-/// For an array with a parity log, returns whether the candidate has missed events and records the
-/// array as clean, while the superblocks of all other members record it as active. Returns false if
-/// the superblocks have the same time, because then they were written by a single change, which a
-/// crash interrupted.
+/// For an array with a parity log, returns whether the candidate lacks the latest events, and its
+/// superblock alone records the array as clean: the superblocks of all other members record the
+/// array as active. Returns false if the superblocks have the same time, because then they were
+/// written by a single change, which a crash interrupted.
 fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
     let is_dirty = |c: &Candidate| c.superblock.resync_from().is_some();
     let newest = fresh.superblock.events();

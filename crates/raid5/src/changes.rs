@@ -91,8 +91,8 @@ impl OpenArray {
     /// unchanged.
     ///
     /// # Errors
-    /// If the slot has no member in sync, the device is too small, or a device fails. After an
-    /// error the array is unchanged, unless the new device failed while it took the slot.
+    /// If the slot has no member in sync, if the new device is too small, or if a device fails.
+    /// After an error the array is unchanged, unless the new device failed while it took the slot.
     pub fn replace(
         &self,
         slot: usize,
@@ -194,11 +194,11 @@ impl OpenArray {
         })
     }
 
-    /// Returns whether a device may have had the slot since the array was assembled. Such a device
-    /// has a superblock of this array (or one that cannot be read), or the array still has it open.
-    /// The array keeps its devices open and locked, so no other program replaces their superblocks.
-    /// For a new disk the result is false, so adding the disk does not wait for hanging I/O of an
-    /// old disk.
+    /// Returns whether the device of `new` may have been in `slot` at some time since the array was
+    /// assembled. Such a device has a superblock of this array (or one that cannot be read), or the
+    /// array still has it open. The array keeps its devices open and locked, so no other program
+    /// replaces their superblocks. For a new disk the result is false, so adding the disk does not
+    /// wait for hanging I/O of an old disk.
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
             Ok(own) => own.superblock.set() == self.metadata().array().set(),

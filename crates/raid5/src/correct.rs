@@ -48,7 +48,7 @@ impl Array {
         let mut bytes = self.scratch.take(len);
         match self.rebuild_into(slot, whole, &mut bytes) {
             Ok(()) => {}
-            // Two members cannot read the range, so it cannot be computed.
+            // The range cannot be read from another member either, so it cannot be computed.
             Err(ReadError::Lost(_) | ReadError::Gone | ReadError::Final(_)) => {
                 return Err(error.clone());
             }

@@ -44,7 +44,8 @@ counts! {
     DataRead data_reads,
     /// Member writes of data.
     DataWrite data_writes,
-    /// Member reads that writes needed for the new parity; also counted as reads of data or parity.
+    /// Member reads that were needed to compute the new parity of a write; also counted as reads of
+    /// data or parity.
     OldRead old_reads,
     /// Member reads of old parity.
     ParityRead parity_reads,
@@ -60,7 +61,7 @@ counts! {
     BitWrite bit_writes,
     /// Flushes of single members.
     MemberFlush member_flushes,
-    /// Strips of rows written whole, without a read.
+    /// Strips whose data was all written, so that nothing was read.
     FullRow full_row,
     /// Strips whose parity was reconstructed: the chunks that the write does not touch were read
     /// first.

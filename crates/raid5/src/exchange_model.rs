@@ -170,8 +170,8 @@ fn bare_member(device: Arc<dyn Device>) -> Member {
     Member { device, data_offset: 0, log: None, recovered: u64::MAX }
 }
 
-/// Models one thread that writes two strips of a row. Meanwhile the member with the row's parity,
-/// which fails all writes, is replaced.
+/// Models one thread that writes two strips of a row. Meanwhile the member with the row's parity is
+/// replaced. All writes to this member fail.
 fn replace_failing() {
     const CHUNK: u64 = 16384;
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();

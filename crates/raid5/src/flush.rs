@@ -62,8 +62,8 @@ impl Array {
         Ok(())
     }
 
-    /// Waits for a member's flush, at most up to the time limit. If the array cannot work without
-    /// the member, there is no limit. The wait ends early if the member is removed.
+    /// Waits for a member's flush, but no longer than the time limit allows. If the array cannot
+    /// work without the member, there is no limit. The wait ends early if the member is removed.
     fn await_flush(
         &self,
         member: Present<'_>,
@@ -72,8 +72,8 @@ impl Array {
     ) -> Result<(), DeviceError> {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
-            // A thread that removes a member does not know which threads wait here, so they check
-            // at intervals.
+            // A thread that removes a member does not know which threads wait here, so the waiting
+            // threads check at intervals.
             let most = if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK_AGAIN) };
             if let Some(result) = member.flusher().wait(most) {
                 return result;

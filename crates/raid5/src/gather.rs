@@ -1,5 +1,4 @@
-//! Chooses which waiting writes a thread carries out together with the write of its own part of a
-//! row.
+//! Chooses the waiting writes that a thread carries out together with its own write to a row.
 //!
 //! The gathered parts are then written like one request that holds all their bytes, that is, with
 //! one computation of parity and one log entry for each strip. So the parts must not overlap. The
@@ -10,7 +9,8 @@ use crate::layout::Geometry;
 use crate::slots::Slots;
 use crate::strip::{Piece, RowPart, Strip, pieces, strips};
 
-/// The largest number of parts that are written together, which bounds the search for them.
+/// The largest number of parts that are written together. This number bounds the search for such
+/// parts.
 const MOST: usize = 32;
 
 /// The waiting writes that may join the thread's own write.
@@ -113,7 +113,7 @@ mod tests {
 
     const CHUNK: u64 = 16384;
 
-    /// Returns the geometry of four data chunks in a row.
+    /// Returns a geometry in which each row has four data chunks.
     fn shape() -> Geometry {
         Geometry::new(Layout::LeftSymmetric, 5, CHUNK, CHUNK * 8).unwrap()
     }

@@ -12,7 +12,7 @@ pub(crate) struct Group<'s> {
     pub(crate) how: Durability,
     source: &'s Source<'s>,
     taken: Vec<Taken>,
-    /// Whether the group takes parts of other threads.
+    /// Whether the group takes row parts from other threads.
     open: bool,
 }
 
@@ -21,7 +21,7 @@ impl<'s> Group<'s> {
         Group { own, how, source, taken: Vec::new(), open: true }
     }
 
-    /// Creates a group that takes no part of another thread.
+    /// Creates a group to which no parts of other threads are added.
     pub(crate) fn alone(own: RowPart, source: &'s Source<'s>, how: Durability) -> Group<'s> {
         Group { open: false, ..Group::new(own, source, how) }
     }

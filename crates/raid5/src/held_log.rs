@@ -12,7 +12,7 @@ impl ParityLog {
     }
 }
 
-/// A log to which no header is written.
+/// A log that is held back: no header is written to it.
 pub(crate) struct HeldLog<'l>(&'l ParityLog);
 
 /// The event after which a held log has no unfinished entry.

@@ -46,7 +46,7 @@ impl Array {
         Ok(())
     }
 
-    /// Clears the bits of regions without a write since the last call.
+    /// Clears the bits of the regions that were not written since the last call.
     pub(crate) fn clear_idle_bits(&self) -> Result<(), DeviceError> {
         let Some(intents) = &self.intents else { return Ok(()) };
         if self.unsynced.any() || !self.members.not_in_sync().is_empty() {

@@ -40,7 +40,7 @@ pub(crate) struct Intents {
     /// lock of the array's state writes all of these bits at once.
     pub(crate) wanted: Mutex<Vec<u64>>,
     /// The bits as they are written on the members. Only a thread that holds the lock of the
-    /// array's state changes them.
+    /// array's state changes these bits.
     pub(crate) bytes: Mutex<Vec<u8>>,
 }
 
@@ -63,7 +63,8 @@ impl Intents {
         &self.states[bit as usize]
     }
 
-    /// Returns whether the bit is set on the members and stays set; changes an idle bit to set.
+    /// Returns whether the bit is set on the members and stays set. Changes the state of an idle
+    /// bit to `SET`, and then returns true.
     pub(crate) fn is_set(&self, bit: u64) -> bool {
         match self.state(bit).load(Ordering::Acquire) {
             SET => true,
@@ -87,7 +88,7 @@ impl Intents {
         sectors.into_iter().map(|at| (at, bytes[at..at + SECTOR].to_vec())).collect()
     }
 
-    /// Marks set bits as idle, and returns the bits that were idle already.
+    /// Changes the state of each bit from set to idle, and returns the bits that were idle already.
     pub(crate) fn age(&self) -> Vec<u64> {
         let bits = 0..self.states.len() as u64;
         bits.filter(|bit| {

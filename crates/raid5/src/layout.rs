@@ -118,7 +118,7 @@ impl Geometry {
     /// down to whole chunks).
     ///
     /// # Errors
-    /// When an array with these values is impossible.
+    /// If no array can have these values.
     pub fn new(
         layout: Layout,
         members: usize,

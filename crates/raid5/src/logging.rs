@@ -111,7 +111,7 @@ impl Array {
         }
     }
 
-    /// Handles a failure of the member with the log during the write of a header.
+    /// Handles the case that the member that has the log fails while a header is written.
     fn lose_log(&self, log: &ParityLog, epoch: u64, lost: Lost) -> Result<LogOutcome, DeviceError> {
         // Recording the failure moves the log, which wakes all waiting threads. If another thread
         // recorded the failure already, that thread has removed the member.

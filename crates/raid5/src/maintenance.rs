@@ -347,8 +347,8 @@ impl Array {
     }
 
     /// Handles a failed read, after which the work stops. If the array can work without the member
-    /// that could not be read, records it as failed. `slot` is the slot of the member for which the
-    /// work was done.
+    /// that could not be read, records that member as failed. `slot` is the slot of the member for
+    /// which the work was done.
     fn give_up(&self, error: ReadError, slot: usize) -> DeviceError {
         match error {
             ReadError::Final(error) => error,

@@ -14,8 +14,8 @@ impl Array {
     /// Records the member in `slot` as failed, and removes it.
     ///
     /// # Errors
-    /// If the slot does not exist, the array cannot work without the member, or the failure cannot
-    /// be recorded. Only a failure that cannot be recorded stops writes.
+    /// If the slot does not exist, if the array cannot work without the member, or if the failure
+    /// cannot be recorded. Only a failure that cannot be recorded stops writes.
     pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
         if slot >= self.members.count() {
             return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));

@@ -2,10 +2,10 @@
 //!
 //! *Invariants*
 //! - Every change that the array depends on is durable on all live members when the call returns.
-//! - Each change is written to all members twice and counts two events: the first write announces
-//!   the change, the second makes it. So if a member is one event behind, a crash came between the
-//!   two writes, and the member has missed nothing. A member that missed a change is two events
-//!   behind. Linux makes the same distinction.
+//! - Each change is written to all members twice, and raises the event count by two: the first
+//!   write announces the change, the second makes it. So if a member is one event behind, a crash
+//!   came between the two writes, and the member has missed nothing. A member that missed a change
+//!   is two events behind. Linux makes the same distinction.
 //! - If a change cannot be written to a member, a further change records that member as failed on
 //!   the other members.
 //!
@@ -120,7 +120,8 @@ impl Metadata {
         writes: Writes,
     ) -> Metadata {
         let recorded = array.clone();
-        // A member that was not given receives no writes from now on.
+        // A member that has no live entry in `members` receives no writes from now on, so it is
+        // recorded as faulty.
         for number in 0..array.numbers() {
             let here = |known: &Known| known.live && known.superblock.number() == number;
             if matches!(array.role_of(number), Role::Active(_)) && !members.iter().any(here) {
@@ -147,8 +148,8 @@ impl Metadata {
     /// Returns whether an unused device with this superblock has all data of the array. The device
     /// has all data if its superblock was written with the last change of the array's metadata, the
     /// array was clean at that time, and nothing was written since. Before the first write to a
-    /// clean array, a change is recorded, which counts two events. So if the event counts and times
-    /// are equal, nothing was written since.
+    /// clean array, a change is recorded, which raises the event count by two. So if the event
+    /// counts and times are equal, nothing was written since.
     ///
     /// # Locking
     /// A caller that acts on the result holds the lock of the array's state, so that no write
@@ -203,9 +204,9 @@ impl Metadata {
         state.intents.as_ref().map(|intents| intents.header.events_cleared())
     }
 
-    /// Gives a new device the slot, rebuilt up to `recovery`, and records this on all members. The
-    /// device gets the bitmap of the other members, and keeps its device number if no other device
-    /// has it. A former member of the slot counts as failed.
+    /// Gives the slot to a new device, which is rebuilt up to `recovery`, and records this on all
+    /// members. The device gets the bitmap of the other members, and keeps its device number if no
+    /// other device has it. A former member of the slot counts as failed.
     ///
     /// # Errors
     /// If no number is free, or the change cannot be recorded.
@@ -326,9 +327,10 @@ impl MetadataStore for Metadata {
 impl State {
     /// Returns the sector from which parity may be wrong if a crash happens now.
     ///
-    /// While the array is being written, this is sector 0, since any row may be written. With a
-    /// log, recovery restores the parity of such rows. So with a log, the result is the sector from
-    /// which other parity is in doubt, or sector 0 if no other parity is in doubt.
+    /// While the array is being written, any row may be written, so the result is sector 0. But
+    /// with a log, recovery restores the parity of the rows that were being written. So with a log,
+    /// the result is the sector from which other parity is in doubt, or sector 0 if no other parity
+    /// is in doubt.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {
@@ -476,8 +478,8 @@ impl State {
         failed
     }
 
-    /// Marks members that could not be written as failed, and returns their slots. The failure is
-    /// not yet recorded on the other members. Returns `None` if `failed` is empty.
+    /// Marks the members in `failed`, which could not be written, as failed. Returns their slots.
+    /// The failure is not yet recorded on the other members. Returns `None` if `failed` is empty.
     ///
     /// If the array cannot work without these members, none is recorded as failed. The array still
     /// needs each of them, so the metadata of the other members must stay sufficient to assemble

@@ -129,7 +129,7 @@ pub(crate) enum Turn {
     /// The thread that has waited longest gets the turn when at most this many writes are under
     /// way.
     Blocked {
-        /// Entries whose data and parity are being written.
+        /// The largest number of entries whose data and parity writes may still be under way.
         at_most: usize,
     },
 }
@@ -203,9 +203,9 @@ pub(crate) struct Unit {
 pub(crate) enum Obstacle {
     /// A flush, which finishes the entries that are already written.
     Flush,
-    /// The completion of logged writes, until at most this many are under way.
+    /// The completion of so many logged writes that at most `at_most` are still under way.
     Writers {
-        /// Entries whose data and parity are being written.
+        /// The largest number of entries whose data and parity writes may still be under way.
         at_most: usize,
     },
 }
@@ -259,13 +259,14 @@ impl ParityLog {
         self.idle.notify_all();
     }
 
-    /// Returns the bytes of partial parity that one write may log at once.
+    /// Returns the largest number of bytes of partial parity that one write may log at once.
     pub(crate) fn per_write(&self) -> u64 {
         self.per_write
     }
 
-    /// Waits until no thread writes a header to a present or former member of the slot, or runs a
-    /// flush for such a header. While the slot has no member, no thread starts to write a header.
+    /// Waits for all threads that are writing a header to a present or former member of the slot,
+    /// or are running a flush for such a header. While the slot has no member, no thread starts to
+    /// write a header.
     pub(crate) fn await_writers(&self) {
         let mut state = self.state.lock();
         while state.turn == Turn::Taken || state.late > 0 {
@@ -331,7 +332,9 @@ impl ParityLog {
 }
 
 impl LogState {
-    /// Frees the turn after a thread has written a header, or run a flush for a header, in `epoch`.
+    /// Called when a thread that took the turn in `epoch` has written a header, or has run a flush
+    /// for a header, successfully or not. Frees the turn, unless the log's epoch has changed
+    /// meanwhile.
     pub(crate) fn end_turn(&mut self, epoch: u64, log: &ParityLog) {
         if self.epoch == epoch {
             self.turn = Turn::Free;

@@ -215,8 +215,8 @@ mod tests {
                 let new: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
                 let right = old.iter().fold(0, |s, b| s ^ b);
                 // In a complete row, the plan has to replace unknown parity by right parity, so the
-                // test starts from any parity. In a degraded row, the parity is the only source of
-                // the missing data.
+                // test starts from random parity. In a degraded row, the parity is the only source
+                // of the missing data, so the test starts from right parity.
                 let unknown = shape.parity == Trust::Unknown && shape.missing == Missing::Nothing;
                 let parity = if unknown { rng.u8(..) } else { right };
                 let (after, parity) = carry_out(shape, plan, &old, parity, &new);

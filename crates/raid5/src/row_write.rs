@@ -26,7 +26,7 @@ pub(crate) struct RowWrite<'w> {
 pub(crate) struct Prepared<'a> {
     pub(crate) strip: Strip,
     pub(crate) plan: Plan,
-    /// Old content by data chunk, as long as the strip.
+    /// Data chunks, each with its old content in the range of the strip.
     pub(crate) old: Vec<(usize, Buffer<'a>)>,
     pub(crate) old_parity: Option<Buffer<'a>>,
     /// New content of chunks that are written only in part.
@@ -43,8 +43,7 @@ pub(crate) enum Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// Returns the bytes of the strip that start at its byte `at`, as far as they are contiguous in
-    /// memory.
+    /// Returns the bytes of the strip from byte `at` on, as far as they are contiguous in memory.
     fn rest(self, at: usize) -> &'a [u8] {
         match self {
             Content::Buffer(bytes) => &bytes[at..],

@@ -101,7 +101,7 @@ pub(crate) struct Waiter {
     wake: Condvar,
 }
 
-/// The end of a wait.
+/// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The thread holds the range.
@@ -458,8 +458,8 @@ mod model {
     use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
     use lanefs_lanes::sync::thread;
 
-    /// Runs writers and readers of overlapping ranges of one row. Checks exclusion, and that all of
-    /// them finish: the checker reports a deadlock.
+    /// Runs writers and readers of overlapping ranges of one row. Checks that they exclude each
+    /// other where they conflict, and that all of them finish: the checker reports a deadlock.
     fn ranges_of_one_row() {
         let locks = Arc::new(RowLocks::new());
         let inside = Arc::new(std::array::from_fn::<_, 3, _>(|_| AtomicUsize::new(0)));

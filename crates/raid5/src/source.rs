@@ -13,12 +13,13 @@ use std::time::Duration;
 
 /// The prefix of the name of an array.
 pub const PREFIX: &str = "md:";
-/// The wait before a second read of the superblocks: longer than one change takes on all members.
+/// The wait before a second read of the superblocks. It is longer than a change of the superblocks
+/// of all members takes.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The word that stands for a missing member.
 pub const MISSING: &str = "missing";
 
-/// An array as its name describes it.
+/// What the name of an array says about the array.
 ///
 /// `md:a.img,b.img,c.img` lists the members, in any order, with `missing` in place of each missing
 /// member. `md:UUID` finds the members of the array with this UUID among the block devices.
@@ -52,7 +53,7 @@ fn words(list: &[u8]) -> Vec<OsString> {
             }
             b',' if !plain => all.push(OsString::from_vec(std::mem::take(&mut word))),
             _ => {
-                // Before other bytes a backslash is an ordinary byte.
+                // A backslash that stands before any other byte is an ordinary byte.
                 if plain && !matches!(byte, b',' | b':' | b'\\') {
                     word.push(b'\\');
                 }
@@ -88,8 +89,8 @@ impl Source {
         OsString::from_vec(name)
     }
 
-    /// Returns the array that the words name. The words are either the paths of its members, with
-    /// `missing` in place of each missing member, or a UUID followed by directories.
+    /// Returns the array that the words name. The words are either the paths of the array's
+    /// members, with `missing` in place of each missing member, or a UUID followed by directories.
     pub fn of(mut words: Vec<OsString>) -> Source {
         let given = words.len();
         words.retain(|word| word != MISSING);

@@ -303,7 +303,8 @@ impl Members {
         advance(self.shadows.0.get(id.slot), id, rows)
     }
 
-    /// Makes the shadow the member. Returns `false` if the device is no longer a shadow.
+    /// Turns the shadow into the member of its slot. Returns `false` if the device is no longer a
+    /// shadow.
     ///
     /// # Locking
     /// The same as for [`Members::put`].
@@ -318,7 +319,7 @@ impl Members {
         true
     }
 
-    /// Drops the shadow, with the error that was the reason, if any.
+    /// Drops the shadow. `why` is the error that caused this, if there was one.
     ///
     /// # Locking
     /// The same as for [`Members::put`].

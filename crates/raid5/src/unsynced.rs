@@ -12,7 +12,7 @@ pub(crate) struct Unsynced {
     next: Padded<AtomicU64>,
     rows: u64,
     /// The number of rows in a region, and for each region whether it needs a resync. `None` means
-    /// that all rows need one.
+    /// that all rows need a resync.
     regions: Option<(u64, Box<[bool]>)>,
 }
 

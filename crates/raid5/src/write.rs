@@ -39,8 +39,8 @@ pub(crate) enum Progress {
 }
 
 impl Array {
-    /// Writes the group's parts. If writes of other threads arrived during the reads, and the
-    /// written strips are complete with them, writes nothing and returns the writes that arrived.
+    /// Writes the group's parts. If other threads' writes that arrived during the reads complete
+    /// the written strips, writes nothing and returns these writes.
     ///
     /// # Locking
     /// The caller holds the range of the group exclusively.
@@ -51,7 +51,8 @@ impl Array {
     ) -> Result<Progress, DeviceError> {
         let RowPart { row, first, len, .. } = group.own;
         let _unit = self.budget.take(row, &self.counters);
-        // Take the unit before reading the state that it protects: see `RowBudget::none_taken`.
+        // The fence orders taking the unit before reading the state that the unit protects: see
+        // `RowBudget::none_taken`.
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(row * self.shape.row_len() + first, len)?;
         self.begin()?;

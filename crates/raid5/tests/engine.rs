@@ -17,7 +17,7 @@ const CONSISTENCIES: [fn() -> Consistency; 3] = [
     || Consistency::PartialParity { signature: 7 },
 ];
 
-/// Writes random ranges in random ways or reads them, `count` times in all.
+/// Performs `count` operations on random ranges: reads, and writes of random kinds.
 fn exercise(array: &Array, model: &mut [u8], rng: &mut fastrand::Rng, count: usize) {
     let row_len = array.geometry().row_len();
     for _ in 0..count {

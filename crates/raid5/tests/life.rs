@@ -154,8 +154,8 @@ fn a_clean_member_beside_active_ones_is_an_old_copy_unless_one_change_reached_th
 
 #[test]
 fn a_member_without_bits_that_the_others_have_missed_data() {
-    // The state after a crash of an array that md wrote: becoming active counted one event, and one
-    // member is an old copy.
+    // A crash leaves this state of an array that md has written. When the array became active, md
+    // counted one event, and one member is an old copy from before this event.
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let mut members = Members::create(4, consistency, InitialParity::Right);
     members.open(None).expect("an array").close().expect("clean");
@@ -492,7 +492,8 @@ fn a_member_absent_for_longer_than_the_bitmap_covers_is_rebuilt() {
     let array = members.open(None).expect("an array");
     scribble(&array, 5, 20);
     array.close().expect("closed");
-    // The bits that the writes set are cleared now, so nothing shows which writes member 3 missed.
+    // By now the bits that the writes had set are cleared, so nothing shows which writes member 3
+    // missed.
     members.open(None).expect("an array").close().expect("closed");
     let array = members.open(Some(3)).expect("an array");
     let (name, device) = old.0[3].clone();

@@ -331,7 +331,7 @@ fn a_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() 
     check_all(5, 29);
 }
 
-/// To check all cuts of three runs takes minutes. If `LANEFS_SECONDS` is not set or below 20, only
+/// Checking all cuts of three runs takes minutes. If `LANEFS_SECONDS` is not set or below 20, only
 /// every fifth cut of one run is checked.
 #[test]
 #[ignore = "long: thousands of crashes"]
@@ -440,8 +440,8 @@ fn a_new_device_that_fails_leaves_the_array_as_it_was() {
                 let mut writes = 0u8;
                 let mut model = model;
                 let progress = &mut |p: Progress| {
-                    // The write goes to a row that is copied already, so the new member may fail in
-                    // it too.
+                    // The write goes to a row that is copied already, so the new member may fail
+                    // during this write too.
                     writes = writes.wrapping_add(1);
                     let at = (p.done / 2) as usize;
                     model[at..at + 100].fill(writes);
@@ -551,7 +551,8 @@ fn a_former_member_half_overwritten_with_another_members_data_is_not_trusted() {
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let members = Members::create(4, consistency, InitialParity::Right);
     members.open(None).expect("an array").close().expect("closed");
-    // The device had slot 3 and is missing; it gets half of the content of slot 1.
+    // The array is opened without the device of slot 3. This device then gets half of the content
+    // of slot 1.
     let array = members.open(Some(3)).expect("an array");
     let model = scribble(&array, 10, 10);
     let (name, device) = members.0[3].clone();

@@ -41,7 +41,7 @@ pub fn by_library(image: &Image, ops: &[Op]) -> Listing {
     listing
 }
 
-/// Mounts the image with Lanefs, so that access times are not updated.
+/// Mounts the image with Lanefs and the option `noatime`, so that reads do not update access times.
 pub fn open(image: &Image) -> Mount {
     let options = MountOptions { atime: Atime::Noatime, ..home::options() };
     Mount::open(image.device(), options).expect("Lanefs mounts it")

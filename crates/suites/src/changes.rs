@@ -57,7 +57,7 @@ impl fmt::Display for Tally {
 /// Makes `changes` changes on the images of `corpus`, on all processors.
 ///
 /// # Errors
-/// Describes the changes after which the verdicts of the judges differ.
+/// The error describes the changes after which the verdicts of the judges differ.
 pub fn check(corpus: &Corpus, seed: u64, changes: u64) -> Result<Tally, String> {
     let bases = corpus.bases();
     if bases.is_empty() {

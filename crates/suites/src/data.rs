@@ -39,7 +39,7 @@ impl Data {
         }
     }
 
-    /// Zeroes the part of the range below the file's size, without growing.
+    /// Zeroes the range as far as it lies below the file's size. The file does not grow.
     pub fn zero(&mut self, offset: u64, len: u64) {
         const BYTES: u64 = GRAIN as u64;
         let end = offset.saturating_add(len);

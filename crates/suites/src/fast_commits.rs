@@ -21,7 +21,7 @@ use states::check_states;
 use std::sync::Arc;
 use workload::{with_directories, work};
 
-/// The options for mke2fs and the sizes.
+/// The images, each given by its options for mke2fs and its size.
 pub const OPTIONS: [(&str, &str); 4] = [
     ("-b 1024 -J size=2 -N 400 -O fast_commit", "14M"),
     ("-b 4096 -J size=6 -N 400 -O fast_commit,^orphan_file", "24M"),

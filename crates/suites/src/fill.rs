@@ -37,7 +37,8 @@ pub enum WideTimes {
 }
 
 impl WideTimes {
-    /// Returns whether the inodes of an image that mke2fs makes with `options` are large enough.
+    /// Returns whether the inodes of an image that mke2fs makes with `options` are large enough for
+    /// nanoseconds.
     pub fn of(options: &str) -> WideTimes {
         if options.contains("-I 128") { WideTimes::No } else { WideTimes::Yes }
     }

@@ -153,8 +153,8 @@ impl Fsx {
         Ok(())
     }
 
-    /// If the run keeps no file open, closes the file and opens it again. In between, sometimes
-    /// reads other files so that this file is evicted.
+    /// Closes the file and opens it again, unless this run keeps the file open. In between,
+    /// sometimes reads other files so that this file is evicted.
     fn forget(&mut self) -> Result<(), Failure> {
         if self.handles == Handles::Kept {
             return Ok(());

@@ -16,7 +16,7 @@ const NAME: &str = "encrypted";
 /// The bytes of the key.
 const KEY: [u8; 64] = *b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-";
 
-/// Returns the default mount options, together with the key.
+/// Returns the default mount options, with the key of the encrypted directory added.
 pub fn options() -> MountOptions {
     let key = MasterKey::new(&KEY).expect("64 bytes");
     MountOptions { keys: vec![key], ..MountOptions::default() }

@@ -24,7 +24,7 @@ use target::{Left, Target};
 const PATIENCE: u64 = 400_000;
 /// The time after which a run counts as hung. It catches a loop that makes no device operations.
 const TIME: Duration = Duration::from_secs(60);
-/// The most memory in KiB that the process may use.
+/// The largest amount of memory that the process may use, in KiB.
 const MEMORY: u64 = 3 << 20;
 
 /// Sums over many images.

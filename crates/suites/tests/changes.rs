@@ -56,7 +56,7 @@ fn a_repair_that_is_cut_at_any_write_is_completed_or_taken_back() {
     }
 }
 
-/// Sets the size of the file `a` to one that no file can have without the feature `large_file`.
+/// Sets the size of the file `a` to a size that no file can have without the feature `large_file`.
 const LARGE: &str = "sif a size 0x80000000";
 
 /// The offset of the generation field in an inode.

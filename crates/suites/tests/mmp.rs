@@ -61,7 +61,7 @@ fn open(device: &Arc<RamDevice>) -> Result<Mount, lanefs_ext4::Error> {
     Mount::open(device.clone(), MountOptions::default())
 }
 
-/// Waits until `is_so`; panics after a minute.
+/// Waits until `is_so` returns true; panics after a minute.
 fn wait_until(is_so: impl Fn() -> bool) {
     for _ in 0..600 {
         if is_so() {

@@ -399,8 +399,8 @@ fn a_defragmented_file_is_one_run_of_blocks_and_has_the_same_bytes_after_any_cra
     assert!(states > 10, "{states}");
 }
 
-/// Makes the file f with many extents, some of them unwritten. To separate the extents, alternately
-/// allocates blocks to another file. Returns the bytes of f.
+/// Makes the file f with many extents, some of them unwritten. After each extent, allocates a block
+/// to another file, so that the extents are not adjacent on the device. Returns the bytes of f.
 fn scattered(image: Arc<OverlayDevice>) -> Vec<u8> {
     let mount = Mount::open(image, MountOptions::default()).expect("mounted");
     let mut library = Library::new(mount.fs());

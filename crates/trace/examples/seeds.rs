@@ -2,9 +2,9 @@
 //! instructions and cache lines of the median operation, by single-stepping. For two workers,
 //! counts the blocks that a commit logs. Load on the machine does not change these counts.
 //!
-//! For S1 also counts the bits that several workers lose. A worker loses a bit if it finds the bit
-//! free, and another worker takes the bit first. That number depends on how the workers are
-//! scheduled.
+//! For S1 also runs several workers at the same time, and counts the bits that they lose. A worker
+//! loses a bit if it finds the bit free, and another worker takes the bit first. The number of lost
+//! bits depends on how the workers are scheduled.
 //!
 //! ```sh
 //! cargo run --profile stress -p lanefs-trace --example seeds
@@ -52,7 +52,7 @@ const SEARCHES: [(&str, &str); 6] = [
 ];
 
 type AnyError = Box<dyn Error>;
-/// Runs the step of a round that has the given number.
+/// Runs one step of a round: the step with the given number.
 type Step<'a> = Box<dyn FnMut(usize) + 'a>;
 
 fn main() -> Result<(), AnyError> {
@@ -137,8 +137,8 @@ fn measure(
     let Round { steps, worker, kind, .. } = *round;
     let fs = file_system(policies)?;
     let mut step = worker(&fs, 0);
-    // After two rounds the caches are full, and the memory that a round allocates has been freed
-    // before.
+    // After two rounds the caches are full, and further rounds allocate memory that earlier rounds
+    // freed.
     (0..2 * steps).for_each(|n| step(n % steps));
     let mut counted: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
     for n in 0..steps {
@@ -153,8 +153,8 @@ fn measure(
             step(n);
         }
     }
-    // Two workers run concurrently on their own lanes, half a round each, so that their files still
-    // exist at the commit.
+    // Two workers run concurrently, each on its own lane. Each runs only half a round, so that its
+    // files still exist at the commit.
     fs.sync()?;
     let logged = fs.statistics().journal.blocks_logged;
     std::thread::scope(|s| {

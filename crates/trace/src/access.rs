@@ -75,7 +75,7 @@ impl Decoder {
 #[derive(Default)]
 struct Calls {
     stack: Vec<u64>,
-    /// For each of these calls, the place on the stack of its return address.
+    /// For each of these calls, the position of its return address on the thread's stack.
     pointers: Vec<u64>,
 }
 

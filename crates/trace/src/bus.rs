@@ -35,7 +35,7 @@ impl Transfers {
         self.lines.values().sum()
     }
 
-    /// Returns the moves of the line that moved most.
+    /// Returns how often the line with the most moves has moved.
     pub fn hottest(&self) -> u64 {
         self.lines.values().copied().max().unwrap_or(0)
     }

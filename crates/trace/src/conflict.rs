@@ -2,7 +2,7 @@
 
 use crate::footprint::{Footprint, Line, Touch};
 
-/// A line that two runs touch, and at least one of them writes.
+/// A line that two runs touch, and that at least one of them writes.
 #[derive(Debug)]
 pub struct Conflict<'a> {
     /// The line.

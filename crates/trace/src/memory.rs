@@ -37,16 +37,16 @@ impl Memory {
         Memory { mappings: maps.lines().filter_map(mapping).collect() }
     }
 
-    /// Returns the location of the data at `address`: the name of a static, the heap, a thread's
-    /// stack, or a file.
+    /// Returns the location of the data at `address`: the heap, a thread's stack, a file, or the
+    /// name of a static.
     pub fn place(&self, address: u64, symbols: &mut Symbols) -> String {
         let found = self.mappings.iter().position(|m| (m.start..m.end).contains(&address));
         let Some(at) = found else { return "unmapped since".into() };
         let mapping = &self.mappings[at];
         match mapping.name.as_str() {
             "[heap]" | "" => {
-                // Statics whose initial value is zero are in memory without a file, after the last
-                // mapped part of their file.
+                // Statics whose initial value is zero are in anonymous memory, which follows the
+                // last mapped part of their file.
                 match symbols.variable(address) {
                     Some(variable) => format!("static {variable}"),
                     None if self.is_stack(at) => "stack".into(),

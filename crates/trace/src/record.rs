@@ -7,8 +7,8 @@ use crate::access::Decoder;
 use crate::footprint::Footprint;
 use std::fmt;
 
-/// The error on machines that cannot be traced: not Linux on x86-64, or an emulator without a trap
-/// flag.
+/// The error on a machine that cannot be traced: one that does not run Linux on x86-64, or an
+/// emulator without a trap flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsupported;
 
@@ -75,7 +75,7 @@ impl Recorder {
         result
     }
 
-    /// Computes the footprint of the last steps, on any thread.
+    /// Computes the footprint of the work that was recorded last. May be called on any thread.
     pub fn footprint(&mut self) -> Footprint {
         self.decoder.footprint(self.machine.steps(), self.fs_base)
     }
@@ -152,7 +152,8 @@ mod machine {
     impl Drop for Armed {
         #[inline(always)]
         fn drop(&mut self) {
-            // SAFETY: clears the trap flag and no other; the stack as above.
+            // SAFETY: clears the trap flag and no other. As above, the block is declared to use the
+            // stack.
             unsafe { asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq") };
         }
     }

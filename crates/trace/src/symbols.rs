@@ -8,7 +8,7 @@ use std::path::Path;
 pub struct Frame {
     /// The function's path, without hashes.
     pub function: String,
-    /// The name of the file and the line, if the binary has them.
+    /// The name of the source file and the number of the line, if the binary has them.
     pub place: Option<String>,
 }
 

@@ -108,7 +108,8 @@ const PARTIAL_PARITY: Consistency = Consistency::PartialParity { signature: 7 };
 const CONSISTENCIES: [fn() -> Consistency; 2] =
     [|| Consistency::Resync, || Consistency::Bitmap { chunk: 1 << 20, bits: vec![0; 8] }];
 
-/// The two cases with a log: one log for each row, and one for both rows.
+/// The numbers of the two cases with a partial parity log. In the first case, the two rows have
+/// different logs; in the second case, they have the same log.
 const LOGGED: usize = WORKS.len() * CONSISTENCIES.len();
 const SAME_LOG: usize = LOGGED + 1;
 

@@ -7,7 +7,8 @@ use lanefs_trace::{Bus, Footprint, Granule, Transfers, Workers, conflicts, recor
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-/// Returns the footprints of two threads that run `work` with their numbers.
+/// Runs `work` on two threads, each of which passes its own number to `work`, and returns the
+/// footprints of both threads.
 fn both(work: impl Fn(usize) + Send + Sync) -> (Footprint, Footprint) {
     let work = &work;
     Workers::with(

@@ -1,5 +1,5 @@
-//! Sets attributes. Whether the mode and the access list let the caller write is checked first,
-//! without a lock. Every further check of a `SetAttr` is made under the operation lock, which is
+//! Sets attributes. The first check, without a lock, is whether the mode and the access list let
+//! the caller write. Every further check of a `SetAttr` is made under the operation lock, which is
 //! then held until the attributes have changed.
 
 use crate::credentials::Credentials;

@@ -66,7 +66,7 @@ impl OpenFile {
 const BAD_FLAGS: Error = Error::InvalidArgument(InvalidArgument::OpenMode);
 
 impl Vfs {
-    /// Opens the inode that `path` refers to from `start`. If the inode has to be created, `new`
+    /// Opens the inode to which `path` leads from `start`. If the inode has to be created, `new`
     /// describes it.
     pub fn open_path(
         &self,

@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// The options of a mount and of its name cache.
 #[derive(Clone, Default)]
 pub struct VfsOptions {
-    /// The options of ext4. Its `names` is replaced by the name cache that its `policies` select.
+    /// The options of ext4. The field `names` of these options is ignored, and replaced by the name
+    /// cache that their field `policies` selects.
     pub mount: MountOptions,
     /// The approximate number of names in the cache; `None` chooses some ten thousand, or fewer if
     /// the memory for cached names is too small for that number.
@@ -134,7 +135,7 @@ impl Vfs {
                 Err(error) => return Err(error),
             }
         }
-        // If the name refers to an inode that stays free, the image is damaged.
+        // If the name still refers to a free inode after all tries, the image is damaged.
         self.fs().find(dir, name).and(Err(Error::Stale))
     }
 

@@ -95,7 +95,8 @@ impl<'a> Walk<'a> {
         Walk::beyond(vfs.parent_cached(who, begin, path), vfs, who, begin, path)
     }
 
-    /// Creates a walk along `path` from `begin` that has already passed the directories in memory.
+    /// Creates a walk along `path` from `begin`. If `cached` is given, the walk has already passed
+    /// the directories that were found in memory.
     fn beyond(
         cached: Option<CachedParent<'a>>,
         vfs: &'a Vfs,

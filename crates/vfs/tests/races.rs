@@ -25,9 +25,9 @@ fn chown(uid: u32) -> SetAttr {
     SetAttr { uid: Some(uid), ..SetAttr::default() }
 }
 
-/// Makes a program with `permissions` that Alice owns. While the change `first` is made, starts
-/// `later` in another thread. Returns the result of `later`, and the program's attributes at the
-/// end.
+/// Makes a program that Alice owns and that has these `permissions`. While the change `first` is
+/// made, starts `later` in another thread. Returns the result of `later`, and the program's
+/// attributes at the end.
 fn overtaken<T: Send>(
     permissions: u16,
     first: SetAttr,

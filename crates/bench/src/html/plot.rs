@@ -133,7 +133,7 @@ impl Plot {
         svg
     }
 
-    /// Draws the name of the axis, and as many labels as fit below the plot.
+    /// Draws the horizontal axis below the plot: its name, and as many labels as fit.
     fn across_to(&self, svg: &mut String, frame: &Frame) {
         let (name, marks) = match &self.across {
             Across::Named { name, marks } => (name, marks.clone()),

@@ -1,5 +1,5 @@
 //! Runs the workload of fsmark on arrays. Many threads write files of 4 MiB and call fsync before
-//! close. Only few rows may be under way at the same time.
+//! close. Only a few rows may be under way at the same time.
 //!
 //! A policy determines which threads are woken when a row becomes free. The policies alternate in
 //! one run, on arrays in memory with the same geometry.

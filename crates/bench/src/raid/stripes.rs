@@ -20,8 +20,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Returns the throughput, in bytes of data per second, that computing parity and copying alone
-    /// would permit.
+    /// Returns the throughput, in bytes of data per second, that would be possible if there were no
+    /// work besides computing parity and copying.
     pub fn rate(&self) -> f64 {
         self.row as f64 / (self.copy + self.xor)
     }

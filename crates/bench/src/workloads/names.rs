@@ -155,13 +155,13 @@ pub(crate) struct CreateUnlink<'a> {
 }
 
 impl<'a> CreateUnlink<'a> {
-    /// Works in a directory of its own.
+    /// The worker uses a directory of its own.
     pub fn new(given: Assignment<'a>) -> CreateUnlink<'a> {
         let path = format!("{}/file", given.own);
         CreateUnlink { given, path }
     }
 
-    /// Works in the directory that all workers share, under a name of its own.
+    /// The worker uses the directory that all workers share, and a file name of its own.
     pub fn shared(given: Assignment<'a>) -> CreateUnlink<'a> {
         let path = format!("{}/file{}", given.shared, given.thread);
         CreateUnlink { given, path }
@@ -217,7 +217,7 @@ pub(crate) struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Works on files in a directory of the worker's own.
+    /// Works on files in the worker's own directory.
     pub fn new(given: Assignment<'a>, question: Question) -> Result<Lookup<'a>> {
         let prefix = format!("{}/f", given.own);
         Lookup::of_files(given, &prefix, question)

@@ -86,7 +86,7 @@ fn parse(text: &str) -> Result<Line, String> {
     };
     let context = match *context {
         "<<none>>" => None,
-        // The value ends with a byte 0, as the kernel stores it.
+        // The value ends with a zero byte, as the kernel stores it.
         context => Some([context.as_bytes(), &[0]].concat()),
     };
     let (stem, is_exact) = stem(pattern);

@@ -162,7 +162,7 @@ fn words<'a>(fields: impl Iterator<Item = &'a str>) -> std::result::Result<Words
     split.collect()
 }
 
-/// Decodes a name of vis(3): `\s`, `\#`, `\\` and three octal digits.
+/// Decodes a name in the encoding of vis(3): `\s`, `\#`, `\\`, and three octal digits.
 fn decoded(name: &str) -> std::result::Result<Vec<u8>, String> {
     let wrong = || format!("'{name}' has a backslash without a meaning");
     let mut bytes = Vec::new();

@@ -116,7 +116,7 @@ fn decimal(key: &[u8], value: &[u8]) -> Result<u64, Cause> {
     text.parse().map_err(|_| malformed(key))
 }
 
-/// Parses seconds with a fraction, as "-1.5". Digits after the ninth are ignored.
+/// Parses seconds with a fraction, such as "-1.5". Digits after the ninth are ignored.
 fn parse_time(value: &[u8]) -> Option<Time> {
     let text = std::str::from_utf8(value).ok()?;
     let (negative, digits) = match text.strip_prefix('-') {

@@ -115,7 +115,7 @@ impl<R: Read> Reader<R> {
             let behind = || format!("after {}", self.name);
             match read_block(&mut self.input, &mut bytes) {
                 Ok(true) => {}
-                // An archive without an end mark is accepted, as by other programs.
+                // Like other programs, Lanefs accepts an archive without an end mark.
                 Ok(false) => return Ok(None),
                 Err(cause) => return Err(Error::new(behind(), cause)),
             }

@@ -29,7 +29,7 @@ pub fn file(name: &str, data: &[u8]) -> Vec<u8> {
     entry(header(name.as_bytes(), b'0', data.len() as u64, b""), data)
 }
 
-/// Returns an entry without data: a link, or another type.
+/// Returns an entry of type `kind`, for example a link, without data.
 pub fn link(name: &str, kind: u8, target: &str) -> Vec<u8> {
     header(name.as_bytes(), kind, 0, target.as_bytes())
 }

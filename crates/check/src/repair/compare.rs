@@ -8,7 +8,7 @@ use lanefs_device::Device;
 use lanefs_ondisk::group_desc::Cause;
 use std::sync::Arc;
 
-/// The most bytes of changes that are kept in memory.
+/// The largest total size of the changes that are kept in memory, in bytes.
 pub const MOST_CHANGED: u64 = 4 << 30;
 /// The largest number of findings that one round keeps; a later round finds the rest.
 pub const MOST_FINDINGS: usize = 10_000;

@@ -45,8 +45,8 @@ impl AclText<'_> {
         format!("{kind}:{name}:{}", rights(entry.permissions))
     }
 
-    /// Returns the permissions of an entry that the mask leaves; `None` if the mask removes no
-    /// permission.
+    /// Returns those permissions of an entry that remain after the mask is applied; `None` if the
+    /// mask removes no permission.
     pub fn effective(list: &Acl, entry: &AclEntry) -> Option<Permissions> {
         if matches!(entry.tag, Tag::Owner | Tag::Mask | Tag::Other) {
             return None;
@@ -82,7 +82,7 @@ impl AclItem {
         let kind = parts.next().ok_or_else(bad)?;
         let rest: Vec<&str> = parts.collect();
         let is_class = matches!(kind, "m" | "mask" | "o" | "other");
-        // "mask:rwx" and "other:rwx" have no name between the colons.
+        // "mask:rwx" and "other:rwx" leave out the empty name and its colon.
         let (name, rights) = match rest.as_slice() {
             [] => ("", None),
             [rights] if is_class && !rights.is_empty() => ("", Some(*rights)),

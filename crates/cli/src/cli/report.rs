@@ -90,7 +90,8 @@ pub fn host_cause(error: &io::Error) -> String {
     }
 }
 
-/// Formats a message that ends with the host's error: in lower case, without the number.
+/// Formats a message that ends with an error of the host: the error starts in lower case, and its
+/// number is removed.
 pub fn plain(text: &str) -> String {
     let Some((text, _)) = text.split_once(" (os error") else { return text.into() };
     match text.rsplit_once(": ") {

@@ -52,7 +52,7 @@ fn refuse(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Makes all checks that are possible before measuring starts.
+/// Before any measurement, makes all checks that can be made at that time.
 fn begin<'a>(
     arguments: &'a Arguments,
     task: &Task,

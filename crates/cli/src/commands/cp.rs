@@ -430,7 +430,7 @@ fn cause_of(error: &io::Error) -> String {
     ours.map_or_else(|| crate::cli::host_cause(error), |ours| ours.cause().to_string())
 }
 
-/// Returns the last name of an operand, for messages and for `mv`.
+/// Returns the last component of an operand's path, for messages and for `mv`.
 pub fn last_name(path: &Path) -> Option<&OsStr> {
     path.file_name().filter(|_| !ends_in_dot(path))
 }

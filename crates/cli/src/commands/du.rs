@@ -42,7 +42,7 @@ pub struct Arguments {
     /// Count the bytes of the contents, in place of the space on the disk
     #[arg(long)]
     apparent_size: bool,
-    /// Count inodes, in place of their space
+    /// Count inodes instead of the space that they use
     #[arg(long, conflicts_with_all = ["apparent_size", "human_readable", "block_size", "bytes", "megabytes"])]
     inodes: bool,
     /// Show sizes with units: K, M, G, T

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 /// allocating larger caches would take longer than running a short script.
 const CACHE_BYTES: u64 = 16 << 20;
 
-/// The number of cached names, small for the same reason.
+/// The number of cached names. It is small for the same reason as `CACHE_BYTES`.
 const NAMES: usize = 4096;
 
 /// Makes many changes in an image, which become durable together: all or none

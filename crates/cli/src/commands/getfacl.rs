@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     with_each("getfacl", &arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
         let names = UserNames::of(fs);
         each_file(fs, place, depth, Follow::Links, report, &mut |tree, place, entry| {
-            // A symbolic link has no list.
+            // A symbolic link has no access control list.
             if entry.meta.file_type == FileType::Symlink {
                 return Ok(());
             }

@@ -179,7 +179,7 @@ impl Export<'_> {
         let is_dir = meta.file_type == FileType::Directory;
         let end: &[u8] = if is_dir && !path.is_empty() { b"/" } else { b"" };
         let name = match (path.is_empty(), is_dir) {
-            // A single file is stored under its last name in the image.
+            // A single file is stored under the last component of its path in the image.
             (true, false) => self.single.clone(),
             _ => [b"./", path, end].concat(),
         };

@@ -62,7 +62,7 @@ impl Mounted {
         Mounted { path: path.into(), server: None, device: None }
     }
 
-    /// Mounts with a server in the foreground, a child of the test.
+    /// Mounts with a server that runs in the foreground, as a child process of the test.
     pub fn in_foreground(image: &Image, options: &[&str]) -> Mounted {
         Mounted::in_foreground_at(&image.path, &image.mount_point(), options)
     }

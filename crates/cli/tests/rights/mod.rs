@@ -42,7 +42,7 @@ pub enum Kind {
     Symlink,
 }
 
-/// The flag of the object or its directory.
+/// The inode flag that is set on the object of a case, or on the directory that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flag {
     None,
@@ -189,7 +189,7 @@ impl Which {
 pub enum List {
     /// An access control list that a mode can express.
     Minimal,
-    /// An access control list with an entry for a user by name.
+    /// An access control list with an entry for a named user.
     Named,
 }
 

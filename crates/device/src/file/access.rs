@@ -1,4 +1,4 @@
-//! Reads and writes of a file or block device of the host.
+//! Reads and writes a file or block device of the host.
 
 use super::FileDevice;
 use crate::device::{Access, Device, DeviceError, Operation, check_range};

@@ -25,7 +25,8 @@ pub(crate) struct Ask {
     pub want: u32,
     /// The shortest run that is accepted at `from`.
     pub least_at_goal: u32,
-    /// The shortest run that is accepted elsewhere, if no run has `want` blocks.
+    /// A run that starts elsewhere is accepted if it has at least this many blocks, and no run has
+    /// `want` blocks.
     pub least: u32,
 }
 

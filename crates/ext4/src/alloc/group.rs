@@ -344,8 +344,9 @@ impl Ready {
 
     /// Claims a run that fits `ask`, or returns the length of the longest run. The caller knows
     /// from earlier searches that no run is longer than `bound`, so a search that is certain to
-    /// fail is skipped. A run that is at least as long as a RAID row starts at the start of a row
-    /// if such a run is free. A run that continues from `ask.from` may start anywhere.
+    /// fail is skipped. A run that is at least as long as a RAID row is claimed at the start of a
+    /// row, if enough blocks are free there. A run that continues from `ask.from` may start
+    /// anywhere.
     pub(crate) fn claim_run(
         &mut self,
         ask: &Ask,

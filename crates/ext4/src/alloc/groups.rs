@@ -276,8 +276,8 @@ impl Groups {
     }
 
     /// Apply: frees the clusters of these blocks. They can be claimed again once the transaction is
-    /// durable, or at once if the same transaction allocated them. The caller revokes the copies of
-    /// the blocks that the log may contain.
+    /// durable, or at once if the same transaction allocated them. If the log may contain copies of
+    /// the blocks, the caller revokes them.
     ///
     /// # Errors
     /// [`Error::Corruption`] if some blocks are free already, or are metadata of the file system,

@@ -13,9 +13,10 @@ const MANY: u32 = if cfg!(shuttle) { 1 } else { 8 };
 /// If several threads update the counts at once, updates may be lost, which only delays the result.
 #[derive(Debug, Default)]
 pub(crate) struct Meetings {
-    /// The last owner, and the last caller plus one.
+    /// The last owner in the upper half, and the index of the last caller, plus one, in the lower
+    /// half.
     last: AtomicU64,
-    /// A bit for each caller that worked in this place.
+    /// Bit `n` is set when the caller with number `n` works in this place.
     seen: AtomicU64,
     returns: AtomicU32,
 }
@@ -34,8 +35,8 @@ impl Meetings {
         let is_other = (last ^ new) as u32 != 0 && last >> 32 != new >> 32;
         let (seen, bit) = (self.seen.load(Ordering::Relaxed), 1 << (caller.index() % 64));
         if seen & bit == 0 {
-            // If all bits were set, every new caller would seem to return. So the set is emptied
-            // before that, except for the bit of this caller.
+            // If all bits were set, every new caller would seem to have been here before. So when
+            // the bit of this caller would fill the set, all other bits are cleared instead.
             self.seen
                 .store(if seen | bit == u64::MAX { bit } else { seen | bit }, Ordering::Relaxed);
         } else if last != 0 && is_other && returns < MANY {
@@ -50,7 +51,7 @@ impl Meetings {
         self.returns.load(Ordering::Relaxed) >= MANY
     }
 
-    /// Counts the returns from zero again, because one of the callers leaves.
+    /// Resets the count of returns to zero, because one of the callers leaves.
     pub(crate) fn forget(&self) {
         self.returns.store(0, Ordering::Relaxed);
     }

@@ -21,9 +21,9 @@ pub(crate) fn of(caller: Caller, groups: u32) -> Range<u32> {
     start..end.max(start + 1)
 }
 
-/// Returns the group for a new directory at the top of a tree; `before` such directories exist
-/// already. The group is far from the groups of the existing directories. It is in the middle of a
-/// caller's region, because that caller uses the start of the region first.
+/// Returns the group for a new directory at the top of a tree; `before` is the number of such
+/// directories that exist already. The group is far from the groups of the existing directories. It
+/// is in the middle of a caller's region, because that caller uses the start of the region first.
 pub(crate) fn top(before: u32, groups: u32) -> u32 {
     let fraction = u64::from(before.reverse_bits());
     let middle = groups / (2 * MAX_LANES as u32);

@@ -75,7 +75,7 @@ impl Residents {
         Some(group)
     }
 
-    /// Notes that the bitmaps of a group were read. The caller holds its guard.
+    /// Notes that the bitmaps of a group were read. The caller holds the group's guard.
     pub(super) fn note_arrival(&self, shared: &Shared, group: u32) {
         shared.cells[group as usize].presence.arrive();
         self.set.insert(group);

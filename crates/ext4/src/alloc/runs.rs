@@ -12,8 +12,8 @@ pub(crate) enum Found {
     Longest { start: u32, len: u32 },
 }
 
-/// Finds the first run of `want` clear bits that starts at `from` or later; else the first such run
-/// in the bitmap; else the longest run.
+/// Finds the first run of `want` clear bits that starts at `from` or later. If there is none, finds
+/// the first run of `want` clear bits in the bitmap, or else the longest run.
 pub(crate) fn find(bitmap: &Bitmap, from: u32, want: u32) -> Found {
     let mut longest = Found::Longest { start: 0, len: 0 };
     for part in [from..bitmap.bits(), 0..from] {

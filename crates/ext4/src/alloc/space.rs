@@ -19,9 +19,9 @@ const AHEAD: u64 = 4096;
 /// The privilege of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
-    /// May not use the reserved blocks.
+    /// An ordinary caller, which may not use the reserved blocks.
     Ordinary,
-    /// May use the reserved blocks.
+    /// Root, which may use the reserved blocks.
     Root,
 }
 
@@ -67,9 +67,9 @@ struct Pool {
 /// The number of blocks that a claim draws.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Draw {
-    /// Wanted blocks; fewer are drawn only if no more are left.
+    /// The number of blocks wanted; fewer are drawn only if no more are left.
     pub want: u32,
-    /// Further blocks, drawn only if they are not needed elsewhere.
+    /// The number of further blocks, which are drawn only if they are not needed elsewhere.
     pub ahead: u32,
     pub privilege: Privilege,
 }

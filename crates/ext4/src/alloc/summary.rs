@@ -11,8 +11,8 @@ const ORDERS: usize = 20;
 
 /// The summary of a group, at most 16 bytes. Written under the group's guard and read without a
 /// lock, so it may be outdated. It has no counts, so most claims do not change it. Neighbouring
-/// groups share a cache line. Callers that work in these groups often read the line, but seldom
-/// write it.
+/// groups share a cache line. Callers that work in these groups read the line often, but write it
+/// seldom.
 #[derive(Debug, Default)]
 struct Summary {
     /// Whether the group has blocks that are not taken.

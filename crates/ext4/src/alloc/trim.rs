@@ -9,8 +9,8 @@ use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
 use std::ops::Range;
 
-/// The most clusters that one claim takes. The claim is limited because other threads cannot use
-/// its clusters meanwhile.
+/// The largest number of clusters that one claim takes. The claim is limited because other threads
+/// cannot use its clusters meanwhile.
 const MOST: u32 = 8192;
 
 /// A run of free blocks, with a claim of as many of its first blocks as possible.

@@ -33,8 +33,9 @@ impl WorkPlace {
         // After the directory has become shared, this function writes nothing any more.
         self.callers.are_many()
             || caller.is_some_and(|caller| {
-                // `Meetings` counts a return only if the owner changed too. All callers work in the
-                // same directory, so each caller's number serves as the owner.
+                // `Meetings` counts the return of a caller only if the owner has also changed since
+                // the previous call. All callers work in the same directory, so each caller's
+                // number serves as the owner.
                 self.callers.note(caller, Ino(caller.index() + 1))
             })
     }

@@ -40,7 +40,7 @@ pub(crate) trait Cached: Send + Sync + 'static {
     /// that waits for a commit, or unfinished work of a transaction after `settled`.
     ///
     /// # Locking
-    /// Waits for no lock: if another thread has the object's guard, the object is needed.
+    /// Waits for no lock: if another thread has the object's guard, the object counts as needed.
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted;
 }
 

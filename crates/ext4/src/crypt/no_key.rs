@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 
 /// Bytes of the hash.
 const HASH: usize = 8;
-/// The most bytes of an encrypted name that its text contains; the rest is in the digest.
+/// The largest number of bytes of an encrypted name that a text contains. The digest stands for the
+/// remaining bytes.
 const MOST: usize = 149;
 /// Bytes of the digest that stands for the rest of the encrypted name.
 const DIGEST: usize = 32;

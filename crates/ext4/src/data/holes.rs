@@ -80,9 +80,9 @@ impl FileData<'_> {
         Ok((claims, extents, held))
     }
 
-    /// Waits until the transactions that unmapped some blocks of a cluster but left the cluster in
-    /// use are durable. Until then a crash could map these blocks again, so their contents must not
-    /// be overwritten.
+    /// A transaction may unmap some blocks of a cluster but leave the cluster in use. Waits until
+    /// these transactions are durable. Until then a crash could map the blocks again, so their
+    /// contents must not be overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;
         pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))
@@ -105,8 +105,8 @@ impl FileData<'_> {
             false => 0,
         };
         let goal = self.goal_at(map, at);
-        // `drawn` is kept until the window is listed. This makes a search for space wait, so that
-        // it finds the window: it takes back only listed windows.
+        // `drawn` is kept until the window is listed. Until then, a thread that searches for space
+        // waits. So it finds the window when it takes back the listed windows.
         let Found { mut claim, drawn, elsewhere } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),

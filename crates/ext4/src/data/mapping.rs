@@ -345,8 +345,8 @@ impl<'m> FileData<'m> {
         });
     }
 
-    /// Returns the best position for a file's first block: near the inode; if the file was moved to
-    /// another group because several callers met, in that group.
+    /// Returns the best position for a file's first block: near the inode, or in the group to which
+    /// the file was moved because several callers met.
     pub(crate) fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
         let geometry = objects.volume.geometry();
@@ -355,7 +355,8 @@ impl<'m> FileData<'m> {
         group.and_then(|group| geometry.group_first_block(group)).unwrap_or_default()
     }
 
-    /// Returns the best position for block `at` of the file: after the block before it.
+    /// Returns the best position for block `at` of the file: directly after the file's previous
+    /// block.
     pub(crate) fn goal_at(&self, map: &Map, at: u32) -> Block {
         if let Some(before) = at.checked_sub(1)
             && let Mapping::Mapped { block, .. } = map.find(FileBlock(before))

@@ -4,7 +4,7 @@
 //! A file may have more nodes than one transaction can hold, so no node of the old tree is changed.
 //! The new tree is written to free blocks, like data. A handle then makes the inode refer to the
 //! new tree. In the same handle the inode is recorded as an orphan, and the blocks that the file
-//! loses (removed data, and the nodes of the old tree) are mapped behind the end of the file. Later
+//! loses (removed data, and the nodes of the old tree) are mapped after the end of the file. Later
 //! handles free these blocks in steps. After a crash, a mount or e2fsck truncates the orphan to its
 //! size, which also frees these blocks. So a crash leaves the file either unchanged or changed
 //! completely.
@@ -33,7 +33,7 @@ impl FileData<'_> {
     /// the layout. `size` is the size after the change, in bytes.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`] if there are too few file blocks behind the end of the file to map
+    /// [`Error::FileTooLarge`] if there are too few file blocks after the end of the file to map
     /// the removed blocks.
     ///
     /// # Locking

@@ -5,10 +5,10 @@
 //! decrements the count to zero frees the block.
 //!
 //! With `ea_inode` a value that fits neither into the inode nor into the attribute block is written
-//! to an inode of its own (`values.rs`). A default ACL of that size is not inherited; creating a
-//! name in a directory that has one fails with "no space left". Entry hashes are computed from
-//! unsigned bytes, as Linux does since 6.2. Hashes that were computed from signed bytes are
-//! accepted too. An ACL that only repeats the mode is not stored.
+//! to an inode of its own (`values.rs`). A default ACL of that size is not inherited: if a
+//! directory has such an ACL, creating a name in the directory fails with "no space left". Entry
+//! hashes are computed from unsigned bytes, as Linux does since 6.2. Hashes that were computed from
+//! signed bytes are accepted too. An ACL that only repeats the mode is not stored.
 
 use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;
@@ -247,8 +247,8 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Returns the mode and lists of a new inode in this directory, whose operation lock the caller
-    /// holds.
+    /// Returns the mode and the access control lists of a new inode in this directory. The caller
+    /// holds the directory's operation lock.
     pub(crate) fn inherited_acls(
         &self,
         kind: FileType,

@@ -23,9 +23,9 @@ pub(crate) type Read<'r> = &'r dyn Fn(Block) -> Result<Vec<u8>, Error>;
 /// The largest size of all changed blocks together, in bytes. The same limit applies separately to
 /// the changed block bitmaps, inode bitmaps and inodes. No log has room for more.
 const MOST_BYTES: usize = 1 << 30;
-/// The most directory blocks that are searched.
+/// The largest number of directory blocks that are searched.
 const MOST_SEARCHED: u64 = 1 << 22;
-/// The most extents of all changed files together.
+/// The largest number of extents that all changed files together may have.
 const MOST_EXTENTS: u64 = 1 << 23;
 
 /// The file system after the last transaction, and the changes so far.

@@ -186,7 +186,7 @@ impl<'a> Inodes<'a> {
     }
 }
 
-/// A directory, and the file system.
+/// The file system, and a directory in it.
 type Found<'f, 'a> = (&'f mut Draft<'a>, &'f mut Node);
 
 /// The blocks of a directory.

@@ -38,7 +38,8 @@ pub(super) struct Node {
     pub(super) set: Option<usize>,
     /// The mappings; `None` if they were not needed yet.
     pub(super) map: Option<Mappings>,
-    /// Whether the directory got its first block since it was created.
+    /// For a directory that a fast commit creates: whether the directory already has its first
+    /// block.
     pub(super) has_dots: bool,
 }
 
@@ -110,7 +111,7 @@ impl Node {
         self.is_meant(n) && self.set.is_none_or(|set| set < n)
     }
 
-    /// Sets the record to `raw`, by change `n`.
+    /// Sets the record to `raw`; change `n` requests this.
     pub(super) fn set_record(
         &mut self,
         draft: &Draft<'_>,

@@ -15,7 +15,8 @@ use lanefs_ondisk::{Block, Group};
 /// The slot of the double indirect block in the resize inode's block field.
 pub const DOUBLE_INDIRECT: usize = 13;
 
-/// A new group: its descriptor without the checksums of bitmaps, and its block bitmap.
+/// A new group: its block bitmap, and its descriptor, which does not yet have the checksums of the
+/// bitmaps.
 #[derive(Debug, Clone)]
 pub struct NewGroup {
     /// The number of the group.

@@ -24,7 +24,7 @@ pub struct Filling<'d> {
     plan: Plan,
     /// The block at which the search for free blocks continues.
     cursor: u64,
-    /// The end of all claimed blocks.
+    /// The number after that of the highest block that has been claimed.
     end: u64,
 }
 
@@ -162,8 +162,8 @@ impl<'d> Filling<'d> {
             Plan::Given(given) => Format::new(&given.0, &self.options),
             Plan::Fitted(fitting, _) => Format::new(fitting.numbers(), &self.options),
         };
-        // The search starts again at the first block, so that small gaps that released data left
-        // are taken first.
+        // The search starts again at the first block, so that it first takes small gaps, which
+        // released data has left.
         self.cursor = 0;
         let directories = match &self.plan {
             Plan::Given(given) => [given.1.root.clone(), given.1.lost_and_found.clone()],

@@ -190,8 +190,8 @@ impl Numbers {
         Ok(())
     }
 
-    /// Rounds up the inodes per group so that they fill the table's blocks and whole bytes of the
-    /// bitmap.
+    /// Rounds the inodes per group, usually up, so that they fill whole blocks of the inode table
+    /// and whole bytes of the bitmap.
     fn fill_table(&self, per_group: u32) -> u32 {
         let per_block = self.block_size.bytes() as u32 / u32::from(self.inode_size);
         let mut filled = (per_group.div_ceil(per_block) * per_block).max(8) & !7;

@@ -119,8 +119,8 @@ pub enum Contents {
     /// The device holds unknown data.
     #[default]
     Unknown,
-    /// The device holds only zeros: it is a new sparse file, or a discard has zeroed it. No further
-    /// zeros are written.
+    /// The device holds only zeros: it is a new sparse file, or a discard has zeroed it. So nothing
+    /// has to be zeroed.
     Zeros,
 }
 
@@ -130,7 +130,7 @@ pub enum Room {
     /// The options determine the size before any file is known. The layout is that of mke2fs.
     Given,
     /// The size is chosen when all files are known, so that they fit and the given space stays
-    /// free. Tables and journal follow the data.
+    /// free. The inode tables and the journal are placed after the data.
     Fitted(Spare),
 }
 
@@ -170,7 +170,7 @@ pub struct Identity {
 pub struct MkfsOptions {
     /// Size in bytes; `None` uses the whole device.
     pub size: Option<u64>,
-    /// Block size; `None` chooses 1 KiB under 512 MiB, otherwise 4 KiB.
+    /// Block size; `None` chooses 1 KiB for a file system of less than 512 MiB, otherwise 4 KiB.
     pub block_size: Option<BlockSize>,
     /// With the feature `bigalloc`: the cluster size in bytes. A cluster has from 2 to 65,536
     /// blocks, and their number is a power of two. `None` chooses 16 blocks.

@@ -52,7 +52,8 @@ pub(super) fn size(geometry: &Geometry) -> u64 {
     (12 + slots + slots * slots) << geometry.block_size().bits()
 }
 
-/// Returns how many blocks the inode has, including those after the backups.
+/// Returns how many blocks the inode has: its block of pointers, and the blocks that it reserves
+/// after the primary descriptors and after each backup.
 pub(super) fn block_count(geometry: &Geometry) -> u64 {
     let reserved = u64::from(geometry.reserved_gdt_blocks());
     1 + reserved * (1 + backups(geometry).count() as u64)

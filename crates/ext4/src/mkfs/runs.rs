@@ -21,8 +21,8 @@ impl Runs {
         Runs { runs: BTreeMap::new(), end, clusters: Clusters::new(0) }
     }
 
-    /// Marks all blocks of each cluster that has a used block as used. From now on whole clusters
-    /// are taken.
+    /// For each cluster that has a used block, marks all its blocks as used. From now on whole
+    /// clusters are taken.
     pub(super) fn round_to(&mut self, clusters: Clusters) {
         let before = std::mem::take(&mut self.runs);
         self.clusters = clusters;

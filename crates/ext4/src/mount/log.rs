@@ -16,7 +16,8 @@ use lanefs_ondisk::jbd2::Sequence;
 use lanefs_ondisk::superblock::{OrphanEntries, Recovery as OnDisk, SUPERBLOCK_OFFSET, Superblock};
 use lanefs_ondisk::{BlockSize, Unsupported};
 
-/// The most memory that the replay of a read-only mount may take, in bytes. No log is larger.
+/// The largest amount of memory, in bytes, that the replay of a read-only mount may take. No log is
+/// larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// A file system in the state after the replay of its log.
@@ -111,7 +112,7 @@ pub(super) fn open(
 /// Replays the log of the file system on `device` onto the device itself, durably. Everything else
 /// stays as it is, for example the orphans. Afterwards the log is empty, and the superblock does
 /// not request a replay. After a crash during the replay, this function can be called again.
-/// `journal` is the device of the log, if the log has one.
+/// `journal` is the log's device, if the log is on a device of its own.
 ///
 /// # Errors
 /// [`Error::Device`], and the errors of [`find_log::locate`] and [`find_log::plan`], which are
@@ -136,7 +137,8 @@ pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Re
 
 /// Durably replaces the fast commits in the log of the file system on `device` by a transaction
 /// that has the same effect. Any program that replays logs can then replay this log. `journal` is
-/// the device of the log, if the log has one. Returns false if there are no fast commits.
+/// the log's device, if the log is on a device of its own. Returns false if there are no fast
+/// commits.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if the fast commits cannot be replayed; in this case nothing was written.

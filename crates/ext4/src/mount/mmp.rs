@@ -51,7 +51,7 @@ pub struct Exclusive {
 
 struct Inner {
     place: Place,
-    /// The device that the user of this right writes to.
+    /// The device to which the holder of this right writes.
     guarded: Arc<GuardedDevice>,
     /// Seconds between two increments of the number.
     interval: u16,

@@ -37,7 +37,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Opens the file system on `device`: checks it, replays its log, finishes its orphans.
+    /// Opens the file system on `device`: checks it, replays its log, and finishes its orphans.
     ///
     /// A read-only mount writes nothing: a dirty log is replayed in memory. A file system with
     /// features that permit only reading is mounted read-only, whatever the options request.

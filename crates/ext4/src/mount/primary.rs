@@ -25,7 +25,7 @@ const BACKUPS: usize = 8;
 pub struct Primary {
     /// The contents of the superblock.
     pub superblock: Superblock,
-    /// Whether its checksum is right.
+    /// Whether the superblock's checksum is right.
     pub wholeness: Wholeness,
 }
 
@@ -87,7 +87,7 @@ impl Primary {
     }
 }
 
-/// Returns a copy that agrees with `torn`.
+/// Returns a backup of the superblock, or a copy in the log, that agrees with `torn`.
 fn witness(
     device: &dyn Device,
     journal: Option<&Arc<dyn Device>>,

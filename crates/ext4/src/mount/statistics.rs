@@ -28,7 +28,7 @@ pub struct Statistics {
     /// Bytes of all these caches, and of block images that are not written to their final locations
     /// yet; names are not counted.
     pub cached_bytes: u64,
-    /// The most memory that the caches may take, in bytes.
+    /// The largest amount of memory that the caches may take, in bytes.
     pub cache_cap: u64,
     /// Retired values of the whole process that are not freed yet, since some thread may still read
     /// them.

@@ -200,7 +200,8 @@ impl EntrySlot<'_> {
         self.block.lock_names()
     }
 
-    /// Returns the present entry or room. It cannot change, since the block's names are locked.
+    /// Returns the entry of the name, or the room for a new entry, as the block has it now. The
+    /// result stays valid, since the block's names are locked.
     pub(crate) fn look_again(&self) -> Result<Look, Error> {
         if self.block.version() == self.version {
             return Ok(self.seen);

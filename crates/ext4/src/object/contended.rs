@@ -22,8 +22,8 @@ use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
 /// A directory counts as contended after this many changes of names by a lane other than the lane
-/// of the previous change. If a few threads use a directory one after another, it stays below this
-/// number.
+/// of the previous change. If a few threads use a directory one after another, the count stays
+/// below this number.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
 /// The largest change of the subdirectory count that one delta can hold. So a check of the link
@@ -34,7 +34,7 @@ const MOST_LINKS: i32 = 64;
 #[derive(Default)]
 pub(crate) struct LaneDeltas {
     /// Low half: the number of the lane that last changed a name, plus one. High half: the number
-    /// of changes that came from another lane than the change before them. Updates may be lost,
+    /// of changes that came from a different lane than the previous change. Updates may be lost,
     /// which only costs speed.
     seen: AtomicU32,
     deltas: OnceLock<Deltas>,
@@ -116,7 +116,8 @@ impl LaneDeltas {
         }
     }
 
-    /// Returns whether the inode is listed in `tid`, so that lanes may add to their deltas.
+    /// Returns whether the inode is on the dirty list of `tid`; only then may lanes add to their
+    /// deltas.
     pub(crate) fn are_listed(&self, tid: Tid) -> bool {
         self.listed_in.load(Ordering::Acquire) == tid.0
     }

@@ -1,5 +1,5 @@
-//! Defines the objects that a transaction changed, and the work that is deferred until the
-//! transaction is durable.
+//! The objects that a transaction changed, and the work that is deferred until the transaction is
+//! durable.
 
 use crate::alloc::Changes;
 use crate::object::growth::Growth;

@@ -1,4 +1,4 @@
-//! The state of a mount for fast commits (`fast_write.rs`), and the notes of its inodes.
+//! What a mount records for fast commits (`fast_write.rs`), and what each inode records for them.
 
 use crate::object::fast_track::{Birth, FastPart, FastTrack, Reason};
 use crate::object::inode::Inode;
@@ -44,8 +44,8 @@ impl FastCommits {
     /// Returns whether an inode at `place` is in the same inode-table block as the journal's inode.
     ///
     /// Before e2fsck 1.47.0 replays the log, it reads the table block that contains the journal's
-    /// inode. It keeps a copy of this block until it replays an inode record for another table
-    /// block from a fast commit. If the first record is for the same block, e2fsck puts the record
+    /// inode. It keeps a copy of this block until it replays a fast commit's inode record that is
+    /// for another table block. If the first record is for the same block, e2fsck puts the record
     /// into the old copy, and writes the copy to the device. So the block loses all changes that
     /// the replayed transactions made to it.
     pub(super) fn is_beside_journal(&self, place: &InodePlace) -> bool {
@@ -58,7 +58,7 @@ impl FastCommits {
         note_unfit(&self.unfit_in, tid);
     }
 
-    /// Returns whether `tid` has a change of the whole tree.
+    /// Returns whether `tid` contains a change that concerns the whole tree.
     pub(super) fn is_unfit(&self, tid: Tid) -> bool {
         self.unfit_in.load(Ordering::Acquire) == tid.0
     }

@@ -1,8 +1,9 @@
 //! Fast commits of this mount: which changes of the running transaction T they contain.
 //!
-//! A fast commit has the record of an inode, its new mappings, and its name if T created it. A fast
-//! commit is replayed after T-1 and without the rest of T, which may be lost. So the inode must not
-//! depend on the rest of T. This is ensured if all of the following hold:
+//! A fast commit has the record of an inode and its new mappings, and also the inode's name if T
+//! created the inode. A fast commit is replayed after T-1 and without the rest of T, which may be
+//! lost. So the inode must not depend on the rest of T. This is ensured if all of the following
+//! hold:
 //!
 //! - the inode is a regular file, and each of its changes in T was its creation, a change of its
 //!   record, or an added mapping. Any other change makes the inode unfit for fast commits until T

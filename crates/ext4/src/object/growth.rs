@@ -32,7 +32,7 @@ impl Growth {
         (self.old.group_count()..).map(Group).zip(&self.descriptors)
     }
 
-    /// Returns the blocks of descriptors that change.
+    /// Returns the indexes of the descriptor blocks that change.
     pub(crate) fn changed(&self) -> std::ops::Range<u32> {
         let per_block = self.new.descs_per_block();
         let last = self.old.group_count() + self.descriptors.len() as u32;

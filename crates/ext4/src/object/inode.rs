@@ -41,7 +41,7 @@ use std::ops::Deref;
 /// # Layout
 ///
 /// A path walk through a directory, or opening a file, reads only the first cache lines, which
-/// hardly ever change. Changes of the inode write the lines behind `LineStart`.
+/// hardly ever change. Changes of the inode write the lines from `LineStart` on.
 #[repr(C)]
 pub struct Inode {
     pub(crate) ino: Ino,
@@ -77,7 +77,8 @@ pub struct Inode {
     /// exclusively, as do writes that first zero a part beyond the end. The other writes that
     /// extend the file hold it shared.
     pub(crate) growth: SharedLock,
-    /// Lets one thread at a time that holds `op` shared change the mappings.
+    /// A thread that holds `op` shared takes this lock to change the mappings, so that only one
+    /// such thread changes them at a time.
     pub(crate) mapping: Mutex<()>,
     /// The attributes for stat(2); written under `state`.
     attr: SeqCell<Attr>,
@@ -206,7 +207,7 @@ impl Inode {
 
     /// Returns the attributes without the lanes' deltas. If several lanes change names in a
     /// directory, the directory's times and link count may be out of date here. So this function is
-    /// for callers that need other attributes than these. Takes no lock.
+    /// only for callers that do not need these attributes. Takes no lock.
     pub fn snapshot(&self) -> Attr {
         self.attr.load()
     }
@@ -321,8 +322,8 @@ impl Inode {
             state.owed = 0;
         }
         self.note_synced_by(tid, concerns);
-        // The inode is put on the transaction's list before the change becomes visible too, because
-        // a commit that finds no listed object does nothing, and does not wait for this handle.
+        // The inode, too, is put on the transaction's list before the change becomes visible. A
+        // commit that finds no listed object does nothing, and does not wait for this handle.
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
@@ -359,8 +360,9 @@ impl Inode {
     /// Apply: makes an fsync of this directory wait for `tid`, before other threads can see that
     /// one of its names changed. The caller then calls [`crate::name::links::names_changed`].
     pub(crate) fn name_changes(&self, tid: Tid) {
-        // If the directory is on the list of `tid` and lanes may add to their deltas, an earlier
-        // change has already stored `tid`. So in a contended directory, lanes only read here.
+        // If the directory is on the list of `tid`, and lanes may therefore add to their deltas of
+        // this directory, an earlier change has already stored `tid`. So in a contended directory,
+        // lanes only read here.
         if !self.deltas.are_listed(tid) {
             self.note_synced_by(tid, Concerns::Data);
         }

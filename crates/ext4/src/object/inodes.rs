@@ -35,8 +35,8 @@ impl Inodes {
     }
 
     /// Returns the inode with this number, without a hold. The reference is valid as long as `pin`
-    /// lives, but the inode may be deleted, and its number reused, as soon as this returns. Always
-    /// `None` if one lock guards all inodes
+    /// lives, but the inode may be deleted, and its number reused, as soon as this returns. The
+    /// result is always `None` if one lock guards all inodes
     /// ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
     #[inline]
     pub(crate) fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {

@@ -194,8 +194,8 @@ impl MetaBlock {
             handle.charge(1);
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
-        // The copy is cleared before the change, because `change` may publish a name (see `version`
-        // and `Names::publish_read`).
+        // The copy for readers is cleared before the change, because `change` may publish a name
+        // (see `version` and `Names::publish_read`).
         self.latest.clear();
         let MetaState { data, .. } = &mut *state;
         let version = self.version.load(Ordering::Relaxed);
@@ -223,8 +223,8 @@ impl MetaBlock {
             return false;
         }
         if tracked.touch(tid, || data.clone()) {
-            // The block is listed so that the commit drops a frozen image. Listing it charges no
-            // credits.
+            // The block is put on the list of dirty objects, so that the commit drops a frozen
+            // image of the block. This costs no credits.
             handle.dirty(Dirty::Object(self.clone()));
         }
         true
@@ -299,8 +299,8 @@ impl MetaCache {
         MetaCache { blocks: Cache::new(room, Rank::Load) }
     }
 
-    /// Returns a hold on `block` as `kind`, from memory or loaded and checked. Sleeps; the caller
-    /// may hold no guard.
+    /// Returns a hold on `block`, which is a block of `kind`. If the block is not in memory, it is
+    /// loaded and checked, so this call may sleep. The caller must hold no guard.
     pub(crate) fn get(
         &self,
         source: &dyn MetaSource,
@@ -357,8 +357,8 @@ impl MetaCache {
         let whole = |found: &MetaBlock, pin: &Pin| {
             let version = found.version();
             let result = found.look(pin, look);
-            // An evicted object can still be found for a moment, while a newer object of the same
-            // block may already change.
+            // For a moment an evicted object can still be found, while the contents of a newer
+            // object of the same block may already have changed.
             conclude(&result, &|| version != EVICTED && found.version() == version);
             result
         };
@@ -385,8 +385,8 @@ impl MetaCache {
         Ok(MetaRef::first(loaded))
     }
 
-    /// Returns a hold on `block` as `kind`; `None` if the block is not in memory as a block of that
-    /// kind, or is dead.
+    /// Returns a hold on `block`; `None` if the block is not in memory as a block of `kind`, or is
+    /// dead.
     #[inline]
     pub(crate) fn held(&self, pin: &Pin, block: Block, kind: MetaKind) -> Option<MetaRef> {
         let found = self.blocks.find(pin, block.0).filter(|found| found.kind == kind)?;

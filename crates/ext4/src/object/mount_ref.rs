@@ -94,7 +94,7 @@ impl<T: Holdable> MountRef<T> {
 }
 
 impl<T: Holdable> LaneRefs<T> {
-    /// Makes `mount` refer to `to`.
+    /// Creates each lane's reference to the mount `to`, and enters these references in `mount`.
     pub(crate) fn new(
         mount: &LaneArc<MountRef<T>>,
         to: &Arc<impl LastReference<T> + 'static>,

@@ -1,7 +1,7 @@
 //! Keeps names and inodes behind one lock, together with one LRU list of the names and one of the
 //! inodes (the older policy of seed S5).
 //!
-//! Most file systems in user space have this design, and so had the kernel when it used
+//! Most file systems in user space have this design, and the kernel had it while it used
 //! `dcache_lock`. This implementation is as fast as the design allows. Acquiring the lock once is
 //! enough to find a name *and* its inode. Hashes are computed before the lock is taken. Under the
 //! lock nothing is allocated or freed except a new name's entry, and every operation takes constant

@@ -84,8 +84,8 @@ impl Orphans {
         self.file.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Pins the blocks of the orphan file, which have `entries` entries. Called once, at mount,
-    /// before any inode is deleted.
+    /// Pins the blocks of the orphan file, which have `entries` entries in total. Called once, at
+    /// mount, before any inode is deleted.
     pub(crate) fn set_file(&self, blocks: Vec<MetaRef>, entries: usize) {
         let set = self.file.set(blocks);
         debug_assert!(set.is_ok(), "the orphan file is opened once");

@@ -23,8 +23,8 @@ use lanefs_lanes::sync::atomic::AtomicU64;
 /// The number of loads of one lane between two checks of the caches.
 pub(super) const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
 
-/// The largest number of objects that one check evicts. A lane loads fewer objects between two
-/// checks, so eviction keeps up.
+/// The largest number of objects that one check evicts. Between two checks, a lane loads fewer
+/// objects than this, so eviction keeps up.
 pub(super) const MOST: u64 = 4 * LOOK;
 
 /// The largest number of buckets that one check visits.

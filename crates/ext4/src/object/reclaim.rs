@@ -38,8 +38,8 @@ impl Objects {
         }
     }
 
-    /// Evicts objects of each kind that exceeds its part, visiting up to `buckets` buckets. Returns
-    /// false if no kind exceeds its part.
+    /// Evicts objects of each kind that exceeds its part of the cap, and visits at most `buckets`
+    /// buckets for each kind. Returns false if no kind exceeds its part.
     fn evict_some(&self, buckets: usize) -> bool {
         let settled = self.journal.settled();
         let Pressure { inodes, meta, tables, .. } = &self.pressure;

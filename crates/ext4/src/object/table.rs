@@ -127,8 +127,8 @@ impl Tables {
         self.initialised.extend(descriptors.iter().map(written));
     }
 
-    /// Returns a hold on block `index` of the table of `group`. `block` is its position on the
-    /// device. Its contents need not be loaded yet.
+    /// Returns a hold on block `index` of the table of `group`. `block` is the position of this
+    /// block on the device. The contents of the block need not be loaded yet.
     pub(crate) fn get(&self, group: Group, index: u32, block: Block) -> Result<TableRef, Error> {
         let cached = || Ok(self.blocks.hold(block.0, TableRef::take));
         let make = || {

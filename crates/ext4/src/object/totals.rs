@@ -20,7 +20,8 @@ pub(crate) struct Totals {
 /// take about 8 KiB.
 const MOST_CONTENDED: usize = 4096;
 
-/// Permits one directory to keep deltas by lane; dropping it returns the permit.
+/// A permit for one directory to keep deltas by lane. The permit is returned when this value is
+/// dropped.
 pub(crate) struct Permit(LaneArc<Totals>);
 
 impl Drop for Permit {

@@ -109,7 +109,8 @@ impl Fs {
     /// The caller holds the operation lock exclusively. A shared hold is sufficient on two
     /// conditions. First, the write covers only whole blocks of the device or, if the file is
     /// encrypted, whole blocks of the file system. Second, no unwritten block is covered only
-    /// partly. If such a write extends the file, the caller holds the growth lock too.
+    /// partly. If a write under a shared hold extends the file, the caller holds the growth lock
+    /// too.
     pub(super) fn write_chunks(
         &self,
         inode: &Arc<Inode>,
@@ -154,9 +155,9 @@ impl Fs {
         }
     }
 
-    /// Maps all blocks that got data as written: the blocks that were claimed, and the blocks that
-    /// were mapped as unwritten. Returns the number of bytes mapped, or `None` if another write
-    /// mapped blocks for one of the holes.
+    /// Changes the mappings so that all blocks that got data are mapped as written: the blocks that
+    /// were claimed, and the blocks that were mapped as unwritten. Returns the number of bytes
+    /// mapped, or `None` if another write mapped blocks for one of the holes.
     fn map_written(
         &self,
         inode: &Arc<Inode>,

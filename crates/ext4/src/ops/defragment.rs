@@ -192,8 +192,8 @@ fn runs(piece: &[Extent], before: Option<Block>) -> usize {
     count
 }
 
-/// Distributes the blocks of the claims to the extents of `piece`, which have as many blocks in
-/// total.
+/// Distributes the blocks of the claims to the extents of `piece`. In total, the claims have as
+/// many blocks as the extents.
 fn distribute(piece: &[Extent], found: Vec<Claim>) -> Moved {
     let mut moved = Moved { claims: Vec::new(), extents: Vec::new() };
     let mut found = found.into_iter();

@@ -41,10 +41,11 @@ impl Fs {
         Ok(self.data(inode).crypt()?.map(|crypt| crypt.context.policy))
     }
 
-    /// Checks that `child`, found in `dir`, has the policy of `dir` if `dir` is encrypted. A file
-    /// with another policy is only marked. As in the kernel, such a file can be removed, but can be
-    /// neither opened ([`Fs::check_contents`]) nor written. If it could be written, an attacker who
-    /// can change the image could make a program write new data in plain text.
+    /// Checks that `child`, found in `dir`, has the policy of `dir` if `dir` is encrypted. A
+    /// regular file with another policy is only marked (`has_foreign_policy`); this is not an
+    /// error. As in the kernel, such a file can be removed, but can be neither opened
+    /// ([`Fs::check_contents`]) nor written. If it could be written, an attacker who can change the
+    /// image could make a program write new data in plain text.
     ///
     /// # Errors
     /// [`Error::ForeignPolicy`] for a directory or symbolic link with another policy or none.

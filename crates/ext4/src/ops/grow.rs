@@ -1,6 +1,6 @@
 //! Makes the file system larger while it is in use.
 //!
-//! 1. The new groups are written behind the end of the file system, with the copies of descriptors
+//! 1. The new groups are written beyond the end of the file system, with the copies of descriptors
 //!    and superblocks that they contain. Nothing refers to the new groups yet. A flush makes them
 //!    durable.
 //! 2. One handle shows the new blocks to the allocators, and puts the change on the list of its

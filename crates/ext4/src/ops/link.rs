@@ -22,7 +22,7 @@ use lanefs_ondisk::dirent::Name;
 
 /// The number of credits that [`Fs::add_link`] needs for an inode and its orphan record.
 const ADD_LINK_CREDITS: u32 = 6;
-/// The kind that an inode must have if its name is removed.
+/// The kind of inode whose name an operation may remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
     File,

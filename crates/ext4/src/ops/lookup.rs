@@ -19,8 +19,7 @@ use lanefs_ondisk::inode::Cause as InodeCause;
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 use std::ops::ControlFlow;
 
-/// The number of times that an entry may refer to the same free inode before that counts as
-/// damage.
+/// How often an entry may be found to refer to the same free inode before it counts as damaged.
 const TRIES: u32 = 64;
 
 impl Fs {
@@ -101,8 +100,8 @@ impl Fs {
     }
 
     /// Does the same as [`known`] for a result that will be published. Returns `None` for the file
-    /// system's internal inodes, which must not be published, because a reader of the name cache
-    /// takes the inode from memory, where the internal inodes are too.
+    /// system's internal inodes. These must not be published: a reader of the name cache takes an
+    /// inode from memory, and the internal inodes are in memory too.
     fn to_publish(&self, found: Option<Found>) -> Option<Option<Named>> {
         let named = known(found)?;
         named.is_none_or(|named| self.objects.volume.is_for_names(named.ino)).then_some(named)

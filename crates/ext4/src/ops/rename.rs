@@ -53,8 +53,9 @@ impl<'r> Ends<'r> {
         Ok(Ends { from, name, to, new_name, source, target })
     }
 
-    /// Returns the number of subdirectories that the rename adds to the source directory and to the
-    /// target directory. If both directories are the same, the second number is the total.
+    /// Returns two numbers: how many subdirectories the rename adds to the source directory, and
+    /// how many it adds to the target directory. If both directories are the same, the first number
+    /// is 0 and the second number is the total.
     fn subdirectories(&self, how: Rename) -> (i32, i32) {
         let is_dir = |inode: &InodeRef| i32::from(inode.file_type == FileType::Directory);
         let source = is_dir(&self.source);

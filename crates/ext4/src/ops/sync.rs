@@ -57,7 +57,7 @@ impl Fs {
         }
     }
 
-    /// Makes all changes made before the call durable.
+    /// Makes durable all changes that were made before the call.
     pub fn sync(&self) -> Result<(), Error> {
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());

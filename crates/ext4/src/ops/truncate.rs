@@ -148,8 +148,8 @@ impl FileData<'_> {
     /// copy has zeros after the end of the file.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], also with `bigalloc`, because a block cannot move without the rest of
-    /// its cluster.
+    /// [`Error::NoSpace`] if no block is free, and always with `bigalloc`, because a block cannot
+    /// move without the rest of its cluster.
     fn copy_of_last(&self, size: u64, goal: Block) -> Result<Tail, Error> {
         let objects = self.objects;
         if !objects.volume.clusters().are_blocks() {

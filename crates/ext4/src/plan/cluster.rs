@@ -160,7 +160,7 @@ fn in_blocks(unit: &Extent, clusters: Clusters) -> Extent {
     }
 }
 
-/// Returns the parts of `these` that `those` does not map to the same physical blocks.
+/// Returns the parts of `these` that `those` leaves unmapped or maps to other physical blocks.
 fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
     let mut left = Vec::new();
     for extent in these {

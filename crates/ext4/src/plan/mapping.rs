@@ -103,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// Puts the new nodes into `blocks`, whose number is [`Plan::nodes_needed`].
+    /// Puts the new nodes into `blocks`. There must be [`Plan::nodes_needed`] blocks.
     pub fn place(self, blocks: &[Block]) -> Placed {
         match self {
             Plan::Extents(plan) => plan.place(blocks),

@@ -59,7 +59,7 @@ impl Ledger {
         Ledger { kind, ino, block_size, known, obeys: false, stored }
     }
 
-    /// Called at mount, to obey the limits in the file from now on.
+    /// Called at mount. From then on, the mount obeys the limits in the file.
     pub(crate) fn obey_limits(&mut self) {
         self.obeys = true;
         let stored = self.stored.lock();

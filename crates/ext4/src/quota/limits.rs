@@ -96,7 +96,7 @@ impl Limited {
         live.quota = limited(live.quota, limits);
     }
 
-    /// Returns when the grace time for bytes ends, and when the grace time for inodes ends.
+    /// Returns the end of the grace time for bytes, and the end of the grace time for inodes.
     pub(super) fn ends(&self) -> (u64, u64) {
         let live = self.live.lock();
         (live.quota.bytes_until, live.quota.inodes_until)
@@ -128,8 +128,8 @@ fn limit_now(hard: u64, soft: u64, is_over: bool) -> u64 {
     if is_over && soft != 0 { hard.min(soft) } else { hard }
 }
 
-/// Returns when the grace time ends, given the usage after a change; 0 if the usage does not exceed
-/// the soft limit.
+/// Returns the time at which the grace period ends, for the usage after a change; 0 if that usage
+/// does not exceed the soft limit.
 fn until(soft: u64, used: u64, before: u64, now: u64, grace: u64) -> u64 {
     match (soft == 0 || used <= soft, before) {
         (true, _) => 0,

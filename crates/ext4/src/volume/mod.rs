@@ -154,7 +154,7 @@ impl Volume {
             return Err(Error::OutsideFileSystem { block });
         }
         let size = self.block_size();
-        // Read directly into the final buffer, which saves a copy per block.
+        // The block is read directly into the final buffer, so that it need not be copied.
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
         let unshared = Arc::get_mut(&mut bytes).expect("this is the only reference so far");
         self.device.read_at(block.0 * size as u64, unshared)?;

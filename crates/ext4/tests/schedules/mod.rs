@@ -134,8 +134,8 @@ impl Start {
             let totals = Tree::of(mount.fs()).totals(mount.fs());
             *out.lock().unwrap() = Some(Start { image, totals });
         };
-        // Here each thread runs as long as it can, because the scenario should find missing
-        // synchronisation, and its preparation should not.
+        // The preparation of a scenario is not meant to find missing synchronisation, so here each
+        // thread runs as long as it can.
         shuttle::Runner::new(DfsScheduler::new(Some(1), true), config(None)).run(once);
         let prepared = start.lock().unwrap().take();
         prepared.expect("prepared")
@@ -197,7 +197,7 @@ pub fn below(end: u32) -> u32 {
 /// # Panics
 /// If the error is not an accepted one.
 pub fn may_fail<T>(result: Result<T, Error>) -> Option<T> {
-    /// ENOENT, EEXIST, ENOTDIR, EISDIR, EINVAL, ENOSPC, EMLINK, ENOTEMPTY.
+    /// The accepted errors: ENOENT, EEXIST, ENOTDIR, EISDIR, EINVAL, ENOSPC, EMLINK and ENOTEMPTY.
     const MEETING: [i32; 8] = [2, 17, 20, 21, 22, 28, 31, 39];
     match result {
         Ok(value) => Some(value),

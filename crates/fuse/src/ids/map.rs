@@ -67,8 +67,8 @@ impl Map {
         }
     }
 
-    /// Returns whether the host sees a new file of caller `shown` with that caller's id. The stored
-    /// id does not matter.
+    /// Returns whether a file that a caller with the host id `shown` creates is shown with the same
+    /// id. The stored id does not matter.
     pub(crate) fn is_shown_as(&self, shown: u32) -> bool {
         match self {
             Map::ShownAs(id) => *id == shown,

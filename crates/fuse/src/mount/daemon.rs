@@ -60,8 +60,8 @@ pub fn background() -> io::Result<Half> {
         return Err(io::Error::other("a process with threads cannot go to the background"));
     }
     let (reads, writes) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // SAFETY: this process has one thread, so no lock in the child is held by a thread that does
-    // not exist there.
+    // SAFETY: this process has only one thread, so in the child no lock is held by a thread that
+    // the child lacks.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {

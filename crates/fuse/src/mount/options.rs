@@ -33,13 +33,13 @@ pub struct Options {
     pub keys: Vec<PathBuf>,
     /// When access times are updated.
     pub atime: Atime,
-    /// The longest time from a change to its commit; `None`: the default.
+    /// The longest time from a change to its commit; `None` means the default.
     pub commit: Option<Duration>,
-    /// The reaction to damage that is found while mounted; `None`: the default.
+    /// The reaction to damage that is found while mounted; `None` means the default.
     pub on_error: Option<OnError>,
     /// The offset of the file system in the source, in bytes.
     pub offset: u64,
-    /// The length of the file system in bytes; `None`: to the end of the source.
+    /// The length of the file system in bytes; `None` means up to the end of the source.
     pub size_limit: Option<u64>,
     /// Other users may use the mount too; permissions restrict them.
     pub allow_other: bool,
@@ -66,7 +66,7 @@ pub struct Options {
     /// Large allocations are aligned to multiples of this number of blocks. If it is 0, the
     /// superblock or the array determines the alignment.
     pub stripe: u32,
-    /// The number of rows of an array that may be written at once; `None`: the default.
+    /// The number of rows of an array that may be written at once; `None` means the default.
     pub rows: Option<usize>,
     /// The variants of algorithms, for measurements and tests.
     pub policies: Policies,

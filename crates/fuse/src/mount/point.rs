@@ -172,7 +172,7 @@ impl MountPoint {
     }
 }
 
-/// Unmounts `path`, also if another program mounted it.
+/// Unmounts `path`, even if another program mounted it.
 ///
 /// # Errors
 /// The same as for [`MountPoint::detach`].

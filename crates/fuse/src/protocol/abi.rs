@@ -331,7 +331,7 @@ wire! { IntoBytes:
     GetxattrOut { size: u32, padding: u32 }
     /// Reply to LSEEK.
     LseekOut { offset: u64 }
-    /// Reply to IOCTL; the bytes follow.
+    /// Reply to IOCTL; the bytes that the request returns follow.
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     /// Body of [`NOTIFY_INVAL_INODE`]; with length 0 the range extends to the end of the file, and
     /// with a negative offset no pages are dropped.

@@ -12,9 +12,9 @@ pub const MAX_DATA: usize = 1 << 20;
 /// short reply lies in a single page. In a reply of bulk data, the data starts on a page boundary.
 pub struct Outbox {
     pages: Pages,
-    /// The start of the header before records.
+    /// The start of the header if records follow it.
     records: usize,
-    /// The start of the header.
+    /// The start of the header of the present reply.
     header: usize,
     len: usize,
 }
@@ -28,7 +28,7 @@ impl Default for Outbox {
 impl Outbox {
     const LEAD: usize = size_of::<OutHeader>();
     const LEN: usize = MAX_DATA + 2 * PAGE;
-    /// The start of the header before bulk data.
+    /// The start of the header if bulk data follows it.
     const BULK: usize = PAGE - Self::LEAD;
 
     /// Allocates memory for the largest reply.
@@ -66,7 +66,7 @@ impl Outbox {
         &self.pages.bytes()[self.body()..][..self.len]
     }
 
-    /// Returns the memory to the host until the next use.
+    /// Gives the memory back to the host. The next use takes memory again.
     pub fn give_back(&mut self) {
         self.pages.give_back();
     }

@@ -10,7 +10,7 @@ use lanefs_ondisk::Ino;
 pub struct Node {
     /// The inode.
     pub ino: Ino,
-    /// The inode's generation; `None`: any (the root).
+    /// The inode's generation. `None` stands for any generation, and is used for the root.
     pub generation: Option<u32>,
 }
 

@@ -8,10 +8,10 @@
 //!
 //! # Permissions
 //!
-//! By the rules in [`lanefs_vfs::rules`], the server does what the kernel does not. It checks for
-//! immutable and append-only files, and applies the umask, unless a default ACL replaces it. It
-//! lists `trusted.` names only to user 0, and only if it runs outside of user namespaces. It clears
-//! set-user-ID, set-group-ID and file capabilities.
+//! The server does the part of the work that the kernel leaves to it, by the rules in
+//! [`lanefs_vfs::rules`]. It checks for immutable and append-only files, and applies the umask,
+//! unless a default ACL replaces it. It lists `trusted.` names only to user 0, and only if it runs
+//! outside of user namespaces. It clears set-user-ID, set-group-ID and file capabilities.
 //!
 //! With `HANDLE_KILLPRIV_V2` the kernel marks the writes that must clear set-ID bits and
 //! capabilities, sends them at once, and keeps its cached mode. So the server invalidates the
@@ -180,8 +180,8 @@ impl Server {
         if may { &self.controls } else { &[] }
     }
 
-    /// Closes the file system: commits, checkpoints the log, marks it clean. After a panic it
-    /// writes nothing, because the log on disk has a consistent state.
+    /// Closes the file system: commits, checkpoints the log, and marks the file system clean. After
+    /// a panic it writes nothing, because the log on disk has a consistent state.
     ///
     /// # Errors
     /// The errors of [`Mount::close`].

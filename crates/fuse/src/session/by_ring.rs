@@ -95,7 +95,7 @@ impl<S: Service> Shared<'_, S> {
     /// rings terminate.
     ///
     /// # Errors
-    /// It is unknown whether the kernel uses the rings.
+    /// If it is unknown whether the kernel uses the rings.
     pub(super) fn start_rings<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

@@ -10,8 +10,8 @@ const SEVERAL: u8 = 32;
 /// The highest score. Because of this limit, a reader whose requests all come from one client stops
 /// reading after at most this many requests.
 const MOST: u8 = 160;
-/// The client must change this many times before a reader wants another reader, and as many times
-/// again before it wants one more.
+/// The client of the requests must change this many times before a reader wants another reader.
+/// Before this reader wants yet another one, the client must change this many times again.
 const AGAIN: u8 = 8;
 
 /// What a reader concludes from a request.
@@ -29,8 +29,8 @@ pub enum Wanted {
 pub struct Clients {
     last: u32,
     score: u8,
-    /// How often the client has changed from one request to the next since this reader last wanted
-    /// another reader.
+    /// The number of requests that came from another client than the request before them, since
+    /// this reader last wanted another reader; at most `AGAIN`.
     others: u8,
 }
 
@@ -41,8 +41,8 @@ impl Clients {
         Clients { last: 0, score: SEVERAL, others: 0 }
     }
 
-    /// Records a request of thread `client` of the kernel. Requests that the kernel sends for
-    /// itself have client 0, and do not change the score.
+    /// Records a request of the thread with the kernel's id `client`. Requests that the kernel
+    /// sends for itself have client 0, and do not change the score.
     pub fn saw(&mut self, client: u32) -> Wanted {
         if client == 0 {
             return Wanted::AsMany;

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The time for which a reader looks.
+/// The longest time for which a reader looks for a request.
 const PATIENCE: Duration = Duration::from_micros(30);
 /// The maximum number of successful looks that are remembered.
 const MOST: u8 = 16;

@@ -168,7 +168,8 @@ impl<S: Service> Shared<'_, S> {
         ended
     }
 
-    /// Makes all threads terminate, and returns the last request or the first error.
+    /// Makes all threads terminate, and returns the first error of a thread or, if there is none,
+    /// the session's last request.
     fn end(&self, threads: Vec<ScopedJoinHandle<'_, Ended>>) -> Ended {
         self.readers.end();
         self.interrupt_rings();

@@ -4,7 +4,7 @@ use std::io;
 
 /// The numbers of the machine's processors.
 pub struct Processors {
-    /// The number of possible processors: queues are numbered from 0.
+    /// The number of possible processors. Their queues are numbered from 0.
     pub possible: u16,
     /// The numbers of the processors that are online.
     pub online: Vec<u16>,

@@ -41,8 +41,8 @@ const IDLE: Duration = Duration::from_secs(2);
 
 /// The threads of a session.
 pub struct Readers {
-    /// The number of threads that read, or serve a quick request. It changes around slow requests,
-    /// and with the number of clients.
+    /// The number of threads that read, or serve a quick request. It changes when a slow request
+    /// begins or ends, and with the number of clients.
     ready: Padded<AtomicUsize>,
     /// Whether the watch waits for the next request. Changes rarely.
     watch_sleeps: Padded<AtomicBool>,
@@ -245,7 +245,7 @@ impl Readers {
     /// Joins thread `me` to the readers after a slow request, or parks it if there are enough
     /// readers.
     pub fn join(&self, me: usize) -> Join {
-        // Records that the slow request is done, since a pause can start only now.
+        // Records the end of the slow request, because a pause in the requests can begin only now.
         self.note(me, 2);
         if self.ready.fetch_add(1, Ordering::AcqRel) < self.enough.load(Ordering::Relaxed) {
             return Join::Reader;

@@ -1,4 +1,4 @@
-//! Host threads: interrupts threads that wait in read(2) or at a ring.
+//! Identifies threads by the host's ids, and interrupts threads that wait in read(2) or at a ring.
 
 use lanefs_lanes::sync::unscheduled::Once;
 

@@ -51,7 +51,7 @@ impl Channel {
         Request::new(inbox.filled(len)).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Returns whether a request can be read, or the connection is closed.
+    /// Returns true if a request can be read or the connection is closed.
     pub fn has_request(&self) -> bool {
         let mut device = [PollFd::new(&self.device, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -108,7 +108,8 @@ mod tests {
     use crate::protocol::abi::{GetxattrIn, LseekIn};
     use zerocopy::FromZeros;
 
-    /// Returns an entry filled as by the kernel; `len` is the length in the request's header.
+    /// Returns an entry that is filled as the kernel fills it; `len` is the length in the request's
+    /// header.
     fn arrived(operation: &[u8], payload: &[u8], len: usize) -> Entry {
         let mut entry = Entry::new(3).unwrap();
         let mut header = InHeader::new_zeroed();

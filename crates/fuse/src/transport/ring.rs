@@ -67,8 +67,8 @@ impl Ring {
     }
 
     /// Gives all entries to the kernel. From now on, only the calling thread may use the ring.
-    /// Returns false if the kernel refused every entry of some queue. It then sends all requests by
-    /// read(2).
+    /// Returns false if the kernel refused every entry of some queue. The kernel then sends all
+    /// requests by read(2).
     ///
     /// # Errors
     /// io_uring failed, and it is unknown which entries the kernel has.
@@ -219,7 +219,8 @@ pub fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Replies to a request on a thread that has no ring, after all rings are dropped.
+/// Replies to `entry`, a request that is left after all rings were dropped. The calling thread
+/// needs no ring.
 ///
 /// # Errors
 /// io_uring failed. Closing the connection then has the effect of a reply.

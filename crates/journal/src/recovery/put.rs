@@ -1,9 +1,9 @@
 //! Puts the effect of fast commits into the log, as a transaction.
 //!
-//! Fast commits belong to the number after the last transaction. As soon as the log has a
-//! transaction with that number or a later one, the fast commits have no effect. So a single write
-//! of the journal superblock replaces the fast commits. The following list has the writes in order,
-//! with the reason for each:
+//! Fast commits have the number that follows the number of the last transaction. As soon as the log
+//! has a transaction with that number or a later one, the fast commits have no effect. So a single
+//! write of the journal superblock replaces the fast commits. The following list has the writes in
+//! order, with the reason for each:
 //! - *all copies in the log are written in place*, by [`super::Replay::write`], so that the new
 //!   transaction may use the whole ring;
 //! - *the block after the last transaction is zeroed, then the start of the log is set to this
@@ -40,7 +40,7 @@ pub struct FastImages {
 /// Returns an error if `fast` does not fit into the log.
 ///
 /// # Errors
-/// [`Error::TooBig`] if it does not fit, and other errors if this log cannot be written at all.
+/// [`Error::TooBig`] if `fast` does not fit, and other errors if this log cannot be written at all.
 pub fn check_fits(
     device: &dyn Device,
     block_size: BlockSize,
@@ -56,7 +56,8 @@ pub fn check_fits(
 /// the transaction.
 ///
 /// # Errors
-/// [`Error::TooBig`], in which case nothing was written; [`Error::Device`].
+/// [`Error::TooBig`] if the transaction does not fit into the log; nothing was written in this
+/// case. [`Error::Device`] if the device fails.
 pub fn put(
     device: Arc<dyn Device>,
     block_size: BlockSize,

@@ -10,11 +10,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The most bytes that are read together.
+/// The largest number of bytes that are read together.
 const PIECE: usize = 64 << 10;
 
-/// The most bytes of the log that are kept in memory, so that the later passes need not read a
-/// short log again.
+/// The largest number of bytes of the log that are kept in memory, so that the later passes need
+/// not read a short log again.
 const KEPT: usize = 8 << 20;
 
 /// The log as a ring of blocks.

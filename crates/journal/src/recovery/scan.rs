@@ -10,9 +10,9 @@ use lanefs_ondisk::jbd2::{
 #[derive(Debug)]
 pub(super) struct Transaction {
     pub(super) sequence: Sequence,
-    /// Log blocks of its descriptors; each descriptor is followed by its copies.
+    /// The log blocks that contain its descriptors; each descriptor is followed by its copies.
     pub(super) descriptors: Vec<u32>,
-    /// Log blocks of its revoke blocks.
+    /// The log blocks that are its revoke blocks.
     pub(super) revokes: Vec<u32>,
     /// The log block that contains its commit block.
     commit: u32,
@@ -73,7 +73,7 @@ pub(super) fn scan(reader: &Reader<'_>, start: u32, first: Sequence) -> Result<S
     }
 }
 
-/// Reads the transaction `sequence` at log block `at`, at most `left` blocks.
+/// Reads the transaction `sequence` from log block `at` on, but no more than `left` blocks.
 fn transaction(
     reader: &Reader<'_>,
     mut at: u32,

@@ -1,5 +1,5 @@
-//! Depots: the memory of a class that no thread owns. This memory consists of batches of blocks,
-//! and of chunks that are still to be divided into blocks.
+//! Depots: for each class, the part of its memory that no thread owns. This memory consists of
+//! batches of blocks, and of chunks that are still to be divided into blocks.
 //!
 //! A chunk belongs to one class permanently. Its first page is its header. The other pages form
 //! *spans*, each of which consists of whole pages and has room for a number of blocks. A span is
@@ -45,7 +45,7 @@ pub(super) struct Chunk {
 
 const _: () = assert!(size_of::<Chunk>() <= PAGE);
 
-/// The memory of one class that no thread owns.
+/// The part of a class's memory that no thread owns.
 pub(super) struct Depot {
     batches: *mut Free,
     /// Blocks in all batches.
@@ -128,8 +128,9 @@ impl Depot {
         self.blocks.saturating_sub(self.kept + self.kept / 4) * SIZES[class] >= least
     }
 
-    /// Takes blocks that were never in a batch. Returns the address of their first span and the
-    /// blocks' indexes, or `None` if there is no memory.
+    /// Takes blocks that were never in a batch. Returns the address of the first of several
+    /// adjacent spans, and the indexes of the blocks in these spans, or `None` if there is no
+    /// memory.
     fn take_fresh(&mut self, class: usize) -> Option<(*mut u8, Range<usize>)> {
         let (span, full) = (SPANS[class], full(class) as usize);
         if self.left.is_empty() {
@@ -150,8 +151,8 @@ impl Depot {
             self.roomy = new_chunk()?;
         }
         let chunk = self.roomy;
-        // SAFETY: a chunk of this depot, whose lock the caller holds; no other reference to this
-        // field.
+        // SAFETY: `chunk` is a chunk of this depot, whose lock the caller holds. No other reference
+        // to this field exists.
         let carved = unsafe { &mut (*chunk).carved };
         let all = SPANS[class].in_chunk;
         let is_carved = |carved: &[u64; WORDS], n: usize| carved[n / 64] >> (n % 64) & 1 != 0;
@@ -171,8 +172,8 @@ impl Depot {
     /// Allows spans `from..to` of `chunk` to be carved again. All their blocks are free and in no
     /// list.
     pub(super) fn unclaim(&mut self, class: usize, chunk: *mut Chunk, from: usize, to: usize) {
-        // SAFETY: a chunk of this depot, whose lock the caller holds; no other reference to this
-        // field.
+        // SAFETY: `chunk` is a chunk of this depot, whose lock the caller holds. No other reference
+        // to this field exists.
         let carved = unsafe { &mut (*chunk).carved };
         if count(carved) == SPANS[class].in_chunk {
             // SAFETY: as above, another field.

@@ -147,7 +147,7 @@ unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
                 let start = span_at(chunk, class, from).cast();
                 // The pages are returned before another thread may carve the spans. If the call
                 // fails, the spans can still be carved again, since nothing relies on zeros.
-                // SAFETY: whole pages of the spans, which have no contents.
+                // SAFETY: the range consists of whole pages of the spans, which have no contents.
                 let _ = unsafe { discard(start, bytes) };
                 locked(&DEPOTS[class]).unclaim(class, chunk, from, to);
                 given_back += bytes;
@@ -195,7 +195,7 @@ impl Iterator for Blocks {
             self.next_batch = unsafe { (*self.block).next_batch };
         }
         let block = self.block;
-        // SAFETY: a block of a batch that was not returned yet.
+        // SAFETY: the block belongs to a batch, and this iterator has not returned it yet.
         self.block = unsafe { (*block).next };
         Some(block)
     }

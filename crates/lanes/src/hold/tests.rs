@@ -76,8 +76,8 @@ mod plain {
             assert!(!holds.iter().any(Hold::release));
         });
         assert!(!thing.holds.is_spread());
-        // The value moves only once. When a second lane takes a hold, the value becomes spread, so
-        // that its count does not move back and forth between lanes.
+        // The value moves to another lane only once. When a further lane takes a hold, the value
+        // becomes spread, so that its count does not move back and forth between lanes.
         let hold = Hold::take(&thing).expect("alive");
         assert!(thing.holds.is_spread());
         assert_eq!(count(&thing), 0);
@@ -206,8 +206,8 @@ fn a_value_loses_its_name_while_lanes_hold_it() {
 mod loom_tests {
     use super::*;
 
-    /// Two lanes take a value without holds, so that it moves to one of them or becomes spread.
-    /// Meanwhile a third thread evicts the value, or ends it as its only holder.
+    /// Two lanes take holds on a value that has none, so that the value moves to one of them or
+    /// becomes spread. Meanwhile a third thread evicts the value, or ends it as its only holder.
     fn moves_while(end: fn(&Arc<Thing>) -> bool) {
         crate::schedules::check(2, move || {
             let thing = thing();

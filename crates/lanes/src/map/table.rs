@@ -98,9 +98,9 @@ impl<K, V> Table<K, V> {
 
     /// Returns the successor, which has the entries of the moved buckets.
     pub(super) fn successor<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
-        // SAFETY: a bucket was moved, so there is a successor, which is the root or becomes it
-        // after `self`. Once another table has replaced the successor as the root, new pins reach
-        // neither `self` nor the successor.
+        // SAFETY: a bucket was moved, so there is a successor, which is the root or becomes the
+        // root after `self`. Once another table has replaced the successor as the root, new pins
+        // reach neither `self` nor the successor.
         unsafe { &*self.successor.load(Ordering::Acquire) }
     }
 
@@ -347,8 +347,8 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
         locked.set_len(0);
         drop(locked);
         while !old.is_null() {
-            // SAFETY: the pin keeps every node that was reachable when it started, also those of
-            // this chain.
+            // SAFETY: the pin keeps every node that was reachable when the pin started, including
+            // the nodes of this chain.
             let next = unsafe { (*old).next.load(Ordering::Relaxed) };
             // SAFETY: the swap unlinked the chain, and only this thread did it.
             retire(unsafe { Retired::new(old) });

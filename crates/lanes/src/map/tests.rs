@@ -1,4 +1,5 @@
-//! Compares the map with a plain one, while it grows and under the checkers.
+//! Compares the map with a plain map, also while the map grows. Further tests run the map under
+//! loom and shuttle.
 
 #[cfg(not(any(loom, shuttle)))]
 mod production {

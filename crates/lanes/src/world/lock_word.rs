@@ -67,7 +67,7 @@ impl Waiter {
         word & HELD == 0 && (word & RESERVED == 0 || self.marks & RESERVED != 0)
     }
 
-    /// Returns the word after this thread has taken the lock.
+    /// Returns the value to which this thread changes the word when it takes the lock.
     fn taking(&self, word: u32) -> u32 {
         ((word | HELD) & !self.marks).wrapping_sub(self.counted)
     }
@@ -230,7 +230,8 @@ mod loom_tests {
         }
     }
 
-    /// Runs threads that each add `times` times; the last one is the model's own thread.
+    /// Runs one thread for each number in `times`. Each thread calls `add` this number of times.
+    /// The model's own thread takes the last number.
     fn run(preemptions: usize, patience: u32, times: &'static [u32]) {
         crate::schedules::check(preemptions, move || {
             let lock = LockWord { word: FutexWord::new(0), patience };

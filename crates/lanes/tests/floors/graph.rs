@@ -136,8 +136,9 @@ fn imports(file: &File) -> BTreeSet<Module> {
         .into_iter()
         .chain(paths(&file.code, &children))
     {
-        // Inside inline modules (`mod name { .. }`), each of the first `super`s leaves just one
-        // inline module, and stays in the file.
+        // A path in nested inline modules (`mod name { .. }`) leaves one of these modules with each
+        // leading `super`. If the path has fewer leading `super`s than there are inline modules
+        // around it, it stays in the file.
         let up = path.iter().take_while(|word| *word == "super").count();
         if path[0] != "crate" && up < depth {
             continue;

@@ -64,8 +64,8 @@ impl Bitmap {
         decode().map_err(|cause| Corruption::Bitmap { group, cause })
     }
 
-    /// Writes this block bitmap to `bytes`, its block, and its checksum to the descriptor. The
-    /// checksum of the descriptor itself is not updated.
+    /// Writes this block bitmap to its block, which is `bytes`. Stores the bitmap's checksum in the
+    /// descriptor. The checksum of the descriptor itself is not updated.
     ///
     /// # Panics
     /// If `bytes` is not one block long, which is an error of the caller.
@@ -82,8 +82,8 @@ impl Bitmap {
         }
     }
 
-    /// Writes this inode bitmap to `bytes`, its block, and its checksum to the descriptor. The
-    /// checksum of the descriptor itself is not updated.
+    /// Writes this inode bitmap to its block, which is `bytes`. Stores the bitmap's checksum in the
+    /// descriptor. The checksum of the descriptor itself is not updated.
     ///
     /// # Panics
     /// If `bytes` is not one block long, which is an error of the caller.

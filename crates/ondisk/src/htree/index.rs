@@ -13,7 +13,7 @@ pub(super) const ROOT_INFO: usize = 24;
 pub(super) const ROOT_ENTRIES: usize = 32;
 /// The offset of the entries in a node.
 pub(super) const NODE_ENTRIES: usize = 8;
-/// Bytes of an entry, and of the tail after the last one.
+/// The size in bytes of an entry, and of the tail after the last entry.
 pub(super) const ENTRY: usize = 8;
 /// Child numbers have 28 bits; readers ignore the upper four bits of the field.
 pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;

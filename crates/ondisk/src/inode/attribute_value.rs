@@ -46,7 +46,7 @@ impl Inode {
     }
 }
 
-/// Returns the time whose seconds, as stored in the inode, are this word.
+/// Returns the time whose seconds the inode stores as the word `value`.
 fn word(value: u32) -> Time {
     Time { secs: i64::from(value as i32), nanos: 0 }
 }

@@ -1,4 +1,5 @@
-//! The raw fields of an inode, with the format's names, and its checksum.
+//! The raw fields of an inode, under the names that the format gives them, and the inode's
+//! checksum.
 
 use super::Cause;
 use crate::checksum::{Checksums, Seed};

@@ -20,9 +20,9 @@ pub enum LogChecksums {
     None,
     /// A crc32 over the whole transaction, in its commit block.
     Transaction,
-    /// A crc32c of every log block, and 16 bits of a crc32c of every copy.
+    /// A crc32c of every log block, and 16 bits of a crc32c of every logged copy of a block.
     V2(Seed),
-    /// A crc32c of every log block and every copy.
+    /// A crc32c of every log block and of every logged copy of a block.
     V3(Seed),
 }
 

@@ -64,7 +64,7 @@ pub enum JournalVersion {
     V2,
 }
 
-/// The bytes of the superblock, with the format's names.
+/// The bytes of the superblock; the fields have the names that the format gives them.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawJournalSuperblock {
@@ -242,7 +242,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// Returns the features that prevent a replay if unknown.
+    /// Returns the features that a program must know to replay the log.
     pub fn incompat(&self) -> JournalIncompat {
         match self.version {
             JournalVersion::V1 => JournalIncompat::empty(),

@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 /// Bytes of a header.
 pub const HEADER_SIZE: usize = 4096;
-/// The most entries of one header.
+/// The largest number of entries in one header.
 pub const MAX_ENTRIES: usize = 148;
 
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

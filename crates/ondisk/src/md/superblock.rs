@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 const MAGIC: u32 = 0xa92b_4efc;
 const HEAD: usize = 256;
-/// The most roles that fit into 4096 bytes after the fixed fields.
+/// The largest number of roles that fit into 4096 bytes after the fixed fields.
 const MAX_DEVICES: u32 = 1920;
 /// Number of roles for which mdadm leaves room.
 const NEW_DEVICES: usize = 128;
@@ -79,7 +79,8 @@ pub enum Recovery {
     Below(u64),
 }
 
-/// The fixed fields of the superblock, with the format's names. The roles follow these fields.
+/// The fixed fields of the superblock, under the names that the format gives them. The roles follow
+/// these fields.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawSuperblock {

@@ -68,7 +68,7 @@ impl Superblock {
 }
 
 /// Returns whether both file systems compute their checksums in the same way. The uuid, from which
-/// the checksums of `gdt_csum` start, may differ, because the log is found without it.
+/// the checksums of `gdt_csum` start, may differ, because it is not needed to find the log.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,

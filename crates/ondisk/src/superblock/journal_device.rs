@@ -1,4 +1,4 @@
-//! The superblock of a device that only has a log (`journal_dev`).
+//! The superblock of a device that contains only a log (`journal_dev`).
 //!
 //! The device has a superblock at the same offset as a file system, but only a few of its fields
 //! are in use. The journal superblock is in the block after this superblock, and the log in the

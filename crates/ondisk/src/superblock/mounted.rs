@@ -45,7 +45,7 @@ impl Superblock {
         self.raw.s_last_orphan.set(ino.map_or(0, |ino| ino.0));
     }
 
-    /// Sets the KiB written since the file system was created.
+    /// Sets the number of KiB that were written since the file system was created.
     pub fn set_kbytes_written(&mut self, kbytes: u64) {
         self.raw.s_kbytes_written.set(kbytes);
     }

@@ -7,7 +7,7 @@
 use super::method::Method;
 use crate::cause::verity::Cause;
 
-/// The most levels, as in the kernel.
+/// The largest number of levels, as in the kernel.
 const MOST_LEVELS: usize = 8;
 
 /// The shape of a hash tree.
@@ -28,7 +28,7 @@ pub struct Child {
     pub parent: u64,
     /// The number of the block that has the hash, counted in the stored tree.
     pub stored: u64,
-    /// The offset of the hash in the block that has it, in bytes.
+    /// The offset of the hash in bytes, within the block that has the hash.
     pub offset: usize,
 }
 

@@ -1,4 +1,5 @@
-//! Headers and entries of both areas, and their hashes.
+//! The headers, entries and hashes of both attribute areas: the area in the inode, and the
+//! attribute block.
 
 use super::name::AttributeName;
 use crate::types::Ino;
@@ -15,7 +16,7 @@ pub(super) const INODE_HEADER: usize = 4;
 pub(super) const ENTRY: usize = 16;
 /// Bytes of zeros after the last entry.
 pub(super) const END: usize = 4;
-/// The most inodes that can share a block.
+/// The largest number of inodes that can share a block.
 pub const MAX_REFCOUNT: u32 = 1024;
 /// The largest size in bytes of a value that is in an inode of its own.
 pub const MAX_VALUE: u32 = 1 << 24;

@@ -44,9 +44,9 @@ pub enum NameError {
 impl<'a> AttributeName<'a> {
     /// `user.`
     pub const USER: u8 = 1;
-    /// `system.posix_acl_access`; the rest is empty.
+    /// `system.posix_acl_access`; nothing follows this prefix.
     pub const ACL_ACCESS: u8 = 2;
-    /// `system.posix_acl_default`; the rest is empty.
+    /// `system.posix_acl_default`; nothing follows this prefix.
     pub const ACL_DEFAULT: u8 = 3;
     /// `trusted.`
     pub const TRUSTED: u8 = 4;

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-/// Mounts the image with the kernel, runs `work`, and syncs. Returns the image before it is
-/// unmounted, with a log that is not empty. Returns `None` and prints the reason where this machine
+/// Mounts the image with the kernel, runs `work`, and syncs. Returns the image as it is before the
+/// unmount, with a log that is not empty. Returns `None` and prints the reason where this machine
 /// cannot mount.
 pub fn with_log(image: Image, options: &str, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
     mounted(image, options, work).map(|(during, _)| during)

@@ -32,7 +32,7 @@ impl Gathering {
     }
 
     /// Writes conflicting ranges of sectors. The first write starts at once. The others start
-    /// during the first member operation of this kind, or after the first write if no such
+    /// during the first member operation of the kind `kind`, or after the first write if no such
     /// operation occurs. Returns the writes.
     fn round(
         self: &Arc<Self>,

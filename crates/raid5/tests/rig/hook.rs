@@ -38,8 +38,7 @@ impl HookDevice {
         HookDevice { below, hook: Mutex::new(None) }
     }
 
-    /// Calls `act` during the operation of this kind that comes after `before` operations of this
-    /// kind.
+    /// Lets `before` operations of this kind pass, and calls `act` during the next one.
     pub fn on(&self, kind: Kind, before: usize, act: impl FnOnce() -> Outcome + Send + 'static) {
         *self.hook.lock().unwrap() = Some(Hook { kind, before, act: Box::new(act) });
     }

@@ -15,7 +15,7 @@ use lanefs_raid5::{
     Array, Consistency, Geometry, Layout, LogArea, Member, MetadataStore, Policies, Setup, Slots,
 };
 
-/// The content that the superblocks would have.
+/// The content that the superblocks of a real array would have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Said {
     pub active: bool,

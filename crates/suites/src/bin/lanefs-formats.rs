@@ -4,8 +4,8 @@
 //! cargo run --profile stress -p lanefs-suites --bin lanefs-formats -- [OPTIONS] [WORD]
 //! ```
 //!
-//! With WORD, only formats whose options contain that word run. `--share 0.1` runs a tenth of the
-//! operations, and `--seed 5` chooses different operations.
+//! With WORD, runs the suites only on formats whose options contain that word. `--share 0.1` runs a
+//! tenth of the operations, and `--seed 5` chooses different operations.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -56,7 +56,7 @@ const QUOTAS: [(&str, u64, usize); 3] = [
 /// does not mount images with such blocks.
 const LARGE_BLOCKS: usize = 3;
 
-/// The formats that a corpus has.
+/// Selects the formats of the images in a corpus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// The first few formats.

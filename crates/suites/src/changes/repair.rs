@@ -28,7 +28,8 @@ pub struct Repairs {
     pub images: u64,
     /// The number of images in which the repair changed nothing, because they were clean.
     pub clean: u64,
-    /// For each fault, the number of images in which it is the first fault that the repair left.
+    /// The key is the first fault that a repair left in an image; the value is the number of such
+    /// images.
     pub left: BTreeMap<String, u64>,
 }
 
@@ -133,7 +134,7 @@ fn one(
         return Ok(());
     }
     if let Some(feature) = plan.after.unchecked.first() {
-        // The change set a feature bit in the superblock that neither judge knows.
+        // The change has set a feature bit in the superblock, and neither judge knows this feature.
         println!("left: mke2fs {}: {change}: {feature}", base.options());
         *repairs.left.entry(feature.to_string()).or_default() += 1;
         return Ok(());

@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// The moment of a crash.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
-    /// The index of the first event that had not started.
+    /// The index of the first event that had not started at this moment.
     cut: usize,
-    /// The index of the first event that had not finished.
+    /// The index of the first event that had not finished at this moment.
     ended: usize,
 }
 

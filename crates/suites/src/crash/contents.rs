@@ -24,7 +24,8 @@ pub enum What {
     Zeros,
     /// The bytes were removed, and the bytes after them moved to the offset of the removed bytes.
     Collapsed,
-    /// A hole was inserted at these bytes, and the old bytes from `start` on moved behind the hole.
+    /// A hole was inserted at these bytes, and the old bytes from `start` on moved to the end of
+    /// the hole.
     Inserted,
 }
 

@@ -6,8 +6,8 @@ use crate::op::Path;
 use lanefs_device::Recording;
 use std::collections::BTreeMap;
 
-/// A promise: a crash at event `mark` of the recording, or at a later event, keeps the tree and the
-/// data described by the other fields.
+/// A promise: after a crash at event `mark` of the recording, or at a later event, the tree and the
+/// data are at least as new as the other fields say.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
     /// The first event at which the promise holds.

@@ -20,8 +20,9 @@ pub(super) enum MmpBlock {
 }
 
 /// Checks that the next mount waits if, and only if, the mmp block marks the file system as in use.
-/// The block must do so as long as the log has to be replayed, because until then another computer
-/// may be using the file system. `base` is the superblock before the workload.
+/// As long as the log has to be replayed, the block must mark the file system as in use, because
+/// until then another computer may be using the file system. `base` is the superblock before the
+/// workload.
 pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), String> {
     let Some((.., Ok(mmp))) = read(state, base)? else { return Ok(()) };
     let mut bytes = [0; 1024];

@@ -13,7 +13,7 @@ use std::time::Instant;
 const STEPS: usize = 250;
 /// The number of cuts of each workload. It is small, so that the states come from many workloads.
 const CUTS: Cuts = Cuts::About(400);
-/// e2fsck checks one in this many distinct states.
+/// e2fsck checks one state out of this many distinct states.
 const E2FSCK: u64 = 8;
 
 /// Checks at least `states` distinct crash states of workloads with seeds from `seed` on. Stops at

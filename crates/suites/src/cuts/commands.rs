@@ -243,7 +243,8 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 impl Command {
-    /// Cuts the power at every write that the command makes. `goes_on` is called after each state.
+    /// Cuts the power at every write that the command makes. `goes_on` is called after each state,
+    /// and returns whether the check continues.
     pub(super) fn check(
         &self,
         seed: u64,

@@ -69,7 +69,7 @@ impl fmt::Display for Checked {
 pub(super) struct Trial<'a> {
     /// The change.
     pub(super) change: Change<'a>,
-    /// The contents before and after.
+    /// The contents before the change, and those after it.
     pub(super) ends: [&'a Listing; 2],
     /// Checks the image after the change.
     pub(super) check: &'a dyn Fn(&Image),
@@ -77,7 +77,7 @@ pub(super) struct Trial<'a> {
 
 impl Trial<'_> {
     /// Records the change on a copy of `base`, and checks the states that a power cut at each event
-    /// can leave. `goes_on` is called after each state.
+    /// can leave. `goes_on` is called after each state, and returns whether the check continues.
     ///
     /// # Errors
     /// Returns the first state in which a check fails.
@@ -247,9 +247,9 @@ impl States<'_, '_> {
     }
 }
 
-/// Returns the image with zeros in place of the log's contents and the times and checksum of the
-/// superblock. Images that differ only in these bytes are not checked twice, because e2fsck checks
-/// neither the log's contents nor the times.
+/// Returns the image with zeros in place of the log's contents, and in place of the superblock's
+/// times and checksum. Images that differ only in these bytes are not checked twice, because e2fsck
+/// checks neither the log's contents nor the times.
 fn without_log(image: &OverlayDevice) -> Result<OverlayDevice, String> {
     let masked = image.fork();
     let failed = |error: &dyn fmt::Display| error.to_string();

@@ -1,4 +1,4 @@
-//! Counts for a workload and for its checked states.
+//! The counts of a workload and of its checked states.
 
 use std::fmt;
 

@@ -23,8 +23,8 @@ struct Shown {
     size: Option<u64>,
 }
 
-/// Compares the tree that debugfs shows with `seen`, and describes the differences. It compares
-/// names, inode numbers, modes, owners, sizes, and the bytes of regular files of at most
+/// Compares the tree that debugfs shows with `seen`, and describes the differences. The comparison
+/// covers names, inode numbers, modes, owners, sizes, and the bytes of regular files of at most
 /// [`LARGEST`] bytes.
 pub(super) fn differences(image: &Image, seen: &Listing) -> Vec<String> {
     let dirs = seen.entries.iter().filter(|(_, entry)| is(entry, FileType::Directory));

@@ -49,7 +49,8 @@ impl Format {
         runner.check(scenario_on((self.options, self.size), mix, seed, len))
     }
 
-    /// Runs `count` random operations on one file, and compares its bytes after each.
+    /// Runs `count` random operations on one file, and compares the file's bytes after each
+    /// operation.
     ///
     /// # Errors
     /// Returns the first wrong byte.

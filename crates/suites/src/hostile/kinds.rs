@@ -172,7 +172,7 @@ pub const CLEAN: &[Kind] = &[
     }),
 ];
 
-/// Damage to an image with transactions in its log and orphans.
+/// Damage to an image that has orphans, and transactions in its log.
 pub const CRASHED: &[Kind] = &[
     kind("a first descriptor without magic", "", |v| v.put32(tag(v) - 12, 0)),
     kind("a tag to block 0", "", |v| v.put(tag(v), &[0; 4])),

@@ -79,8 +79,9 @@ impl Bucket {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;
         }
-        // One round clears all marks. The step after that round takes the way where the round
-        // began, even if the entry there was used again meanwhile.
+        // One pass over all ways clears the marks of their entries. The step after that pass
+        // chooses the way at which the pass began, even if the entry of this way was used again
+        // meanwhile.
         let mut at = 0;
         for _ in 0..=WAYS {
             at = usize::from(*next) % WAYS;
@@ -110,7 +111,8 @@ pub struct LaneNames {
 }
 
 impl LaneNames {
-    /// Creates a cache of at most about `entries` names.
+    /// Creates a cache with room for about `entries` names. The number of buckets is rounded up to
+    /// a power of two, and is at most 2^24.
     pub fn new(entries: usize) -> LaneNames {
         let count = entries.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two();
         let buckets = (0..count).map(|_| Bucket::new()).collect();

@@ -33,7 +33,7 @@ pub(crate) enum MountNames {
 }
 
 impl MountNames {
-    /// Creates a cache of at most about `entries` names.
+    /// Creates a cache with room for about `entries` names.
     pub(crate) fn new(policy: NameCachePolicy, entries: usize) -> MountNames {
         match policy {
             NameCachePolicy::Global => MountNames::OneLock(Arc::new(OneLockCache::new(entries))),

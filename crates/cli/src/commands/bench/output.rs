@@ -26,7 +26,8 @@ impl Output {
     /// Opens the files.
     ///
     /// # Errors
-    /// If a file cannot be written to, the two files are the same, or a file is also a target.
+    /// If a file cannot be written to, if the two files are the same, or if a file is also a
+    /// target.
     pub fn open(arguments: &Arguments) -> Result<Output, Failure> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
         let output = Output { json: open(&arguments.json)?, report: open(&arguments.report)? };

@@ -29,7 +29,7 @@ pub struct Destination<N> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Anything,
-    /// Only a directory, because the name ends with a slash.
+    /// The name ends with a slash, so it permits only a directory.
     Directory,
 }
 

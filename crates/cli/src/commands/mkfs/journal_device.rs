@@ -32,7 +32,8 @@ pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
     }
     let made = fill(arguments, block_size);
     if made.is_err() && is_new {
-        // An error while removing the file is ignored, because the failure message names the file.
+        // An error while removing the file is ignored, because the message about the failure names
+        // the file, so the user can remove it.
         let _ = std::fs::remove_file(path);
     }
     made

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Unnamed(File);
 
 impl Unnamed {
-    /// Creates a file to be named `path`. Returns `None` if the host's file system has no unnamed
-    /// files, or if `path` exists.
+    /// Creates an unnamed file, which later gets the name `path`. Returns `None` if the host's file
+    /// system does not support unnamed files, or if `path` exists.
     pub(super) fn create(path: &Path) -> Option<Unnamed> {
         // Links are not followed, so a symbolic link to a missing file counts as existing too.
         if path.symlink_metadata().is_ok() {

@@ -26,7 +26,7 @@ pub enum Times {
 pub enum Kind<'a> {
     Regular(&'a Pieces),
     Directory,
-    /// Another name of a file that is already in the archive under this name.
+    /// Another name of a file. The archive already contains the file, under the name given here.
     Link(&'a [u8]),
     Symlink(&'a [u8]),
     CharDevice,

@@ -4,7 +4,7 @@ use super::placement::imagined_set_up;
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
-/// A reader whose commits evict all bitmaps that are not held.
+/// A reader that evicts all bitmaps that are not held, as commits do, whenever the cap is exceeded.
 struct Committing<'g> {
     groups: &'g Groups,
     rounds: AtomicU64,

@@ -24,7 +24,7 @@ struct Shared {
     users: u32,
 }
 
-/// Attribute blocks that further inodes may use, by their contents.
+/// The attribute blocks that further inodes may use, keyed by the contents of the block.
 #[derive(Default)]
 pub(super) struct AttributeBlocks {
     open: HashMap<Vec<u8>, Shared>,

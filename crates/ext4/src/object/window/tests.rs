@@ -55,7 +55,8 @@ fn a_window_that_is_given_back_leaves_the_next_one_on_the_list() {
         s.spawn(|| {
             let mut random = fastrand::Rng::with_seed(1);
             while !ends.load(Ordering::Relaxed) {
-                // Closes at a random point of the next write.
+                // Waits for a random time, so that the inode is closed at a random point of the
+                // next write.
                 (0..random.u32(..4000)).for_each(|_| std::hint::spin_loop());
                 fs.release(&file);
             }

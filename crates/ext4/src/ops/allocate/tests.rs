@@ -175,7 +175,8 @@ fn two_writes_to_one_hole_both_are_kept() {
         let size = Some(8 * LEN as u64);
         fs.set_attr(file, &SetAttr { size, ..SetAttr::default() }).unwrap();
         let free = fs.stat_fs().blocks_free;
-        // Adjacent writes overlap in two blocks, and all writes reach the device at the same time.
+        // Each write overlaps the next one in two blocks, and all writes reach the device at the
+        // same time.
         let offsets = [Some(0), Some(LEN as u64 / 2), Some(LEN as u64)];
         meet(device, fs, file, &offsets, "overlapping");
         let used = free - fs.stat_fs().blocks_free;

@@ -81,8 +81,9 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Applies the change to the file blocks from `start` that `slot` maps. Below `slot` are
-    /// `depth` levels of nodes. Breaks with the first file block that this plan does not cover.
+    /// Applies the change to the file blocks that `slot` maps, the first of which is `start`. Below
+    /// `slot` are `depth` levels of nodes. Breaks with the first file block that this plan does not
+    /// cover.
     fn replace(
         &mut self,
         slot: &mut Option<Spot>,

@@ -42,13 +42,13 @@ pub enum Indexing {
 /// The directory's properties, as far as the planners use them.
 #[derive(Debug, Clone, Copy)]
 pub struct DirContext {
-    /// Its inode number, which error messages name.
+    /// The directory's inode number, which error messages contain.
     pub ino: Ino,
-    /// The generation of its inode.
+    /// The generation of the directory's inode.
     pub generation: u32,
     /// The checksum seed of the file system.
     pub file_system_seed: Seed,
-    /// The format of its blocks.
+    /// The format of the directory's blocks.
     pub format: DirFormat,
     /// The file system's hash function: default version, sign and seed. The index of a directory
     /// states its own version.

@@ -43,7 +43,7 @@ pub fn look_for(
     }
 }
 
-/// Looks for room for `name` in block `n`, whether the name exists or not.
+/// Looks for room for `name` in block `n`. It does not matter whether the name exists.
 ///
 /// # Errors
 /// A corruption error that names the block.

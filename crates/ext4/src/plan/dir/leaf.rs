@@ -5,8 +5,9 @@ use crate::error::Error;
 use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::dirent::{self, Cause, Entry};
 
-/// Calls `each` with every entry in use of a linear block or leaf, except "." and "..". These must
-/// be the first two entries of a linear directory's first block, and may be nowhere else.
+/// Calls `each` for every entry that is in use in a linear block or a leaf, except "." and "..".
+/// These must be the first two entries of a linear directory's first block, and may be nowhere
+/// else.
 pub(super) fn for_each<'a>(
     cx: &DirContext,
     n: FileBlock,

@@ -22,8 +22,8 @@ pub fn locate(
     locate_by(cx, blocks, name, look_for)
 }
 
-/// Returns the first block with room for `name`, whether the name exists or not. `None` if no block
-/// has room.
+/// Returns the first block with room for `name`, or `None` if no block has room. It does not matter
+/// whether the name exists.
 ///
 /// # Errors
 /// The errors of [`locate`].

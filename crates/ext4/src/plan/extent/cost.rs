@@ -5,9 +5,10 @@
 pub struct Cost {
     /// Blocks to claim for new nodes.
     pub new: usize,
-    /// Nodes to be written, new ones included, without the root in the inode: one credit each.
+    /// Nodes to be written, including new nodes, but not the root in the inode. Each needs one
+    /// credit.
     pub written: usize,
-    /// Nodes freed: one revoke each.
+    /// Nodes to be freed. Each needs one revoke.
     pub freed: usize,
 }
 

@@ -71,7 +71,7 @@ pub enum Mapping {
     },
     /// The block is not mapped.
     Hole {
-        /// Blocks to the next extent, or to [`END`].
+        /// The number of blocks up to the next extent, or up to [`END`].
         len: u32,
     },
 }

@@ -94,7 +94,7 @@ impl<N: Encode> Plan<N> {
     /// Assigns `blocks` to the new nodes. There must be [`Plan::nodes_needed`] blocks.
     ///
     /// # Panics
-    /// If there are more or fewer blocks, or if a block map gets a block number that exceeds 32
+    /// If the number of `blocks` is wrong, or if a block map gets a block number that exceeds 32
     /// bits.
     pub fn place(self, blocks: &[Block]) -> Placed {
         assert_eq!(blocks.len(), self.new.len(), "each new node has a block");

@@ -52,7 +52,7 @@ struct Step {
     to: u32,
 }
 
-/// Returns the path to the leaf to which `start` belongs, beginning with the root.
+/// Returns the path from the root to the leaf to which `start` belongs.
 fn descend(
     root: &[u8; ROOT_BYTES],
     nodes: &dyn Nodes,
@@ -93,7 +93,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Plans a tree of new nodes for `entries`, all leaf entries of the file.
+    /// Plans a tree of new nodes for `entries`, which must be all leaf entries of the file.
     pub(super) fn whole_tree(
         root: DraftNode,
         nodes: &dyn Nodes,
@@ -160,8 +160,8 @@ impl Planner<'_> {
         (range, taken)
     }
 
-    /// Stores the new `entries` of the node of `step`, which is in a block: keeps, writes, splits
-    /// or frees the node. Returns the children that replace the node in its parent.
+    /// Stores the new `entries` of the node of `step`: keeps, writes, splits or frees the node. The
+    /// node must be in a block. Returns the children that replace the node in its parent.
     fn settle(&mut self, step: &Step, mut entries: Draft, changed: Changed) -> Row {
         let block = step.block.expect("only the root is not in a block");
         let max = usize::from(step.node.max);

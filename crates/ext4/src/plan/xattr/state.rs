@@ -26,7 +26,7 @@ pub(super) struct Decoded<'a> {
     pub(super) refcount: u32,
 }
 
-/// The value of an attribute if the value is in an inode of its own.
+/// The value of an attribute, stored in an inode of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueInode {
     /// The inode.
@@ -97,7 +97,7 @@ impl<'a> XattrState<'a> {
     }
 }
 
-/// Those of an inode's attributes whose values are in inodes of their own.
+/// An inode's attributes, but only those with values in separate inodes.
 pub struct ValueInodes<'a> {
     /// The attributes in the inode.
     pub in_inode: Vec<(AttributeName<'a>, ValueInode)>,

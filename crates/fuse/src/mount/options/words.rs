@@ -11,8 +11,8 @@ use std::time::Duration;
 /// kernel's counter can hold.
 const MAX_COMMIT_SECONDS: u64 = 21_474_836;
 
-/// The maximum number of rows of an array that the option may allow to be written at once. The
-/// number is limited because each of these writes may need memory for a whole row.
+/// The largest value of the option `rows`, which limits how many rows of an array are written at
+/// once. The value is limited because each of these writes may need memory for a whole row.
 const MAX_ROWS: usize = 65_536;
 
 /// The options that are accepted but have no effect, grouped by reason.
@@ -268,7 +268,7 @@ impl Options {
     /// options.
     fn set_server(&mut self, word: &Word<'_>) -> Result<bool, OptionError> {
         match word.name {
-            // The name that passthrough_ll of libfuse and virtiofsd use.
+            // libfuse's passthrough_ll and virtiofsd use this name too.
             "writeback" => self.wishes.caching = Caching::Writeback,
             "no_writeback" => self.wishes.caching = Caching::Writethrough,
             "open" => self.wishes.opens = Opens::Asked,

@@ -232,9 +232,9 @@ impl Server {
     /// Searches for data or a hole. The kernel sends LSEEK without writing its dirty pages first.
     /// But dirty pages may lie in a hole of the stored file. A program that copies a file and skips
     /// its holes would then lose the data of these pages. So dirty pages are flushed first, if
-    /// there can be any. Only one seek at a time flushes pages, because it blocks its thread while
-    /// other threads serve the writes. Other seeks fail meanwhile, and programs then treat
-    /// everything as data.
+    /// there can be any. Only one seek at a time flushes pages, because a flush blocks the seek's
+    /// thread while other threads serve the writes. Other seeks fail meanwhile, and programs then
+    /// treat everything as data.
     pub(super) fn lseek(
         &self,
         request: &mut Request<'_>,

@@ -20,8 +20,8 @@ const SET_FLAGS: u32 = 0x4008_6602;
 const GET_VERSION: u32 = 0x8008_7601;
 const FS_GET_XATTR: u32 = 0x801c_581f;
 const FS_SET_XATTR: u32 = 0x401c_5820;
-/// `EXT4_IOC_RESIZE_FS` of the kernel's ext4, with the new number of blocks, and `FITRIM` of
-/// `<linux/fs.h>`, with a `struct fstrim_range`.
+/// `RESIZE` is `EXT4_IOC_RESIZE_FS` of the kernel's ext4, with the new number of blocks. `TRIM` is
+/// `FITRIM` of `<linux/fs.h>`, with a `struct fstrim_range`.
 pub const RESIZE: u32 = 0x4008_6610;
 pub const TRIM: u32 = 0xc018_5879;
 /// An ioctl of Lanefs: 1 makes the file system read-only and its image clean, 0 makes it writable.

@@ -18,7 +18,7 @@ struct Written {
     /// Whether dirty pages of the file could not be stored for lack of space. Writes then fail at
     /// once, until there is space again.
     out_of_space: bool,
-    /// Whether a reply has shown a sector that the file does not have.
+    /// Whether a reply has reported one sector for the file, although the file had none.
     has_shown_sector: bool,
 }
 
@@ -61,8 +61,8 @@ impl Writers {
         self.shard(ino).lock().contains_key(&ino)
     }
 
-    /// Returns whether any handle of `ino` is open for writing. If so, records that a reply shows a
-    /// sector that the file does not have.
+    /// Returns whether any handle of `ino` is open for writing. If so, records that a reply reports
+    /// one sector for the file, although the file has none.
     pub fn show_sector(&self, ino: Ino) -> bool {
         let mut shard = self.shard(ino).lock();
         let written = shard.get_mut(&ino);

@@ -5,8 +5,8 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Occasional work for many operations, which is counted separately. Such work is recognised by the
-/// functions on the call path.
+/// Occasional work, which one operation does for many. It is counted separately, and is recognised
+/// by the functions on the call path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Apart {
@@ -43,9 +43,9 @@ fn apart(function: &str) -> Option<Apart> {
 pub struct Reason {
     /// The location of the data.
     pub place: String,
-    /// The first operation's access, and its functions.
+    /// How one operation accesses the line, and in which functions.
     pub first: String,
-    /// The second operation's access.
+    /// How the other operation accesses the line, and in which functions.
     pub second: String,
 }
 
@@ -154,8 +154,8 @@ fn short(function: &str) -> String {
     let words: Vec<&str> =
         plain.split("::").filter(|w| !w.is_empty() && !w.starts_with('{')).collect();
     let plain = words[words.len().saturating_sub(2)..].join("::");
-    // The path of a trait's method on a type is mostly in angle brackets, so fewer than two
-    // components may be left outside of them.
+    // In the path of a trait's method on a type, most components are in angle brackets, so fewer
+    // than two may be left outside of them.
     if words.len() < 2 { function.trim_start_matches("lanefs_").to_owned() } else { plain }
 }
 

@@ -1,4 +1,4 @@
-//! Traces the server of mounts without a kernel, from a decoded request to the encoded reply. Each
+//! Traces the FUSE server, without a kernel, from a decoded request to the encoded reply. Each
 //! thread serves one client.
 
 use crate::AnyError;

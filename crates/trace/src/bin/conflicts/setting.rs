@@ -14,7 +14,7 @@ pub enum Setting {
     /// One directory, in which each thread has its own names. The directory is large and indexed,
     /// and the names of different threads are in different leaves.
     Names,
-    /// Like `Names`, in a directory of one block.
+    /// Like `Names`, but in a directory of one block.
     Small,
     /// One file, with operations that commute.
     File,

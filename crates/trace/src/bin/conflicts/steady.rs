@@ -44,8 +44,8 @@ impl fmt::Display for SteadyRow {
     }
 }
 
-/// For each operation that `only` selects, traces `each` runs on each of the first `threads`
-/// threads.
+/// Traces the operations that `only` selects. The first `threads` threads run each of these
+/// operations, and each thread runs it `each` times.
 pub fn trace(
     session: &Session<'_, '_>,
     reasons: &mut Reasons,

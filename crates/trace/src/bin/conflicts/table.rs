@@ -7,7 +7,8 @@ use crate::setting::Setting;
 use lanefs_trace::{Bus, Footprint, Granule, Transfers, conflicts};
 use serde::Serialize;
 
-/// How many cache lines an operation moves, for one operation and one number of threads.
+/// The result for one operation and one number of threads: mainly how many cache lines the
+/// operation moves.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub setting: Setting,

@@ -17,7 +17,7 @@ struct Image {
     path: PathBuf,
 }
 
-/// Returns whether the e2fsprogs are installed; prints a message if not.
+/// Returns whether e2fsprogs is installed; prints a message if it is not.
 fn has_tools() -> bool {
     let found = ["mke2fs", "debugfs", "e2fsck"]
         .iter()
