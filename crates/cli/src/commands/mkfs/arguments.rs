@@ -70,7 +70,7 @@ pub struct Arguments {
     #[arg(short = 'i', long)]
     pub(super) bytes_per_inode: Option<Size>,
     /// Size of an inode in bytes: 128, 256, ...
-    #[arg(short = 'I', long, default_value_t = 256)]
+    #[arg(short = 'I', long, default_value_t = MkfsOptions::default().inode_size)]
     pub(super) inode_size: u16,
     /// Name of the file system, at most 16 bytes
     #[arg(short = 'L', long, default_value = "")]
@@ -157,7 +157,7 @@ struct Mke2fs {
     #[arg(short = 'g', value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
     /// Number of groups whose bitmaps and inode tables lie together
-    #[arg(short = 'G', value_name = "GROUPS", default_value_t = 16)]
+    #[arg(short = 'G', value_name = "GROUPS", default_value_t = MkfsOptions::default().groups_per_flex)]
     groups_per_flex: u32,
     /// Size of a cluster, with the feature bigalloc: 16 blocks by default
     #[arg(short = 'C', value_name = "BYTES")]
@@ -259,7 +259,8 @@ pub(super) fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
     let cluster_size = words.cluster_size.map(|size| u32::try_from(size.bytes()));
     let journal = arguments.journal_size.clone().unwrap_or_default();
     let is_fitted = arguments.spare().is_some();
-    let default_reserve = if is_fitted { 0.0 } else { 5.0 };
+    let defaults = MkfsOptions::default();
+    let default_reserve = if is_fitted { 0.0 } else { defaults.reserved_percent };
     let mut options = MkfsOptions {
         size: arguments.size(),
         block_size: arguments.block_size()?,
@@ -282,15 +283,15 @@ pub(super) fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         blocks_per_group: words.blocks_per_group,
         groups_per_flex: words.groups_per_flex,
         last_mounted: words.last_mounted.clone().into_bytes(),
-        on_error: words.on_error.unwrap_or(OnError::Continue),
+        on_error: words.on_error.unwrap_or(defaults.on_error),
         inode_tables: match arguments.zero_inode_tables {
             true => InodeTables::Zeroed,
-            false => InodeTables::Lazy,
+            false => defaults.inode_tables,
         },
         stride: arguments.stride,
         stripe_width: arguments.stripe_width,
-        root_owner: arguments.root_owner.unwrap_or((0, 0)),
-        ..MkfsOptions::default()
+        root_owner: arguments.root_owner.unwrap_or(defaults.root_owner),
+        ..defaults
     };
     words::extend(&mut options, &words.extended)?;
     if let Some(owner) = arguments.fill.owner {
