@@ -128,8 +128,8 @@ fn kernel_threads() -> HashMap<u32, KernelThread> {
     .collect()
 }
 
-/// Returns the CPU time of all processors. Idle time, waits for I/O, and time that a hypervisor
-/// took do not count; see `stat` in proc(5).
+/// Returns the CPU time of all processors. Idle time, time spent waiting for I/O, and time that a
+/// hypervisor took do not count; see `stat` in proc(5).
 fn machine() -> Option<Duration> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     busy(text.lines().next()?)

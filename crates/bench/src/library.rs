@@ -72,7 +72,7 @@ impl Library {
         Ok(Library { vfs, who: Credentials::superuser(), array: None, in_memory: false })
     }
 
-    /// Like [`Library::on`], opens the file system on an array in memory.
+    /// Does the same as [`Library::on`], for an array in memory.
     ///
     /// # Errors
     /// If the file system on the array cannot be mounted.
@@ -81,7 +81,7 @@ impl Library {
         Ok(Library { array: Some(Below::InMemory(array)), in_memory: true, ..library })
     }
 
-    /// Like [`Library::on`], opens the file system on a device in this process's memory.
+    /// Does the same as [`Library::on`], for a device in this process's memory.
     ///
     /// # Errors
     /// If the image in memory cannot be mounted.

@@ -8,9 +8,9 @@ use crate::machine::Machine;
 pub struct Record {
     /// The command line.
     pub command: String,
-    /// The machine at the start.
+    /// The machine at the start of the run.
     pub before: Machine,
-    /// The machine at the end.
+    /// The machine at the end of the run.
     pub after: Machine,
     /// How the run ended.
     pub ending: Ending,

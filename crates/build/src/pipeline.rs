@@ -417,8 +417,8 @@ impl Feeder<'_, '_> {
         Ok(())
     }
 
-    /// Returns the offset in the batch of block `number` of the file. If the batch does not have
-    /// the block yet, returns the offset at which it can be added.
+    /// Returns the offset within the batch at which block `number` of the file lies. If the batch
+    /// does not have the block yet, returns the offset at which it can be added.
     fn room(&mut self, file: NodeId, number: u32) -> Result<usize> {
         let block = self.pipeline.block;
         if let Some(last) = self.pieces.last()

@@ -67,7 +67,7 @@ pub enum Error {
     /// with a transaction first.
     #[error("the log has fast commits to be replayed: run lanefs recover first")]
     FastCommits,
-    /// The host has too little memory for one word for each inode of the file system.
+    /// The host has too little memory to keep one word for each inode of the file system.
     #[error("not enough memory for {inodes} inodes")]
     TooManyInodes {
         /// The number of inodes.

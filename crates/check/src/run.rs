@@ -73,8 +73,8 @@ pub struct Run<'a> {
     pub own: Claims,
     pub states: &'a States,
     pub shared: Mutex<HashMap<Block, SharedBlock>>,
-    /// Maps each inode that contains the value of an attribute to the number of entries that refer
-    /// to the inode.
+    /// The number of attribute entries that refer to each inode. The map has only inodes that
+    /// contain the value of an attribute.
     pub values: Mutex<HashMap<Ino, u32>>,
     /// The usage of all owners, which is counted only with the feature `quota`.
     pub usages: Mutex<Usages>,

@@ -29,8 +29,8 @@ fn content(seed: u64) -> Vec<u8> {
     (0..len.max(1)).map(|_| random.u8(..)).collect()
 }
 
-/// Writes files until the mount is gone. Most files are synced. After that they are expected to
-/// survive. Some are renamed over others, some are deleted, and some stay in the kernel's cache.
+/// Writes files until the mount is gone. Most files are synced, and are expected to survive from
+/// then on. Some are renamed over others, some are deleted, and some stay in the kernel's cache.
 fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) {
     for n in 0.. {
         let mut work = || -> std::io::Result<()> {

@@ -303,8 +303,8 @@ fn another_user_gets_no_rights_of_root_by_fakeroot_or_shown_owners() {
     }
 }
 
-/// If the group of a file is a supplementary group of the other user, this user gets the
-/// permissions of the group and no others. The server asks the host for the caller's groups.
+/// A user with the file's group as a supplementary group has exactly the permissions of the group.
+/// The server asks the host for the caller's groups.
 #[test]
 #[ignore = "long: a real mount"]
 fn supplementary_groups_count_where_the_server_checks() {

@@ -89,7 +89,7 @@ fn the_server_is_killed_while_its_image_grows() {
     let kills: u64 = std::env::var("LANEFS_KILLS").map_or(6, |text| text.parse().unwrap());
     let mut rng = fastrand::Rng::with_seed(seed());
     let mut sizes = std::collections::BTreeMap::new();
-    // Measures how long the file system takes to grow without a kill.
+    // Measures how long the growth takes if the server is not killed.
     let undisturbed = image(&["-b", "1024", "-E", "resize=500000"], "24M");
     let mounted = Mounted::new(&undisturbed, &[]);
     let began = std::time::Instant::now();

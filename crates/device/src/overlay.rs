@@ -43,7 +43,7 @@ impl OverlayDevice {
     }
 
     /// Returns a second view with the same changes. Later changes to one view do not affect the
-    /// other. The second view needs memory for one pointer for each changed granule.
+    /// other. The second view needs as much memory as one pointer for each changed granule.
     pub fn fork(&self) -> OverlayDevice {
         let shards: Box<[_]> = self
             .shards

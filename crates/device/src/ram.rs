@@ -169,8 +169,8 @@ impl RamDevice {
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && (at as u64) < self.len);
         // SAFETY: callers checked the range, `at` is a multiple of 8 below the length, and the
-        // mapping is whole pages that outlive `self`: the word is within it and aligned. All
-        // accesses are atomic and of this one size.
+        // mapping consists of whole pages that outlive `self`. So the word is within the mapping
+        // and is aligned. All accesses are atomic and of this one size.
         unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast()) }
     }
 

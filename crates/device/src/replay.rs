@@ -141,7 +141,7 @@ fn apply(device: &OverlayDevice, event: &Event, coin: &mut Coin) {
     }
 }
 
-/// Applies the kept part of a write that no flush covered.
+/// Handles a write that no flush covered: applies the part that `coin` keeps.
 fn toss(device: &OverlayDevice, offset: u64, data: &[u8], coin: &mut Coin) {
     match coin.kept {
         Kept::All => put(device, offset, data),

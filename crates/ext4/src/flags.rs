@@ -34,7 +34,7 @@ bitflags::bitflags! {
     /// The kinds of attributes that a change affects.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Change: u8 {
-        /// The mode, including set-ID bits that are cleared.
+        /// The mode. Clearing set-ID bits is also a change of the mode.
         const MODE = 1;
         /// The owner or the group.
         const OWNER = 1 << 1;
@@ -68,7 +68,8 @@ pub fn is_append_only(rights: &Rights) -> bool {
     rights.flags & APPEND_ONLY != 0
 }
 
-/// Returns whether a write is durable when it returns: chattr +S.
+/// Returns whether the flag `S` of chattr(1) is set: a write must be durable before the call
+/// returns.
 pub fn is_synchronous(rights: &Rights) -> bool {
     rights.flags & InodeFlags::SYNC.bits() != 0
 }

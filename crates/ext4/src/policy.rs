@@ -63,7 +63,7 @@ pub enum Purpose {
 /// How an inode number is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeClaiming {
-    /// The guard of the group is taken once, to find the number and to take it.
+    /// The guard of the group is taken once: the number is found and claimed under the same hold.
     #[default]
     OneStep,
     /// The guard is taken twice: first to find the number, and then to take it if it is still free.

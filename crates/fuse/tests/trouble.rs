@@ -35,7 +35,7 @@ enum Trouble {
     Flushes,
     /// Reads panic.
     PanicInReads,
-    /// Writes panic, except those of the log.
+    /// Every write panics, except a write to the log.
     PanicInDataWrites,
     /// Every write of the log panics.
     PanicInJournal,

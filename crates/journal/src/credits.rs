@@ -178,8 +178,8 @@ impl Credits {
         pool.call();
     }
 
-    /// Returns the number of grains that a lane may keep in its stash, an equal share for each lane
-    /// in use. So lanes seldom have to take grains from each other's stashes.
+    /// Returns the number of grains that a lane may keep in its stash. Each lane in use has an
+    /// equal share. So lanes seldom have to take grains from each other's stashes.
     fn keep(&self) -> u64 {
         u64::from(self.limits.stashes) * self.limits.grains / Lane::given().len() as u64
     }

@@ -30,8 +30,8 @@ impl Single {
     /// as one that needs recovery.
     ///
     /// # Errors
-    /// [`Error::TooBig`] if the log is too short; nothing was written then. [`Error::WildBlock`]
-    /// for an image beyond the device or in the log. [`Error::Device`].
+    /// [`Error::TooBig`] if the log is too short; nothing was written then. [`Error::WildBlock`] if
+    /// the place of an image is beyond the end of the device or inside the log. [`Error::Device`].
     pub fn commit(
         device: Arc<dyn Device>,
         block_size: BlockSize,

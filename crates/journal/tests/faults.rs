@@ -1,5 +1,5 @@
 //! Makes the n-th write or flush fail, for every n. No acknowledged change may be lost, and the
-//! journal must keep the first failure as its cause.
+//! journal must keep the first failure as the cause of its abort.
 
 mod toy;
 

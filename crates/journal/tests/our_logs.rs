@@ -113,8 +113,8 @@ fn lanefs_e2fsck_and_the_kernel_replay_logs_of_lanefs_alike() {
     our_log_is_replayed_alike("^metadata_csum,^64bit", JournalIncompat::empty(), 4);
 }
 
-/// The logs that debugfs writes have no checksums, checksums of version 3, or checksums of version
-/// 2. Current kernels do not write version 2.
+/// The logs that debugfs writes have no checksums, or checksums of version 2 or 3. Current kernels
+/// do not write version 2.
 #[test]
 fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
     if !has_e2fsprogs() {

@@ -1,4 +1,4 @@
-//! Creates an image and fills it with several threads.
+//! Creates an image; several threads fill it.
 //!
 //! ```sh
 //! cargo run --example populate -- /tmp/disk.img

@@ -123,7 +123,7 @@ fn a_file_system_stays_mounted_until_its_last_file_is_dropped() {
     assert!(FileSystem::open(&image.path).is_err(), "the listing keeps it mounted");
     assert_eq!(listing.count(), 2);
     assert_clean(&image.path);
-    // This struct drops the file system before the files, since it declares `fs` first.
+    // `Log` declares `fs` before its open files, so the file system is dropped first.
     drop(Log::open(&image));
     assert_clean(&image.path);
     let fs = open(&image);

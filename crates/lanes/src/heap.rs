@@ -119,8 +119,8 @@ static COUNTING: AtomicUsize = AtomicUsize::new(0);
 /// The time of the last check in [`LineHeap::trim_some`], in seconds.
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 
-/// How many bytes of a class must be free before a trim, in addition to five quarters of the bytes
-/// that the last trim kept.
+/// A class is trimmed once its free bytes exceed five quarters of the bytes that the last trim
+/// kept, plus this number.
 const WORTH: usize = 1 << 20;
 
 /// Whether new threads start as [`State::Forgetful`].
@@ -163,7 +163,7 @@ impl LineHeap {
         trim::trim(0..CLASSES)
     }
 
-    /// Trims each block size that has enough free memory: at least a mebibyte in addition to five
+    /// Trims each block size that has enough free memory: at least a mebibyte more than five
     /// quarters of the memory that the last trim of this size kept. Returns the number of bytes
     /// that were given back. Meant for idle times. In a program that uses another heap, the call
     /// costs little.
@@ -247,7 +247,7 @@ unsafe impl GlobalAlloc for LineHeap {
             }
             _ => {}
         }
-        // SAFETY: the caller's promise: the size is not zero.
+        // SAFETY: the caller promises that the size is not zero.
         let moved = unsafe { self.alloc(new) };
         if !moved.is_null() {
             // SAFETY: both blocks have at least this many bytes; the caller has given up the old
@@ -302,10 +302,10 @@ impl Magazines {
             if batch.is_null() {
                 return ptr::null_mut();
             }
-            // SAFETY: the first block of a batch that now belongs to this thread.
+            // SAFETY: `batch` is the first block of a batch that now belongs to this thread.
             self.count(unsafe { bytes_of(class, batch) });
         }
-        // SAFETY: the first block of a batch that now belongs to this thread.
+        // SAFETY: `batch` is the first block of a batch that now belongs to this thread.
         magazine.len.set(unsafe { (*batch).len });
         let block = magazine.pop(batch);
         if self.state.get() == State::Over {

@@ -86,7 +86,7 @@ impl Drop for Lease {
         // this case the thread stays the owner, and the lane never gets another owner.
         if owner && !pin_depth::is_pinned() {
             users.owned = false;
-            // Destructors that this thread runs later use the lane as a guest.
+            // If this thread runs further destructors, it uses the lane as a guest.
             let _ = MINE.try_with(|mine| mine.set(Some(LaneSlot { lane, owner: false })));
         }
     }

@@ -225,7 +225,7 @@ where
         self.root(&pin()).len()
     }
 
-    /// Keeps the entries for which `keep` returns true, bucket by bucket.
+    /// Removes the entries for which `keep` returns false, one bucket after another.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let pin = pin();
         self.each_bucket(&pin, 0..usize::MAX, |bucket| {
@@ -292,8 +292,8 @@ where
         }
         if let Some(successor) = table.move_some(pin) {
             let old = self.root.swap(successor, Ordering::AcqRel);
-            // SAFETY: the table was the root, which owned it, and only one thread moves the last
-            // bucket. A later pin finds the successor.
+            // SAFETY: the field `root` owned the table until the swap, and only one thread moves
+            // the last bucket. A later pin finds the successor.
             retire(unsafe { Retired::new(old) });
         }
     }

@@ -6,11 +6,11 @@
 //! wake:  (freed already) FENCE; if the queue is not empty { pick the first and wake it }
 //! ```
 //!
-//! *Invariant*: a waiter whose second attempt fails is in the queue from before that attempt until
-//! it is picked. So a thread that frees a resource after that attempt picks this waiter or an
-//! earlier one. If a waiter is picked although its second attempt succeeded, it passes the wake-up
-//! on, since the resource that caused the wake-up may still be free. A picked waiter that finds
-//! nothing, because another thread was faster, rejoins at the front.
+//! *Invariant*: a waiter whose second attempt fails joined the queue before that attempt, and stays
+//! in the queue until it is picked. So a thread that frees a resource after that attempt picks this
+//! waiter or an earlier one. If a waiter is picked although its second attempt succeeded, it passes
+//! the wake-up on, since the resource that caused the wake-up may still be free. A picked waiter
+//! that finds nothing, because another thread was faster, rejoins at the front.
 //!
 //! *Locking*: no other lock is taken under a queue's lock, and attempts run without these locks.
 
@@ -106,8 +106,8 @@ impl WaitBuckets {
         self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
     }
 
-    /// Wakes one waiter after a resource for any key was freed, preferably one from the bucket of
-    /// `key`; returns `false` if no thread waits.
+    /// Wakes one waiter, preferably one from the bucket of `key`, after a resource for any key was
+    /// freed; returns `false` if no thread waits.
     pub fn wake_any(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         (0..self.buckets.len() as u64).any(|next| {

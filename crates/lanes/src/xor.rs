@@ -96,8 +96,8 @@ fn run_avx2(old: Old, into: &mut [u8], sources: &[&[u8]]) {
     run_portable(old, into, sources);
 }
 
-/// Runs a pass in portable code. The functions above inline it, so that it is compiled for the
-/// vectors that they enable.
+/// Runs a pass in portable code. The functions above inline it, so that it is compiled with the
+/// vector instructions that they enable.
 #[inline(always)]
 fn run_portable(old: Old, into: &mut [u8], sources: &[&[u8]]) {
     match (old, sources) {

@@ -138,8 +138,8 @@ fn anonymous_bytes() -> usize {
     number.map(|kib: usize| kib << 10).expect("a number")
 }
 
-/// The work of one thread. Twice, it allocates many blocks, keeps one in 1,000 of them, and sends
-/// the others to the next thread, which frees them.
+/// The work of one thread. Twice, the thread allocates many blocks, keeps one in 1,000 of them, and
+/// sends the others to the next thread, which frees them.
 fn make_and_free(
     maker: usize,
     full: &Barrier,

@@ -80,7 +80,7 @@ impl Image {
         Ok(())
     }
 
-    /// Encodes all changes except the superblock into blocks.
+    /// Encodes all changes, except that of the superblock, into blocks.
     pub(crate) fn encode(&mut self) -> Result<(), Error> {
         self.encode_bitmaps()?;
         self.encode_descriptors()?;

@@ -4,10 +4,11 @@
 //! - *With an undo file*: the old content of every block is in the file, durably, before the first
 //!   block is written in place. [`crate::Undo::apply`] puts the old blocks back.
 //! - *Through the log*: all blocks of the repair are one transaction of the image's own log. After
-//!   a crash, either a replay completes the transaction, or the log has no transaction. Before the
-//!   transaction, the blocks that a recovery of the image changes are written in place. If a crash
-//!   leaves only some of these blocks written, the next repair still starts from the same contents,
-//!   because the log is marked empty only after all other blocks of the recovery are durable.
+//!   a crash, either a replay completes the transaction, or the log has no transaction. If a
+//!   recovery of the image would change blocks, these blocks are written in place before the
+//!   transaction. If a crash leaves only some of these blocks written, the next repair still starts
+//!   from the same contents, because the log is marked empty only after all other blocks of the
+//!   recovery are durable.
 
 use crate::error::{Error, JournalNeed};
 use crate::undo::Undo;

@@ -1,4 +1,4 @@
-//! Feature words, their names, and how Lanefs treats each.
+//! The feature words, the names of the features, and how Lanefs treats each feature.
 //!
 //! The words are from the ext4 disk layout documentation ("Super Block": `s_feature_compat`,
 //! `s_feature_incompat`, `s_feature_ro_compat`); the names are as `dumpe2fs` prints them.

@@ -48,8 +48,8 @@ impl BlockSize {
         (self.0 * 8).min(COUNTS - 8)
     }
 
-    /// Returns the most inodes that a group can have if a block of the inode table holds
-    /// `per_block`: one for each bit of a block, but at most 65,536 minus `per_block`.
+    /// Returns the largest number of inodes that a group can have if a block of the inode table
+    /// holds `per_block` inodes: one for each bit of a block, but at most 65,536 minus `per_block`.
     pub fn most_inodes_per_group(self, per_block: u32) -> u32 {
         (self.0 * 8).min(COUNTS.saturating_sub(per_block))
     }

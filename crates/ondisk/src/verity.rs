@@ -132,8 +132,8 @@ pub fn tree_start(size: u64) -> u64 {
     size.checked_next_multiple_of(TREE_ALIGNMENT).unwrap_or(u64::MAX)
 }
 
-/// Returns the offset of the field with the descriptor's size in a file of `size` bytes whose
-/// mapped blocks end at byte `end`.
+/// Returns the offset of the field that states the descriptor's size. The file has `size` bytes,
+/// and its mapped blocks end at byte `end`.
 ///
 /// # Errors
 /// [`Cause::NoBlocks`].

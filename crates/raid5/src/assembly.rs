@@ -139,7 +139,7 @@ fn is_active_member(candidate: &Candidate) -> bool {
     matches!(candidate.superblock.role(), Role::Active(_))
 }
 
-/// For an array with a parity log, returns whether the candidate lacks the latest events, and its
+/// For an array with a parity log, returns true if the candidate lacks the latest events and its
 /// superblock alone records the array as clean: the superblocks of all other members record the
 /// array as active. Returns false if the superblocks have the same time, because then they were
 /// written by a single change, which a crash interrupted.

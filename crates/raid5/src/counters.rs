@@ -75,7 +75,7 @@ counts! {
     ReadRebuilt reads_rebuilt,
     /// Failed reads whose blocks were computed from the other members and rewritten.
     Corrected reads_corrected,
-    /// Waits for a range of a row.
+    /// The times that a thread waited for a range of a row.
     RowWait row_waits,
     /// Parts of rows that were written by another thread, together with that thread's own part.
     Gathered gathered,

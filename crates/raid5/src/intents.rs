@@ -88,7 +88,7 @@ impl Intents {
         sectors.into_iter().map(|at| (at, bytes[at..at + SECTOR].to_vec())).collect()
     }
 
-    /// Changes the state of each bit from set to idle, and returns the bits that were idle already.
+    /// Makes each set bit idle, and returns the bits that were idle already.
     pub(crate) fn age(&self) -> Vec<u64> {
         let bits = 0..self.states.len() as u64;
         bits.filter(|bit| {

@@ -88,7 +88,7 @@ pub enum GeometryError {
         /// The requested size of a chunk in bytes.
         chunk: u64,
     },
-    /// No row fits, or the size of the array overflows 64 bits.
+    /// The members are too small for a row, or the size of the array overflows 64 bits.
     #[error("members of {member_size} bytes are too small or too large")]
     Size {
         /// Bytes used on each member.

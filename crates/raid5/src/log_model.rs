@@ -1,5 +1,5 @@
-//! Explores schedules of writers that share one log: a writer either gets the turn and writes a
-//! header, or another thread writes that writer's entries.
+//! Explores schedules of writers that share one log. Either a writer gets the turn and writes a
+//! header itself, or another thread writes the writer's entries.
 
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};

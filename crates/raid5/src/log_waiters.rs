@@ -17,8 +17,8 @@ pub(crate) type Ticket = u64;
 pub(crate) enum WakeReason {
     /// The thread's entries are durable.
     Durable,
-    /// The thread has the turn to write a header, or something else has changed, such as the member
-    /// with the log: the thread must read the log's state.
+    /// The thread now has the turn to write a header, or the log has changed in another way; for
+    /// example, another member has it now. The thread must read the log's state.
     Look,
 }
 

@@ -142,7 +142,7 @@ impl Array {
     /// Rebuilds the member in `slot`, from its last recorded progress.
     ///
     /// # Errors
-    /// When a member fails, the rebuilt member is removed, or progress cannot be recorded.
+    /// If a member fails, if the rebuilt member is removed, or if progress cannot be recorded.
     pub fn rebuild(
         &self,
         slot: usize,

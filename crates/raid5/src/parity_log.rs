@@ -195,7 +195,8 @@ pub(crate) struct Unit {
     pub(crate) through: u64,
     /// The header with the partial parity of its new entries, or an empty header.
     pub(crate) head: Vec<u8>,
-    /// Partial parity that must be durable before the header, if it carries entries.
+    /// Partial parity that must be durable before the header is written, if the header carries
+    /// entries.
     pub(crate) before: Vec<u8>,
 }
 

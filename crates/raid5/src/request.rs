@@ -107,8 +107,8 @@ impl Array {
                 }
                 Ok(Progress::Joined(more)) => self.gather(&mut group, more),
                 // The error may concern only another thread's part, so each thread writes its own
-                // part alone. If the array has stopped, each of these writes returns the error that
-                // stopped it.
+                // part alone. If the array has stopped, this thread returns the error at once, and
+                // the other threads' own attempts fail too.
                 Err(_) if group.is_shared() && !self.is_stopped() => group.part_ways(),
                 Err(error) => return Err(error),
             }

@@ -259,7 +259,7 @@ impl Members {
         free.ok_or(ArrayError::SlotTaken { slot })
     }
 
-    /// Puts a member with valid rows below `rows` into a slot. The previous member is removed.
+    /// Puts a member into a slot; its rows below `rows` are valid. The previous member is removed.
     ///
     /// # Locking
     /// The caller holds the lock of the array's state, as for all changes except

@@ -19,8 +19,8 @@ use lanefs_device::{Access, OverlayDevice};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{Features, Recovery, SECTOR, Superblock, bitmap, ppl};
 
-/// Bytes that recovery may change in memory while an array is open read-only: more than the parity
-/// that all logs of the array can restore.
+/// The number of bytes that recovery may change in memory while an array is open read-only. It
+/// exceeds the size of the parity that all logs of the array can restore.
 const OVERLAY: u64 = 1 << 30;
 
 /// An array that was started.
@@ -179,8 +179,8 @@ impl Start {
         };
         let unsynced_from = match log {
             _ if is_right || degraded => u64::MAX,
-            // A log with damaged entries does not restore all rows that were right before the
-            // crash.
+            // If entries of the log are damaged, parity may be wrong even in rows in which it was
+            // right before the crash.
             Some(log) if log.damaged > 0 => 0,
             _ => from,
         };

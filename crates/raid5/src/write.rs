@@ -39,7 +39,7 @@ pub(crate) enum Progress {
 }
 
 impl Array {
-    /// Writes the group's parts. If other threads' writes that arrived during the reads complete
+    /// Writes the group's parts. If writes of other threads arrived during the reads and complete
     /// the written strips, writes nothing and returns these writes.
     ///
     /// # Locking

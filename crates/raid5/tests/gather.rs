@@ -1,5 +1,5 @@
-//! Tests that writes in flight to one row become one write, by counting the reads and writes that
-//! members receive. Hooks in members make the interleavings certain.
+//! Counts the reads and writes that members receive, to test that writes in flight to one row
+//! become one write. Hooks in members make the interleavings certain.
 
 mod rig;
 

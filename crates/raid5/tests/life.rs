@@ -154,8 +154,8 @@ fn a_clean_member_beside_active_ones_is_an_old_copy_unless_one_change_reached_th
 
 #[test]
 fn a_member_without_bits_that_the_others_have_missed_data() {
-    // A crash leaves this state of an array that md has written. When the array became active, md
-    // counted one event, and one member is an old copy from before this event.
+    // A crash can leave an array that md has written in this state. When the array became active,
+    // md counted one event. One member is an old copy from before this event.
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let mut members = Members::create(4, consistency, InitialParity::Right);
     members.open(None).expect("an array").close().expect("clean");

@@ -51,8 +51,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Cuts the power during all commands, on all processors, until `states` distinct states are
-/// checked. Calls `tell` after each recording.
+/// Runs all commands with cuts of the power until `states` distinct states are checked. Several
+/// commands run in parallel, one on each processor. Calls `tell` after each recording.
 ///
 /// # Errors
 /// Returns the first state in which a check fails, with its command and seed.

@@ -358,8 +358,9 @@ impl KernelMount {
         if !std::mem::take(&mut self.mounted) {
             return;
         }
-        // Tries for a minute, because a child process of another test may have inherited an open
-        // file of the mount. If that child is an e2fsck that checks 16 TiB, it takes a while.
+        // Tries to unmount for a minute, because a child process of another test may have inherited
+        // an open file of the mount. If that child is an e2fsck that checks 16 TiB, it takes a
+        // while.
         for _ in 0..3000 {
             let done = Command::new("umount").arg(&self.at).output();
             if done.is_ok_and(|output| output.status.success()) {

@@ -110,7 +110,7 @@ fn share_of_lanefs(
     share
 }
 
-/// A device that reports its second field as the length of a row in bytes.
+/// A device for which the second field of this struct is the length of a row in bytes.
 struct WithRows(Arc<dyn Device>, u64);
 
 impl Device for WithRows {

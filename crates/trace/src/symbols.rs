@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-/// A function at an instruction, which may be inlined.
+/// A function that contains an instruction. The function may be inlined into another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// The function's path, without hashes.

@@ -243,7 +243,7 @@ impl Vfs {
         self.fs().write_back(&file.inode, offset, data, file.opener.privilege())
     }
 
-    /// Sets the size of a file open for writing.
+    /// Sets the size of a file that is open for writing.
     pub fn set_len(&self, file: &OpenFile, size: u64) -> Result<Attr, Error> {
         file.needs(OpenFlags::WRITE)?;
         self.set_len_of_open(&file.opener, &file.inode, size)

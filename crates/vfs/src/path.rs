@@ -47,9 +47,9 @@ pub(crate) enum Component<'a> {
     DotDot,
 }
 
-/// Returns the first component of `path`, whatever follows the slashes after this component, and
-/// whether a slash follows the component. Returns `None` if there is no component. The path must
-/// not begin with a slash ([`without_slashes`]).
+/// Returns three values: the first component of `path`, the rest of the path without the slashes
+/// after this component, and whether a slash follows the component. Returns `None` if there is no
+/// component. The path must not begin with a slash ([`without_slashes`]).
 pub(crate) fn first(path: &[u8]) -> Option<(Component<'_>, &[u8], Slash)> {
     let end = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
     cut(path, end)

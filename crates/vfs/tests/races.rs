@@ -1,5 +1,5 @@
-//! Checks that an operation is permitted by the attributes on which it acts, even if other threads
-//! change these attributes meanwhile.
+//! Checks that an operation takes effect only if the attributes at that moment permit it, even if
+//! another thread changed them after the call began.
 //!
 //! The second thread starts while the first one holds the lock, and should already be waiting for
 //! the lock when the first one releases it. If the second thread is late, the test may miss a bug,

@@ -92,7 +92,8 @@ fn set(tree: &mut Tree, node: NodeId, line: &Line) {
     }
 }
 
-/// Returns `struct vfs_cap_data` of revision 2, effective (linux/capability.h).
+/// Returns a `struct vfs_cap_data` of revision 2 (linux/capability.h) that has the flag for
+/// effective capabilities.
 fn capability(mask: u64) -> Vec<u8> {
     let words = [0x0200_0001, mask as u32, 0, (mask >> 32) as u32, 0];
     words.into_iter().flat_map(u32::to_le_bytes).collect()

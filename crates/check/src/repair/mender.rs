@@ -87,8 +87,8 @@ impl<'a> Mender<'a> {
         self.findings.iter().filter(|finding| wanted(finding)).cloned().collect()
     }
 
-    /// Returns whether the repair cannot be written through the log. It cannot if the image has no
-    /// log, if the log or the superblock is damaged, or if the log's blocks are also used by
+    /// Returns whether the repair cannot be written through the log. This is the case if the image
+    /// has no log, if the log or the superblock is damaged, or if the log's blocks are also used by
     /// another file or by the file system itself.
     pub fn log_is_damaged(&self) -> bool {
         let Some(log) = LogBlocks::of(self.run.volume, self.run.groups) else { return true };

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// of type `fuse`, it returns before the server has written its last byte. A loop device may exist
 /// slightly longer than its mount.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time that `lanefs mount` waits. It is longer, because the server of an earlier mount may
-/// have much data to write to a slow disk.
+/// The time that `lanefs mount` waits. It is longer than [`PATIENCE`], because the server of an
+/// earlier mount may have much data to write to a slow disk.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
 /// The time after which `lanefs mount` prints that it waits.
 const TOLD_AFTER: Duration = Duration::from_secs(1);

@@ -375,8 +375,8 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
     let Started { session, mount_point, signals, ending, array } = started;
     let in_background = parent.is_waiting();
-    // In the background, the caller sees no errors from here on. A failure to leave the terminal is
-    // ignored.
+    // If the server runs in the background, the caller of the command sees no errors from here on.
+    // A failure to leave the terminal is ignored.
     parent.serving();
     if in_background {
         let _ = daemon::let_go();

@@ -8,8 +8,8 @@ use crate::copy::{Dereference, Existing, Keep, Plan, Recursion, Verbose};
 use lanefs::{FileSystem, Metadata, Rename};
 use std::process::ExitCode;
 
-/// Moves or renames files of an image. Between images, or between image and host, copies and then
-/// removes them
+/// Moves or renames files of an image. Between images, or between image and host, copies the files,
+/// and then removes the originals
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\

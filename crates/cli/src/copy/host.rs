@@ -174,7 +174,7 @@ impl Source for HostTree {
             match xattr::get(node, &name) {
                 Ok(Some(value)) => attributes.push((name.into_vec(), value)),
                 Ok(None) => {}
-                // Attributes that this user has no right to read are skipped, as other tools do.
+                // Like other tools, skips attributes that this user has no right to read.
                 Err(error) if is_unsupported(&error) || is_denied(&error) => {}
                 Err(error) => return Err(Failure::host(node.display(), &error)),
             }

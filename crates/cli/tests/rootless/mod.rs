@@ -39,8 +39,7 @@ impl Scene {
         let users = format!("{users}ann:x:{ANN}:{ANN}::/:/bin/sh\nben:x:{BEN}:{BEN}::/:/bin/sh\n");
         fs::write(path.join("passwd"), users).unwrap();
         fs::write(path.join("fuse.conf"), "user_allow_other\n").unwrap();
-        // The program under test is copied, because ordinary users possibly cannot reach its
-        // folder.
+        // The program under test is copied, because its folder may be closed to ordinary users.
         fs::copy(LANEFS, path.join("lanefs")).unwrap();
         fs::create_dir(path.join("mnt")).unwrap();
         shell(path, &format!("chmod 755 . lanefs; chown {ANN}:{ANN} . mnt"));

@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
 
-/// The number of times that a claim searches all groups. If it has not found its drawn blocks by
-/// then, it fails.
+/// The largest number of times that a claim searches all groups. If none of these searches finds a
+/// run, the claim fails.
 const ROUNDS: u32 = 8;
 
 impl Groups {

@@ -25,8 +25,8 @@ pub(crate) struct Ask {
     pub want: u32,
     /// The shortest run that is accepted at `from`.
     pub least_at_goal: u32,
-    /// A run that starts elsewhere is accepted if it has at least this many blocks, and no run has
-    /// `want` blocks.
+    /// If no run has `want` blocks, a run that starts elsewhere is accepted if it has at least this
+    /// many blocks.
     pub least: u32,
 }
 

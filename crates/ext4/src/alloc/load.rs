@@ -25,8 +25,8 @@ pub(crate) struct Bitmaps {
 }
 
 impl Bitmaps {
-    /// Creates the set, with no bitmap in memory. Later, evictable bitmaps are dropped while all
-    /// bitmaps in memory together take more than `bytes`.
+    /// Creates the set, with no bitmap in memory. As long as all bitmaps in memory together take
+    /// more than `bytes`, evictable bitmaps are dropped.
     pub(super) fn new(shared: LaneArc<Shared>, bytes: u64) -> Bitmaps {
         let residents = Residents::new(shared.summaries.groups(), bytes, shared.bitmap_bytes());
         let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect();

@@ -88,7 +88,8 @@ impl Residents {
             return;
         }
         self.evict(shared, LOOKS);
-        // The remaining bitmaps are dirty, claimed or in use: a commit makes the dirty ones clean.
+        // The remaining bitmaps are dirty, claimed or in use. If they are too many, a commit is
+        // requested, because it makes the dirty ones clean.
         if self.count() > self.most + self.most / 4 {
             read.over_limit();
         }

@@ -1,4 +1,4 @@
-//! The groups' states and hints, which claims keep alive.
+//! The groups' states and hints. Claims keep them alive.
 
 use super::group::GroupState;
 use super::presence::Presence;
@@ -19,7 +19,7 @@ pub(super) struct Cell {
     pub(super) state: Mutex<GroupState>,
 }
 
-/// The part of [`super::Groups`] that claims keep alive.
+/// The part of [`super::Groups`] that every claim keeps in memory.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) format: Format,

@@ -20,7 +20,7 @@ pub(super) struct Visit<'a> {
     pub by: Option<&'a Worker>,
 }
 
-/// A caller that claims blocks or inodes for an inode, and whether it met other callers.
+/// A caller that claims blocks or inodes for an inode, and whether this caller met other callers.
 pub(super) struct Worker {
     pub caller: Caller,
     /// The directory of a new inode, or the file that gets blocks.

@@ -86,8 +86,8 @@ impl Names {
         let (head, last) = text.split_at_mut(before_last);
         let (units, _) = Unit::slice_as_chunks_mut(head);
         if let Some(place) = units.last_mut() {
-            // Undoes the ciphertext stealing, which stores the unit that was encrypted last in the
-            // last place but one.
+            // Undoes the ciphertext stealing: the last place but one holds the unit that was
+            // encrypted last.
             let mut opened = *place;
             self.cipher.decrypt_block(&mut opened);
             let mut stolen = opened;

@@ -89,8 +89,8 @@ impl FileData<'_> {
     }
 
     /// Claims whole clusters for file blocks from `at` on. Takes them from the inode's window if
-    /// the window continues at `at`, else from the groups. If the file grows, also claims a new
-    /// window after these blocks from the groups.
+    /// the window continues at `at`, else from the groups. If the file grows, also claims from the
+    /// groups a new window that follows these blocks.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {

@@ -243,7 +243,7 @@ impl<'m> FileData<'m> {
             FileType::Directory => total(&usage.unmapped).div_ceil(REVOKES_A_CREDIT),
             _ => 0,
         };
-        // Three credits cover the inode and the revokes of nodes.
+        // The constant 3 covers the inode and the revokes of nodes.
         let credits = 3 + nodes as u32 + 3 * groups + revokes;
         let places: Vec<Block> = node_claims.iter().flat_map(Claim::first_blocks).collect();
         Ok(MapChange {

@@ -136,8 +136,8 @@ impl<'a> Inodes<'a> {
     }
 
     /// Removes an entry. Returns whether the entry referred to a directory; `None` if there is no
-    /// such entry. The entry may be missing because, if a file is created and removed between two
-    /// fast commits, only the removal is recorded.
+    /// such entry. The entry may be missing: if a file is created and removed between two fast
+    /// commits, only the removal is recorded.
     fn take_out(&mut self, n: usize, old: &FastName) -> Result<Option<bool>, Error> {
         let name = Name::new(&old.name).map_err(|_| Error::NameTooLong)?;
         let was_directory = self.node(old.ino)?.is_directory();

@@ -24,7 +24,7 @@ pub struct Filling<'d> {
     plan: Plan,
     /// The block at which the search for free blocks continues.
     cursor: u64,
-    /// The number after that of the highest block that has been claimed.
+    /// The number of the highest block that has been claimed, plus one.
     end: u64,
 }
 

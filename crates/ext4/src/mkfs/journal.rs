@@ -72,9 +72,10 @@ pub(super) fn fast_commit_blocks(blocks: u64) -> u32 {
 
 /// Returns the block at which the search for free blocks starts: the first block of a group near
 /// the middle, so that seeks to the journal are short. Chooses the group with the most room among
-/// the middle group and its neighbours. In a larger file system with flexible groups, chooses
-/// between two other groups: the first group with free blocks in or after the middle flexible
-/// group, and the group that follows it.
+/// the middle group and its neighbours. But if the file system has flexible groups of `n` groups
+/// each, and the number of the middle group is above `n`, chooses between two other groups: the
+/// first group with free blocks in or after the middle flexible group, and the group that follows
+/// it.
 pub(super) fn goal(geometry: &Geometry, used: &Runs) -> u64 {
     let middle = lanefs_ondisk::Block(geometry.block_count() / 2);
     let middle = geometry.group_of(middle).map_or(0, |(group, _)| group.0);

@@ -24,9 +24,9 @@ pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> 
     for index in first..first + geometry.reserved_gdt_blocks() {
         let place = geometry.super_block().0 + 1 + u64::from(index);
         top[index as usize % slots] = place as u32;
-        // In each group that has a superblock, the counterpart is at the same distance from the
-        // start of the group. With `bigalloc` and blocks of 1 KiB that is one block too far, but
-        // the kernel and e2fsck expect it.
+        // Each group with a backup of the superblock has a counterpart of the block at `place`, at
+        // the same distance from the start of the group. With `bigalloc` and blocks of 1 KiB this
+        // position is one block too far, but the kernel and e2fsck expect it.
         let first = geometry.first_data_block().0;
         let counterpart = |start: &u64| (place + start - first) as u32;
         let mut counterparts: Vec<u32> = backups.iter().map(counterpart).collect();

@@ -176,8 +176,8 @@ fn shrinks(replay: &LogReplay<'_>, superblock: &Superblock) -> bool {
     next.is_some_and(|next| next.geometry().block_count() < superblock.geometry().block_count())
 }
 
-/// Empties a log if the superblock does not request its replay, as the kernel does. The transaction
-/// in this log was prepared but never took effect.
+/// Like the kernel, empties a log whose replay the superblock does not request. The transaction in
+/// this log was prepared but never took effect.
 fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(), Error> {
     if log.superblock.start().is_none() || log.device_or(device).is_read_only() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Starts counting for quotas at mount.
+//! Starts the counting for quotas when a file system is mounted.
 
 use crate::error::Error;
 use crate::object::objects::Objects;

@@ -28,9 +28,9 @@ impl DirLocking {
     }
 }
 
-/// Locks the inodes in ascending order of their numbers, each as its [`DirLocking`] selects. An
-/// inode that occurs twice is locked once. Returns `None` if the same inode occurs with both values
-/// of [`DirLocking`].
+/// Locks the inodes in ascending order of their numbers, each shared or exclusively according to
+/// its [`DirLocking`]. An inode that occurs twice is locked once. Returns `None` if the same inode
+/// occurs with both values of [`DirLocking`].
 pub(crate) fn lock_for_names<'i, const N: usize>(
     mut inodes: [Option<(&'i InodeRef, DirLocking)>; N],
 ) -> Option<[Option<OperationHold<'i>>; N]> {

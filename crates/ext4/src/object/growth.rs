@@ -12,8 +12,8 @@ use lanefs_ondisk::{Block, Group};
 pub(crate) struct Growth {
     pub(crate) old: Geometry,
     pub(crate) new: Geometry,
-    /// The descriptors of the new groups. The inode tables of these groups, and those of their
-    /// bitmaps that must be on the device, were written before the transaction.
+    /// The descriptors of the new groups. The inode tables of these groups were written before the
+    /// transaction, and so were the bitmaps that must be on the device.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// The resize inode, if it changes.
     pub(crate) resize: Option<ResizeInode>,

@@ -52,7 +52,7 @@ pub struct Inode {
     /// The inode-table block that contains the inode's record, pinned as long as this inode lives.
     pub(crate) table: TableRef,
     pub(crate) offset: usize,
-    /// The part of `attr` that path walks need; written under `state`.
+    /// The part of `attr` that is needed to walk a path; written under `state`.
     rights: SeqCell<Rights>,
     /// The target of a symbolic link, set when it is first read; it never changes.
     pub(crate) target: OnceLock<Lines>,
@@ -285,7 +285,7 @@ impl Inode {
         self.change_part(handle, concerns, FastPart::None, change)
     }
 
-    /// Works like [`Inode::change`], for a change that fast commits express.
+    /// Works like [`Inode::change`], for a change that a fast commit can record.
     pub(crate) fn change_part<R>(
         self: &Arc<Self>,
         handle: &mut Handle<'_>,

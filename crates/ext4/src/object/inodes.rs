@@ -24,8 +24,8 @@ enum Table {
 }
 
 impl Inodes {
-    /// Creates an empty set with room for `room` inodes before the map grows; uses `one_lock` if
-    /// given.
+    /// Creates an empty set whose map grows only after about `room` inodes were added; uses
+    /// `one_lock` if given.
     pub(crate) fn new(one_lock: Option<Arc<OneLockCache>>, room: usize) -> Inodes {
         let table = match one_lock {
             Some(cache) => Table::OneLock { cache, loader: Mutex::new(Rank::InodeLoad, ()) },

@@ -267,9 +267,10 @@ impl Cached for MetaBlock {
     }
 
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
-        // The block becomes dead under the guard, because a change needs a hold and takes the
-        // guard. If another thread holds the guard, that thread is using the block. So eviction
-        // does not wait for the guard, and the block stays.
+        // The block is marked dead under the guard, so that no change is in progress at that
+        // moment: every change needs a hold and takes the guard. If another thread holds the guard,
+        // that thread is using the block. So eviction does not wait for the guard, and the block
+        // stays.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
         if !state.tracked.is_clean() || state.changed > settled || !self.holds.evict() {
             return Evicted::Nothing;
@@ -294,7 +295,7 @@ pub(crate) struct MetaCache {
 }
 
 impl MetaCache {
-    /// Creates an empty cache with room for `room` blocks before the map grows.
+    /// Creates an empty cache whose map grows only after about `room` blocks were added.
     pub(crate) fn new(room: usize) -> MetaCache {
         MetaCache { blocks: Cache::new(room, Rank::Load) }
     }

@@ -43,8 +43,8 @@
 //! - A metadata block stays until the last transaction that changed it is settled. Until then, the
 //!   object may hold the only copy of its image. The object also knows the transaction that
 //!   allocated the block: if the same transaction frees the block, the block needs no revoke.
-//! - An inode-table block stays until the last transaction that was charged a credit for it is
-//!   settled, and while an inode of the block is in memory.
+//! - An inode-table block stays while one of its inodes is in memory. It also stays until the last
+//!   transaction that was charged a credit for the block is settled.
 //!
 //! # What is zeroed, and when?
 //!

@@ -7,8 +7,8 @@
 //! lock nothing is allocated or freed except a new name's entry, and every operation takes constant
 //! time. This cache exists as a baseline for measurements.
 //!
-//! *Locking*: `table` has [`Rank::Bucket`], the innermost. Holds on inodes are taken under the lock
-//! and dropped outside of it.
+//! *Locking*: `table` has the innermost rank, [`Rank::Bucket`]. Holds on inodes are taken under the
+//! lock and dropped outside of it.
 
 mod lru;
 

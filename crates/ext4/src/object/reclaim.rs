@@ -91,7 +91,7 @@ impl Objects {
         }
     }
 
-    /// Returns the numbers of inodes, metadata blocks and inode-table blocks in memory.
+    /// Returns how many inodes, metadata blocks and inode-table blocks are in memory.
     pub(crate) fn cached(&self) -> (usize, usize, usize) {
         (self.inodes.len(), self.meta.blocks.len(), self.tables.blocks.len())
     }

@@ -97,7 +97,7 @@ impl InodeState {
         self.disk.block != empty
     }
 
-    /// Returns whether nothing but the inode's number has to be freed: it has no blocks, no
+    /// Returns whether nothing but the inode's number has to be freed: the inode has no blocks, no
     /// attribute block and no orphan record.
     pub(crate) fn owns_nothing(&self, geometry: &Geometry) -> bool {
         let is_directory = matches!(self.disk.file_type(), Some(FileType::Directory) | None);
@@ -131,8 +131,9 @@ impl InodeState {
         self.names_changed = Some(disk.mtime);
     }
 
-    /// Adds `more - owed` subdirectories to the link count, or removes some if the difference is
-    /// negative. Removals for which the count is too small are kept in `owed`.
+    /// Adds `more - owed`, which may be negative, to the number of subdirectories in the link
+    /// count. If the count is too small for all removals, the remaining removals are kept in
+    /// `owed`.
     pub(crate) fn count_subdirectories(&mut self, more: i32) {
         let more = more - std::mem::take(&mut self.owed);
         // A directory with link count 1 no longer counts subdirectories, and keeps that count.

@@ -176,8 +176,8 @@ impl Tables {
             .is_some_and(|blocks| table.index < blocks.load(Ordering::Acquire))
     }
 
-    /// Committer: returns the blocks, as indexes in the table, that must be written because `desc`
-    /// uses more of the table than was written.
+    /// Committer: returns the indexes of the table's blocks that must be written now. They are the
+    /// blocks that are in use according to `desc`, but were never written.
     pub(crate) fn extend(
         &self,
         geometry: &Geometry,

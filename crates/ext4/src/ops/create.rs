@@ -221,8 +221,8 @@ impl Fs {
         if written < value.len() { Err(Error::NoSpace) } else { Ok(new) }
     }
 
-    /// Does those steps of creating an inode that may sleep or fail. The caller holds the parent's
-    /// operation lock.
+    /// Prepares a new inode: takes those steps that may sleep or fail. The caller holds the
+    /// parent's operation lock.
     pub(super) fn prepare_inode(
         &self,
         dir: &Arc<Inode>,

@@ -31,9 +31,9 @@ impl Fs {
         }
     }
 
-    /// Deletes the inodes without names that still have references of [`Fs::hold`], after the
-    /// kernel that held these references is gone. No other operation may run in this file system
-    /// meanwhile.
+    /// Called when the kernel, which held the references of [`Fs::hold`], is gone. Deletes the
+    /// inodes without names that still have such references. No other operation may run in this
+    /// file system meanwhile.
     pub fn forget_all(&self) {
         let mut ended = Vec::new();
         self.objects.inodes.for_each(|inode| {

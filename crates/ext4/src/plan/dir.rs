@@ -3,9 +3,9 @@
 //!
 //! A planner reads the blocks of a directory through [`DirBlocks`] and returns a [`Plan`]: new
 //! contents of existing blocks, and blocks to append. The caller holds the directory's operation
-//! lock from the first read until the plan is applied. The caller claims space for the appended
-//! blocks, and replaces the contents inside a handle. The committer computes the checksums: it
-//! calls [`seal`] once per block and commit.
+//! lock from the first read until the plan is applied. The caller first claims space for the
+//! appended blocks. Then, inside a handle, it replaces the contents of the blocks. The committer
+//! computes the checksums: it calls [`seal`] once per block and commit.
 //!
 //! A directory of one block that becomes full is indexed if the file system has `dir_index`; a
 //! directory that already has several linear blocks stays linear, as in the kernel.

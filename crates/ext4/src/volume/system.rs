@@ -38,7 +38,7 @@ impl SystemBlocks {
         self.parts.extend(std::iter::once(merged(all, geometry)));
     }
 
-    /// Returns the runs of the groups from `first` on.
+    /// Returns the runs of the file system's own blocks in the groups from `first` on.
     fn of_groups(geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) -> Vec<Range<u64>> {
         // There are four kinds of runs, and the runs of each kind are mostly sorted and contiguous.
         // Runs are merged while the descriptors are read, so even a million groups yield few runs.

@@ -26,7 +26,7 @@ use tree::{Totals, Tree};
 
 /// The default number of schedules of a scenario.
 const SCHEDULES: usize = 150;
-/// Of this many resulting disks, e2fsck checks one.
+/// e2fsck checks one of this many resulting disks.
 const JUDGED: u64 = 50;
 /// The number of steps after which a schedule counts as endless. If all other threads wait for
 /// ever, the checker reports no deadlock, because the committer's timed waits still end.

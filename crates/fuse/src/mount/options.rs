@@ -184,7 +184,7 @@ impl Options {
         list.split(',').any(|word| word == REMOUNT)
     }
 
-    /// Returns the options of a remount that is given the option lists `lists`. A remount can
+    /// Returns the options of a remount, parsed from the option lists in `lists`. A remount can
     /// change `read_only`, and the options that only the kernel obeys (`nodev`, `nosuid`, `noexec`,
     /// `nosymfollow`). Options that mount(8) copies from the mount table are ignored.
     ///

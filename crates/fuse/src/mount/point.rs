@@ -20,7 +20,8 @@ use std::process::{Command, Stdio};
 use thiserror::Error;
 
 const SET_USER_ID_HELPER: &str = "fusermount3";
-/// The environment variable with the number of the socket on which the helper sends the descriptor.
+/// The environment variable with the descriptor number of the socket on which the helper sends the
+/// descriptor of the connection.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 
 /// Why mounting failed.
@@ -103,8 +104,8 @@ impl MountPoint {
     /// Until [`crate::Session::start`] has returned, programs that use the mount wait.
     ///
     /// # Errors
-    /// See [`MountError`]. The error is EBUSY also if the block device is already mounted by
-    /// another server, because the kernel then reuses that server's mount.
+    /// See [`MountError`]. Also EBUSY if another server has already mounted the block device,
+    /// because the kernel then reuses that server's mount.
     pub fn attach_block(
         path: &Path,
         block_device: &Path,

@@ -52,8 +52,8 @@ pub fn remount(mount_point: &Path, options: &Options) -> io::Result<()> {
         // SAFETY: the kernel reads one u32 from the setter.
         Ok(unsafe { ioctl(&root, Setter::<SET_READ_ONLY, u32>::new(value)) }?)
     };
-    // The kernel must refuse changes whenever the server does. So the server is made writable
-    // before the kernel's mount, and read-only after it.
+    // The kernel must refuse changes whenever the server does. So the server becomes writable
+    // before the kernel's mount does, and becomes read-only after the kernel's mount does.
     if !options.read_only {
         ask(0)?;
     }

@@ -18,8 +18,8 @@ pub enum Opens {
     /// The kernel sends OPEN and RELEASE for each open file.
     #[default]
     Asked,
-    /// The kernel sends neither, so opening and closing cost no request, but the server cannot
-    /// refuse an open.
+    /// The kernel sends neither OPEN nor RELEASE. So opening and closing a file cost no request,
+    /// but the server cannot refuse an open.
     NotAsked,
 }
 

@@ -196,7 +196,7 @@ impl Server {
         self.vfs.close()
     }
 
-    /// Returns whether serving a request has panicked.
+    /// Returns whether a thread has panicked while it served a request.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }

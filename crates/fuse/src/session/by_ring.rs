@@ -8,8 +8,8 @@
 //! more thread reads them.
 //!
 //! The threads of a queue are bound to its processor. The kernel gives a request to the thread that
-//! replied last, so with one client the same thread serves all requests. While a thread waits for
-//! the device, other requests are not delayed as long as another thread of its queue waits for
+//! replied last, so with one client the same thread serves all requests. A thread that waits for
+//! the device delays no other request, provided that another thread of its queue is ready to take
 //! requests. So if too few other threads of the queue wait, a thread starts another one before it
 //! serves its request. The watch thread also starts threads if a queue makes no progress.
 //!
@@ -91,7 +91,7 @@ type Report = mpsc::Sender<io::Result<bool>>;
 
 impl<S: Service> Shared<'_, S> {
     /// Starts a thread for each ring, and gives all entries to the kernel. Returns false if the
-    /// kernel refused the rings. It then sends all requests by read(2), and the threads of the
+    /// kernel refused the rings. In that case all requests come by read(2), and the threads of the
     /// rings terminate.
     ///
     /// # Errors

@@ -17,14 +17,14 @@ const MOST: u8 = 2 * EXPECTED;
 /// The number of scores; higher opcodes share the scores of lower ones.
 const KINDS: usize = 64;
 
-/// One thread's scores of each kind of request.
+/// One thread's scores: one for each kind of request.
 pub struct Pace {
     seen: [u8; KINDS],
 }
 
 impl Pace {
-    /// Creates the scores of a new thread. It expects the first request of each kind to be slow,
-    /// because threads are started while requests wait.
+    /// Creates the scores of a new thread. With these scores, the first request of each kind is
+    /// expected to be slow, because threads are started while requests wait.
     pub fn new() -> Pace {
         Pace { seen: [EXPECTED; KINDS] }
     }

@@ -14,7 +14,7 @@ impl Processors {
     /// Reads the processors of this machine.
     ///
     /// # Errors
-    /// The host does not provide their numbers.
+    /// The host does not provide the numbers of the processors.
     pub fn here() -> io::Result<Processors> {
         let list = |name: &str| {
             let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}"))?;
@@ -41,7 +41,7 @@ fn numbers(text: &str) -> Option<Vec<u16>> {
     Some(all)
 }
 
-/// Binds the calling thread to a processor. If that is not allowed the thread stays unbound, which
+/// Binds the calling thread to a processor. If that is not allowed, the thread stays unbound, which
 /// is slower but correct.
 pub fn bind(processor: u16) {
     let mut set = rustix::thread::CpuSet::new();

@@ -31,10 +31,10 @@ const FEWEST: usize = 1;
 pub const FEWEST_THREADS: usize = 2;
 /// How long a request that is expected to be quick may take before its thread leaves the readers.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// After this many looks of the watch without any request, the session counts as paused. These
-/// looks take 40 ms.
+/// If the watch has looked this many times in succession and seen no request, the session counts as
+/// paused. These looks take 40 ms.
 const PAUSED_LOOKS: u32 = 8;
-/// After this many looks without any request, the watch sleeps until the next request.
+/// If the watch has looked this many times and seen no request, it sleeps until the next request.
 const QUIET_LOOKS: u32 = 20;
 /// The time after which a parked thread returns its buffers.
 const IDLE: Duration = Duration::from_secs(2);

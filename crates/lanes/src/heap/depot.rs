@@ -96,7 +96,7 @@ impl Depot {
 
     /// Adds `batch`, which belongs to the caller.
     pub(super) fn give(&mut self, batch: *mut Free) {
-        // SAFETY: the first block of the caller's batch, which now belongs to the depot.
+        // SAFETY: `batch` is the first block of the caller's batch, which now belongs to the depot.
         unsafe {
             (*batch).next_batch = self.batches;
             self.blocks += (*batch).len as usize;
@@ -187,8 +187,8 @@ impl Depot {
     pub(super) fn take_empty_chunks(&mut self) -> Chunks {
         let (mut empty, mut roomy) = (ptr::null_mut(), ptr::null_mut());
         for chunk in Chunks(std::mem::replace(&mut self.roomy, ptr::null_mut())) {
-            // SAFETY: a chunk of this depot, whose lock the caller holds; the chunk is in no list
-            // now.
+            // SAFETY: `chunk` is a chunk of this depot, whose lock the caller holds. The chunk is
+            // in no list now.
             unsafe {
                 let list = if count(&(*chunk).carved) == 0 { &mut empty } else { &mut roomy };
                 (*chunk).next = std::mem::replace(list, chunk);
@@ -282,7 +282,8 @@ pub(super) fn carve(class: usize) -> *mut Free {
     let mut head: *mut Free = ptr::null_mut();
     for n in blocks.rev() {
         let at = n / span.blocks * span.bytes + n % span.blocks * size;
-        // SAFETY: a block of a span that was claimed, aligned to a line; no other thread has it.
+        // SAFETY: `start + at` is the start of a block in a claimed span. The block is aligned to a
+        // line, and no other thread has it.
         unsafe {
             let block = start.add(at).cast::<Free>();
             block.write(Free { next: head, len, next_batch: ptr::null_mut() });

@@ -104,8 +104,8 @@ impl Left {
     /// `block` is free, of the class, and in no list.
     unsafe fn push(&mut self, class: usize, block: *mut Free) {
         self.blocks += 1;
-        // SAFETY: the caller's promise. The promise was also made for the first block of the batch,
-        // when this function added it.
+        // SAFETY: the caller's promise. The first block of the batch was added by this function,
+        // with the same promise.
         unsafe {
             if !self.first.is_null() && (*self.first).len < full(class) {
                 (*block).next = (*self.first).next;
@@ -191,7 +191,8 @@ impl Iterator for Blocks {
             if self.block.is_null() {
                 return None;
             }
-            // SAFETY: the first block of a batch, linked when the depot got it.
+            // SAFETY: `self.block` is the first block of a batch, which was linked when the depot
+            // got the batch.
             self.next_batch = unsafe { (*self.block).next_batch };
         }
         let block = self.block;

@@ -46,7 +46,7 @@ pub(super) struct Table<K, V> {
     buckets: Box<[Bucket<K, V>]>,
     /// By how many bits a hash is shifted right to get the bucket number.
     shift: u32,
-    /// Null until the table grows. The map owns the successor, not this table.
+    /// Null until the table grows. The map, not this table, owns the successor.
     successor: AtomicPtr<Table<K, V>>,
     /// The first bucket whose move has not started.
     cursor: AtomicUsize,

@@ -194,9 +194,9 @@ impl LockWord {
         if self.word.wake_one(ANY) {
             return;
         }
-        // No counted thread was asleep yet. These threads will not sleep, because they now see a
-        // changed word. But while the word was marked, other threads may have gone to sleep, and no
-        // unlock has woken them.
+        // None of the counted threads was asleep yet. These threads will not sleep, because they
+        // now see a changed word. But while the word was marked, other threads may have gone to
+        // sleep, and no unlock has woken them.
         let word = self.word.take_away(WOKEN);
         if word & HELD == 0 && word >= SLEEPER {
             self.word.wake_one(ANY);

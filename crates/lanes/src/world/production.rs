@@ -29,8 +29,8 @@ pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 pub(crate) struct RawLock(LockWord);
 
 // SAFETY: one thread at a time holds a `LockWord`. To take the lock, a thread atomically changes a
-// word that says that the lock is free, with Acquire ordering. To release the lock, it changes the
-// word with Release ordering.
+// word that says that the lock is free; this change has Acquire ordering. To release the lock, the
+// thread changes the word with Release ordering.
 unsafe impl lock_api::RawMutex for RawLock {
     #[allow(clippy::declare_interior_mutable_const)] // the way in which the trait creates a lock
     const INIT: RawLock = RawLock(LockWord::new());

@@ -4,7 +4,7 @@ use super::{Acl, AclEntry, Cause, Permissions, Tag};
 
 const DISK_VERSION: u32 = 1;
 const SYSTEM_VERSION: u32 = 2;
-/// The id of an entry that has no id.
+/// The value of the id field in an entry without an id.
 const NO_ID: u32 = !0;
 
 impl Acl {

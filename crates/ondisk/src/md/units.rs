@@ -1,6 +1,6 @@
 //! The unit of lengths and offsets, and the position of the superblock.
 
-/// Size of a sector in md's units, in bytes.
+/// The size in bytes of a sector, the unit in which md counts.
 pub const SECTOR: u64 = 512;
 
 /// The offset of a superblock of version 1.2 in a member, in bytes.

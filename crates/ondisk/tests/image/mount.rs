@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 /// Mounts the image with the kernel, runs `work`, and syncs. Returns the image as it is before the
-/// unmount, with a log that is not empty. Returns `None` and prints the reason where this machine
+/// unmount, with a log that is not empty. Returns `None` and prints the reason if this machine
 /// cannot mount.
 pub fn with_log(image: Image, options: &str, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
     mounted(image, options, work).map(|(during, _)| during)
 }
 
 /// Mounts the image with the kernel, runs `work`, and returns the image after unmounting it.
-/// Returns `None` and prints the reason where this machine cannot mount.
+/// Returns `None` and prints the reason if this machine cannot mount.
 pub fn and_unmount(image: Image, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
     mounted(image, "", work).map(|(_, after)| after)
 }
 
 /// Mounts the image with the kernel, runs `work`, and returns the image while it is frozen, with
 /// everything written in place. The files that `work` returned are still open at that time. Returns
-/// `None` and prints the reason where this machine cannot mount.
+/// `None` and prints the reason if this machine cannot mount.
 pub fn frozen<T>(image: Image, work: fn(&Path) -> io::Result<T>) -> Option<Image> {
     let folder = tempfile::tempdir().expect("a folder");
     let mountpoint = mount(&folder, &image, "")?;

@@ -55,8 +55,8 @@ pub enum Planted {
     Nothing,
     /// Durable writes are only cached, so the log is not durable before the data.
     DurableIsCached,
-    /// Durable writes except log headers are only cached, so a header is durable before the partial
-    /// parity that it carries.
+    /// All durable writes except those of log headers are only cached, so a log header is durable
+    /// before the partial parity that belongs to it.
     PartialParityIsCached,
     /// Flushes of this member are forgotten.
     NoFlush(usize),

@@ -4,7 +4,7 @@
 //! cargo run --profile stress -p lanefs-suites --bin lanefs-sizes [-- --share 0.01] [ROW...]
 //! ```
 //!
-//! Each row runs in a separate process, and the table shows the peak memory of this process. The
+//! Each row runs in a separate process, and the table shows the peak memory of that process. The
 //! images are sparse files in a directory for temporary files ($TMPDIR, else /dev/shm), which must
 //! allow sparse files of 64 TiB. `--share` makes the counts (for example, of names) smaller, but
 //! not the images. At the end of each row, `lanefs check` checks the image. e2fsck checks it too,

@@ -11,7 +11,7 @@ use lanefs_lanes::{Pin, Seen, pin};
 pub struct Sighting<'p> {
     /// The inode that the name refers to.
     pub known: Known,
-    /// The cache's own form of the result, with the version.
+    /// The result in the form in which the cache stores it, with the version.
     pub(crate) seen: Seen,
     /// The entry, if the cache keeps it in memory as long as the pin lives.
     pub(crate) entry: Option<&'p Entry>,

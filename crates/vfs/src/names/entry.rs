@@ -1,6 +1,6 @@
-//! A cached name. The inode that it refers to changes in place ([`VersionedWord`]). An evicted
-//! entry is marked, so that a thread that read it does not confuse it with a later entry of the
-//! same name.
+//! A cached name. If the name comes to refer to another inode, the entry is changed in place
+//! ([`VersionedWord`]). An evicted entry is marked, so that a thread that read it does not confuse
+//! it with a later entry of the same name.
 
 use super::known::Known;
 use lanefs_ext4::{DirId, Named};

@@ -122,7 +122,7 @@ pub(super) struct NamedPolicies {
     pub(super) policies: Policies,
     /// The policy of the array below the file system, if there is an array.
     pub(super) stripe_wake: StripeWake,
-    /// Whether only `stripe_wake` is given.
+    /// Whether the text of the set names no policy except `stripe_wake`.
     pub(super) is_of_arrays: bool,
 }
 

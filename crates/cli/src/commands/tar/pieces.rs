@@ -27,7 +27,7 @@ impl Pieces {
         !self.map.is_empty()
     }
 
-    /// Returns the number of bytes that map and data take in the archive.
+    /// Returns the number of bytes that the map and the data take in the archive.
     pub fn stored(&self) -> u64 {
         self.map.len() as u64 + self.parts.iter().map(|(_, len)| len).sum::<u64>()
     }

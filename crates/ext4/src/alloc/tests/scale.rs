@@ -14,8 +14,8 @@ use std::ops::Range;
 
 /// The number of claims that fit into a hundred groups.
 const CLAIMS: u64 = 24;
-/// The largest number of groups that one claim may try: a few for each of a few orders. It does not
-/// depend on the number of groups.
+/// The largest number of groups that one claim may try. A claim tries a few groups for each of a
+/// few run lengths. The limit does not depend on the number of groups.
 const MOST: u64 = 200;
 
 /// Returns the free bits of a group.

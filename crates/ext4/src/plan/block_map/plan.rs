@@ -28,7 +28,7 @@ pub type Plan = extent::Plan<Draft>;
 /// the inode and the block; and the errors that `nodes` returns.
 ///
 /// # Panics
-/// If `with` is not in order, not in `range` or not written, or `range` is empty.
+/// If `with` is not in order, not in `range` or not written, or if `range` is empty.
 pub fn plan_replace(
     root: &[u8; ROOT_BYTES],
     nodes: &dyn Nodes,

@@ -50,8 +50,8 @@ pub struct DirContext {
     pub file_system_seed: Seed,
     /// The format of the directory's blocks.
     pub format: DirFormat,
-    /// The file system's hash function: default version, sign and seed. The index of a directory
-    /// states its own version.
+    /// The file system's hash function: the default version, whether the bytes of names count as
+    /// signed, and the seed. The index of a directory states its own version.
     pub hasher: NameHasher,
     /// Whether the directory has an index.
     pub indexing: Indexing,

@@ -14,7 +14,7 @@ pub(super) struct Index<'a> {
     root: Arc<[u8]>,
     /// Levels of nodes below the root.
     pub(super) levels: u8,
-    /// The hash of this directory's names.
+    /// The hash function for this directory's names.
     pub(super) hasher: NameHasher,
 }
 

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 /// exists during a whole series of calls is delivered exactly once, even if other entries are added
 /// and removed between the calls. (If more than 64 names are equal in 57 bits of their hashes, some
 /// of them share a cookie, and a reader that stops among these may miss some. Only someone who
-/// knows the file system's hash seed can construct so many equal names.)
+/// knows the file system's hash seed can construct so many names with such hashes.)
 ///
 /// # Errors
 /// A corruption error that names the block, and the errors of `blocks`. Some entries may have been

@@ -23,7 +23,7 @@ use std::ops::Range;
 /// [`Error::Corruption`], which names the inode and the block; and the errors of `nodes`.
 ///
 /// # Panics
-/// If `with` is not in order or not in `range`, or `range` is empty.
+/// If `with` is not in order or not in `range`, or if `range` is empty.
 pub fn plan_replace(
     root: &[u8; ROOT_BYTES],
     nodes: &dyn Nodes,

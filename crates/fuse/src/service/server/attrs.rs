@@ -233,8 +233,9 @@ impl Server {
             project: None,
         };
         let now = inode.attr();
-        // The kernel may send a SETATTR that changes nothing before a write that removes set-ID
-        // bits. The server ignores this SETATTR, since the WRITE itself has a flag for the removal.
+        // Before a write that removes set-ID bits, the kernel may send a SETATTR that changes
+        // nothing. The server ignores this SETATTR, since the WRITE itself has a flag for the
+        // removal.
         if is_told_already(&set, &now) || input.valid & !(fattr::FH | fattr::LOCK_OWNER) == 0 {
             self.put_attr(&now, outbox);
             return Ok(());

@@ -72,7 +72,8 @@ impl Server {
         }
         let reply = self.opened(inode.ino(), flags);
         if reply.fh == Self::WRITES && self.may_hide_data(&inode.attr()) {
-            // The kernel's cached attributes show no sectors. See `Server::shown_sectors`.
+            // The attributes in the kernel's cache say that the file has 0 sectors. See
+            // `Server::shown_sectors`.
             kernel.forget_attributes(request.header.nodeid);
         }
         outbox.put(&reply);

@@ -62,7 +62,7 @@ pub(super) struct Tally {
     rows: [u8; 64],
     /// The number of io_uring queues by which requests come; 0: requests come by read(2).
     queues: AtomicU64,
-    /// Whether the kernel offers io_uring; also true if a mount option selected read(2).
+    /// Whether the kernel offers io_uring, even if a mount option selected read(2).
     has_rings: AtomicBool,
 }
 

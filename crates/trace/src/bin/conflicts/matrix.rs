@@ -30,8 +30,8 @@ pub struct Trace {
     whole: [Footprint; 2],
 }
 
-/// Returns the operations of a setting whose names contain one of `only`. If `only` is empty,
-/// returns all operations of the setting.
+/// Returns those operations of a setting that have one of `only` in their names. If `only` is
+/// empty, returns all operations of the setting.
 pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'static Operation> {
     OPERATIONS
         .iter()

@@ -25,7 +25,7 @@ pub struct Stage<'fs> {
     /// The directory in which the operations work, and the target directory of renames.
     pub home: String,
     pub away: String,
-    /// An existing file with an attribute, and a symbolic link.
+    /// The paths of two existing objects: a file with an attribute, and a symbolic link.
     pub file: String,
     pub link: String,
     /// The name that this round creates, moves or removes.

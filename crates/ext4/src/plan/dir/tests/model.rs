@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Grows to `most` entries, shrinks to zero, and grows again, checking the structure every `every`
-/// steps.
+/// Makes a directory grow to `most` entries, shrink to zero, and grow again. Checks the directory's
+/// structure every `every` steps.
 fn run(cx: DirContext, most: usize, longest: usize, every: usize, test: &str) -> Directory {
     let mut rng = rng(test);
     let mut directory = Directory::new(cx);
