@@ -150,6 +150,34 @@ fn space_is_allocated_and_punched() {
 }
 
 #[test]
+fn a_write_that_runs_out_of_space_reports_the_part_that_it_wrote() {
+    let image = Image::with("2M", &["-b", "1024", "-O", "^has_journal", "-m", "0", "-N", "2000"]);
+    let fs = open(&image);
+    let file = fs.create_file("/file").unwrap();
+    // The four extents in the inode leave no room for a fifth: that needs a block of the tree.
+    for block in [0, 2, 4, 6] {
+        file.write_all_at(&[1; 1024], block * 1024).unwrap();
+        file.sync_all().unwrap();
+        fs.write(format!("/between-{block}"), [9; 1024]).unwrap();
+    }
+    file.set_len(16 << 10).unwrap();
+    fs.write("/last", [9; 1024]).unwrap();
+    fs.sync().unwrap();
+    let filled = (0..).take_while(|n| fs.write(format!("/fill-{n}"), [8; 1024]).is_ok()).count();
+    assert!(filled > 100, "{filled}");
+    fs.remove_file("/last").unwrap();
+    fs.sync().unwrap();
+    // One block is free: enough for the data of the hole, and not for the block of the tree.
+    assert_eq!(file.write_at(&[2; 2048], 6 << 10).unwrap(), 1024);
+    let mut found = [0; 2048];
+    file.read_exact_at(&mut found, 6 << 10).unwrap();
+    assert_eq!((found[0], found[1023], found[1024]), (2, 2, 0));
+    drop(file);
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
 fn directories_names_and_links_work_by_path() {
     let image = Image::new("64M");
     let fs = open(&image);

@@ -4,12 +4,14 @@
 
 use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, Recording, RecordingDevice};
 use lanefs_ext4::{
-    Error, Fs, Mount, MountOptions, NewInode, NewKind, Primary, Privilege, SyncMode,
+    Error, Fs, InodeRef, InvalidArgument, Mount, MountOptions, NewInode, NewKind, Primary,
+    Privilege, SyncMode,
 };
 use lanefs_offline::recover;
 use lanefs_suites::cuts::{dumpe2fs, filled, same, seen};
 use lanefs_suites::image::{Image as Disk, Scratch};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -125,6 +127,48 @@ fn writers_that_met_the_end_go_on_in_the_new_blocks() {
 }
 
 #[test]
+fn a_directory_that_is_read_gets_names_of_inodes_in_new_groups() {
+    let options = "-b 1024 -J size=1 -g 1024 -N 700 -E resize=120000";
+    let Some(image) = filled(options, "14M", 1) else { return };
+    let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    let (dir, other) = (new_directory(fs, "dir"), new_directory(fs, "other"));
+    let create = |dir: &InodeRef, n: usize| {
+        let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+        fs.create(dir, n.to_string().as_bytes(), &new)
+    };
+    // Each leaf of the directory keeps room, so that new names do not need the exclusive lock.
+    let linked = new_file(fs, "linked");
+    let names = || (0..400).map(|n| format!("a-name-that-takes-some-room-{n}"));
+    names().for_each(|name| fs.link(&linked, &dir, name.as_bytes()).expect("a name"));
+    names().step_by(2).for_each(|name| fs.unlink(&dir, name.as_bytes()).expect("removed"));
+    // All inodes are in use, so new files get inodes of new groups.
+    assert!((0..).take_while(|n| create(&other, *n).is_ok()).count() > 100);
+    let before = fs.stat_fs().inodes;
+    let (mut seen, mut added) = (0, 0);
+    fs.read_dir(&dir, 0, &mut |entry| {
+        // The first block of names has been read. The others are read after the growth.
+        if seen == 3 {
+            std::thread::scope(|s| {
+                let grow = || {
+                    fs.grow(40 << 10).expect("a larger file system");
+                    let inode = |n| u64::from(create(&dir, n).expect("a file").ino().0);
+                    (0..40).map(inode).filter(|ino| *ino > before).count()
+                };
+                added = s.spawn(grow).join().expect("no panic");
+            });
+        }
+        seen += usize::from(!entry.name.is_empty());
+        ControlFlow::Continue(())
+    })
+    .expect("a complete listing");
+    assert!(added > 10, "{added} names of inodes in new groups");
+    drop((dir, other, linked));
+    mount.close().expect("an unmount");
+    image.assert_clean("grown while a directory was read");
+}
+
+#[test]
 fn trimming_a_file_system_in_use_discards_all_free_blocks_and_nothing_else() {
     let Some(image) = filled("-b 4096 -J size=4", "300M", 8) else { return };
     let listing = seen(image.device());
@@ -155,7 +199,9 @@ fn a_file_system_that_cannot_grow_names_the_reason() {
     let Some(image) = filled("-b 1024 -J size=1", "14M", 1) else { return };
     let device: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&image.device()).expect("memory"));
     let mount = Mount::open(device, MountOptions::default()).expect("a mount");
-    assert_eq!(mount.fs().grow(10 << 10).expect("no change"), 14 << 10);
+    assert_eq!(mount.fs().grow(14 << 10).expect("no change"), 14 << 10);
+    let smaller = mount.fs().grow(10 << 10).expect_err("a refusal");
+    assert!(matches!(smaller, Error::InvalidArgument(InvalidArgument::Smaller)), "{smaller}");
     let why = mount.fs().grow(20 << 10).expect_err("a refusal").to_string();
     let start = "the file system cannot grow: it needs 20971520 bytes, and the device has 14680064";
     assert!(why.starts_with(start), "{why}");

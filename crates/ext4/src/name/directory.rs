@@ -20,7 +20,7 @@ use crate::plan::{dir, extent};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::casefold::Folding;
-use lanefs_ondisk::dirent::{self, Name, Packed};
+use lanefs_ondisk::dirent::{self, DirFormat, Name, Packed};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported};
 use std::ops::ControlFlow;
@@ -88,7 +88,11 @@ impl<'d> Directory<'d> {
         }
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
         let volume = &objects.volume;
-        let context = volume.dir_context(dir.ino, dir.generation, flags);
+        let mut context = volume.dir_context(dir.ino, dir.generation, flags);
+        // Entries are compared with the number of inodes when their block is loaded. They are not
+        // compared again, because the number that was read here may be too small for a block that
+        // is read later: the file system may grow meanwhile.
+        context.format.inodes = u32::MAX;
         let data = FileData { objects, inode: dir };
         let crypt = data.crypt()?;
         if crypt.is_some() && context.hasher.folding != Folding::None {
@@ -122,9 +126,11 @@ impl<'d> Directory<'d> {
 
     /// Returns the entries in the inode as a directory block: "." and "..", then these entries.
     fn inline_block(&self) -> Result<Arc<[u8]>, Error> {
-        let (ino, format) = (self.dir.ino, &self.context.format);
+        let ino = self.dir.ino;
         let damaged = |cause| Corruption::Directory { ino, block: FileBlock(0), cause };
         let bytes = self.data().inline_bytes()?;
+        let inodes = self.objects.volume.geometry().inode_count();
+        let format = &DirFormat { inodes, ..self.context.format };
         // `bytes` has the inode number of the parent, 56 bytes of entries, and a second area of
         // entries.
         let (parent, entries) = bytes.split_first_chunk().unwrap_or((&[0; 4], &[]));

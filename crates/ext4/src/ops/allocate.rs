@@ -181,8 +181,13 @@ impl Fs {
             let change = match file.plan_mapping(at..missing.end, &with) {
                 // The part that is already mapped contains its data, so the lack of space is
                 // reported as a short write.
-                Err(Error::NoSpace) if at > missing.start => {
-                    return Ok(Some(u64::from(at) * block_size - offset));
+                Err(Error::NoSpace) if u64::from(at) * block_size > offset => {
+                    let reached = u64::from(at) * block_size;
+                    if at == missing.start {
+                        drop(mapping);
+                        self.note_overwritten(inode, reached, stamp)?;
+                    }
+                    return Ok(Some(reached - offset));
                 }
                 other => other?,
             };
