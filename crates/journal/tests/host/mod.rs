@@ -7,6 +7,7 @@ use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::{Block, BlockSize};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 /// Runs a program; returns its output even if it fails.
 pub fn run(program: &str, args: &[&str]) -> std::io::Result<Output> {
@@ -53,6 +54,13 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        // A child process of another test may have inherited an open file of the mount.
+        for _ in 0..50 {
+            if run("umount", &[arg(&self.at)]).is_ok_and(|out| out.status.success()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
         must("umount", &[arg(&self.at)]);
     }
 }
