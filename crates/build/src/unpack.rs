@@ -34,7 +34,8 @@ impl Packing {
     }
 }
 
-/// The digests of the input: one of the bytes as they were read, and one of the unpacked bytes.
+/// Two digests of the input: the digest of the bytes as they were read, and the digest of the
+/// unpacked bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Digests {
     pub(crate) packed: Option<String>,

@@ -1,5 +1,5 @@
-//! Tests that the same sources give the same bytes, that sizes fit, and that owners follow the
-//! rules.
+//! Tests that the same sources give the same bytes, that a fitted image has room for its files and
+//! little else, and that owners follow the rules.
 
 mod image;
 

@@ -24,12 +24,13 @@ pub enum Place {
     Inode {
         ino: Ino,
     },
-    /// A node of an extent tree; `None` is the root, which is in the inode.
+    /// A node of an extent tree; `None` stands for the root, which is in the inode.
     Node {
         ino: Ino,
         block: Option<Block>,
     },
-    /// A block of pointers of a file that is mapped by indirect blocks; `None` is the inode.
+    /// A block of pointers, in a file with a block map; `None` stands for the pointers in the
+    /// inode.
     Pointers {
         ino: Ino,
         block: Option<Block>,
@@ -50,7 +51,7 @@ pub enum Place {
         ino: Ino,
         block: FileBlock,
     },
-    /// Extended attributes; `None` is the area in the inode.
+    /// Extended attributes; `None` stands for the area in the inode.
     Attributes {
         ino: Ino,
         block: Option<Block>,

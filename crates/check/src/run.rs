@@ -21,7 +21,7 @@ pub struct Taken {
     /// The number of clusters that the attribute block and the values in separate inodes take.
     /// Without `bigalloc`, a cluster is a block.
     pub clusters: u64,
-    /// The number of references to inodes that hold a value.
+    /// The number of references to inodes that hold the value of an attribute.
     pub values: u64,
 }
 

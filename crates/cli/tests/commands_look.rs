@@ -1,4 +1,4 @@
-//! Compares the commands that only read with dumpe2fs, the kernel and coreutils.
+//! Compares the read-only commands with dumpe2fs, the kernel and coreutils.
 
 mod mounting;
 mod trees;

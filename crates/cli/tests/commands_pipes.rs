@@ -47,7 +47,8 @@ fn an_image_has_no_name_before_it_is_complete() {
     child.wait().unwrap();
     let left = || std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(left().all(|name| name == "t" || name == "t.tar"), "{:?}", left().collect::<Vec<_>>());
-    // If another program creates the new file meanwhile, that file is not overwritten.
+    // If another program meanwhile creates a file with the name of the new image, that file is not
+    // overwritten.
     command.stdin(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();

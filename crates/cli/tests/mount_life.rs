@@ -408,7 +408,7 @@ fn an_image_that_is_mounted_in_several_places_is_unmounted_from_all() {
     let second = Mounted::at(&image.path, &other, &["ro"]);
     run(Command::new(LANEFS).arg("umount").arg(&image.path));
     assert!(!is_mounted(&first.path) && !is_mounted(&second.path));
-    // An unmount by directory ends only the mount on this directory.
+    // Unmounting a directory ends only the mount on this directory.
     let _first = Mounted::new(&image, &["ro"]);
     let second = Mounted::at(&image.path, &other, &["ro"]);
     second.umount();

@@ -24,8 +24,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// of this second in seconds and nanoseconds.
 fn new_second() -> (i64, u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    // The wait is 20 ms longer, since the kernel's clock may tick only every 10 ms and thus be
-    // late.
+    // The wait ends 20 ms after the second starts, since the kernel's clock may tick only every 10
+    // ms and thus be late.
     std::thread::sleep(Duration::from_millis(1020 - u64::from(now.subsec_millis())));
     (now.as_secs() as i64 + 1, 0)
 }

@@ -276,7 +276,7 @@ fn another_user_gets_no_rights_of_root_by_fakeroot_or_shown_owners() {
     let Some(scene) = Scene::new() else { return };
     let attacks = ATTACKS.map(|attack| format!("refused ben {attack}")).join("\n");
     for options in ["fakeroot", "fakeroot,uid=12345,gid=12345", "uid=12345,gid=12345"] {
-        // Without fakeroot ann cannot give files away.
+        // Without fakeroot, the user ann cannot give files away.
         let attacked = match options.contains("fakeroot") && !options.contains("uid") {
             true => ATTACKED.to_owned(),
             false => ATTACKED.replace("chown 5:777 grouped; chmod 040", "chmod 600"),

@@ -215,7 +215,8 @@ impl FileDevice {
                 return Err(OpenError::InUse { path: path.into(), by: User::Host });
             }
         }
-        // A block device's metadata has no size; seeking to its end returns it.
+        // The metadata of a block device does not contain the device's size, but seeking to the end
+        // of the device returns the size.
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let out_of_range = || OpenError::OutOfRange {
             path: path.into(),

@@ -63,8 +63,8 @@ impl RecordingDevice {
     }
 
     /// Returns the number of events so far. A test reads this number after a promise has been made,
-    /// for example after fsync has returned. The promise must then hold after a crash at this event
-    /// or at a later one.
+    /// for example after fsync has returned. The promise must then hold after a crash at this
+    /// position of the recording, or at a later one.
     pub fn mark(&self) -> usize {
         self.events.lock().len()
     }

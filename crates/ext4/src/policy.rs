@@ -265,7 +265,8 @@ pub enum Recovery {
 /// Whether an fsync may write a fast commit instead of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FastCommitting {
-    /// No, so that nothing that was synced can be lost if e2fsck replays the log.
+    /// An fsync writes no fast commits, so that nothing that was synced can be lost if e2fsck
+    /// replays the log.
     #[default]
     Never,
     /// Yes, if the file system has the feature `fast_commit` and no feature that prevents fast

@@ -232,7 +232,7 @@ fn cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     ]
 }
 
-/// Returns the cases with file systems so large that comparing them takes long.
+/// Returns the cases with file systems so large that comparing them takes a long time.
 fn large_cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     let small_blocks = MkfsOptions { block_size: blocks_of(1024), ..fixed() };
     vec![

@@ -1,5 +1,5 @@
-//! Tests in which groups the inodes and blocks of files are placed when one thread or many threads
-//! create and change the files.
+//! Tests of the placement of files: in which groups their inodes and blocks are, when one thread or
+//! many threads create and change the files.
 
 mod image;
 

@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 
 type Thread = Box<dyn FnOnce(&World) + Send>;
 
-/// Returns `count` threads that each run `step` `steps` times.
+/// Returns `count` threads. Each thread runs `step` as many times as `steps` says.
 fn workers(count: u8, steps: u32, step: fn(&World, u8)) -> Vec<Thread> {
     (1..=count)
         .map(|me| -> Thread { Box::new(move |world| (0..steps).for_each(|_| step(world, me))) })

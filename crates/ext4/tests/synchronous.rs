@@ -57,8 +57,7 @@ impl Scene {
         self.mount.fs().find(&self.dir(), b"f").unwrap().unwrap()
     }
 
-    /// Returns the state after a power cut at this moment: the names in `d`, and the bytes of
-    /// `d/f`.
+    /// Returns what a power cut would leave now: the names in `d`, and the bytes of `d/f`.
     fn survives(&self) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
         let recording = self.device.recording();
         let state: OverlayDevice = recording.replay().state(recording.events().len(), Kept::None);

@@ -27,7 +27,7 @@ enum Trouble {
     Nothing,
     /// Reads fail.
     Reads,
-    /// Writes fail, except those of the log.
+    /// All writes fail, except those of the log.
     DataWrites,
     /// Writes of the log fail, on any thread.
     JournalWrites,

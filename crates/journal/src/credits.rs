@@ -280,7 +280,7 @@ impl Drop for Ticket<'_> {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        // Other waiters are not woken because of the grains that were reserved for this thread. But
+        // The grains that were reserved for this thread are no reason to wake other waiters. But
         // the waiter that is now first in the queue is woken, because only the first waiter may
         // take grains from the stashes.
         pool.queue.front_mut().map(Request::call);

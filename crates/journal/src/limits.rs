@@ -14,7 +14,7 @@ pub(crate) struct Limits {
     /// The number of grains that a logged block costs, which is the number of records in a revoke
     /// block.
     pub(crate) grains: u64,
-    /// The largest number of blocks that one transaction can have. Images and revoke blocks count,
+    /// The largest number of blocks that one transaction can have. Images and revoke blocks count;
     /// descriptors and the commit block do not.
     pub(crate) capacity: u32,
     /// The number of unused credits that all lanes together may keep in their stashes.

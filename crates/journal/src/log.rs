@@ -181,8 +181,8 @@ impl LogWriter {
         Ok(self.apart.as_ref().map_or(Ok(()), |log| log.flush())?)
     }
 
-    /// Writes the commit block of `tid`, `after` log blocks after the head, durably. From then on
-    /// the transaction is committed.
+    /// Durably writes the commit block of transaction `tid`. The block's place is `after` log
+    /// blocks after the head. Once the block is durable, the transaction is committed.
     pub(crate) fn commit(&mut self, flusher: &Flusher, tid: Tid, after: u32) -> Result<(), Error> {
         self.last_commit = self.last_commit.max(coarse_now());
         let block = log_blocks::commit_block(&self.format, tid, self.last_commit);
@@ -199,8 +199,8 @@ impl LogWriter {
 
     /// Writes a fast commit with `changes` after the earlier fast commits of `tid`, the running
     /// transaction. The data to which the changes refer must be durable. The fast commit is durable
-    /// when this returns. Returns the number of its blocks. Returns `None`, and writes nothing, if
-    /// the area has no room or a change cannot be encoded as a record.
+    /// when this returns. Returns the number of blocks of the fast commit. Returns `None`, and
+    /// writes nothing, if the area has no room or a change cannot be encoded as a record.
     pub(crate) fn write_fast_commit(
         &mut self,
         device: &dyn Device,
@@ -261,7 +261,7 @@ impl LogWriter {
 
     /// Records durably in the journal superblock that the journal was aborted. The next mount and
     /// e2fsck read this record. The other fields are written as they are in memory. So if an
-    /// earlier write of a new log start failed, this call may write that start.
+    /// earlier attempt to write a new start of the log failed, this call may write that start.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         self.write_superblock(device)

@@ -1,5 +1,5 @@
 //! A single transaction, for a program that is the only user of a file system. There is no other
-//! thread and no running transaction, and the log is empty before and after.
+//! thread and no running transaction, and the log is empty before and after this transaction.
 //!
 //! The order is the same as in [`crate::commit`]: log blocks, flush, commit block, writes in place,
 //! flush, tail.

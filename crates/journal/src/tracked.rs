@@ -11,7 +11,7 @@ use crate::tid::Tid;
 /// is one, and otherwise the object's present content.
 ///
 /// # Locking
-/// The object's own guard protects it.
+/// The tracked object's guard protects this value.
 #[derive(Debug)]
 pub struct Tracked<I> {
     dirty: Option<Tid>,

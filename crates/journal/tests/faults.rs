@@ -45,7 +45,8 @@ fn live(fault: Option<Fault>) -> Life {
     if life.failed.is_some() {
         let cause = journal.cause().expect("a failure aborts the journal");
         assert!(matches!(cause, Error::Device(_)), "{cause}");
-        // The journal is aborted even if the device works again; the next round records the abort.
+        // The journal stays aborted even if the device works again. This call of `commit_now`
+        // records the abort.
         assert!(matches!(journal.commit_now(&life.toy), Err(Error::Aborted { .. })));
         let marked = life.recorder.mark();
         assert!(matches!(journal.join(1), Err(Error::Aborted { .. })));

@@ -115,8 +115,8 @@ fn every_crash_state_has_the_acknowledged_commits_of_each_thread() {
 enum Uses {
     /// The handle changes a cell, and has used up all credits when it is dropped.
     AllForAChange,
-    /// The handle uses up all credits for objects that are not on the lists, because they are
-    /// created and deleted in the transaction.
+    /// The handle uses up all credits for objects that are both created and deleted in the
+    /// transaction. So the transaction has nothing to write.
     AllForNothing,
 }
 

@@ -13,7 +13,8 @@ use std::process::{Command, Stdio};
 /// An environment variable for the child process that runs the kernel's side. Its value is the path
 /// of the child's tree.
 const TREE: &str = "LANEFS_TEST_TREE";
-/// An environment variable that, if set, makes the child change its root directory to that tree.
+/// An environment variable that, if set, makes the child change its root directory to the tree of
+/// [`TREE`].
 const AS_ROOT: &str = "LANEFS_TEST_AS_ROOT";
 
 /// The number of steps in a run.

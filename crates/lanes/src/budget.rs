@@ -132,7 +132,7 @@ mod model {
     use super::*;
     use crate::sync::{Arc, thread};
 
-    /// Runs threads with different keys that each take one of `total` units and give it back.
+    /// Runs threads with different keys. Each thread takes one of `total` units and gives it back.
     fn all_are_served(threads: u64, rounds: u64, total: usize) {
         let budget = Arc::new(Budget::new(total, Wake::One));
         let serve = move |budget: &Budget, first: u64| {

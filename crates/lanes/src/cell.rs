@@ -106,7 +106,8 @@ impl<T: Words> SeqCell<T> {
         });
     }
 
-    /// Makes the sequence odd, and completes the store. Writers must hold a common lock.
+    /// Makes the sequence odd, calls `store`, and makes the sequence even again. Writers must hold
+    /// a common lock.
     #[inline]
     fn change_in_order(&self, store: impl FnOnce(&<T::Array as WordArray>::Atomics)) {
         let odd = self.sequence.load(Ordering::Relaxed).wrapping_add(1);

@@ -238,7 +238,8 @@ unsafe impl GlobalAlloc for LineHeap {
         match (class_of(layout), class_of(new)) {
             (Some(old), Some(new)) if old == new => return block,
             (None, None) => {
-                // SAFETY: the caller's promise; both blocks belong to the system.
+                // SAFETY: the caller keeps the contract of `realloc`. The system's allocator owns
+                // both the old and the new block.
                 let moved = unsafe { System.realloc(block, layout, size) };
                 if !moved.is_null() {
                     count_large(-(layout.size() as isize));
@@ -282,7 +283,7 @@ impl Magazines {
             // SAFETY: the caller's promise.
             return unsafe { self.spill(class, block) };
         }
-        // SAFETY: the caller's promise; a block is as large as a line and aligned to one.
+        // SAFETY: the caller's promise. A block has at least the size and alignment of a line.
         unsafe { magazine.push(block) };
     }
 
@@ -396,7 +397,7 @@ impl Magazine {
     /// `block` is of the class and not in use.
     #[inline]
     unsafe fn push(&self, block: *mut Free) {
-        // SAFETY: the caller's promise; a block is as large as a line and aligned to one.
+        // SAFETY: the caller's promise. A block has at least the size and alignment of a line.
         unsafe { (*block).next = self.head.get() };
         self.head.set(block);
         self.len.set(self.len.get() + 1);

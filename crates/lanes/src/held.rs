@@ -13,7 +13,8 @@ use std::marker::PhantomData;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LockKey {
     pub(crate) rank: Rank,
-    /// `Some` if a thread may hold several locks of this rank. It takes them in ascending order.
+    /// `Some` if a thread may hold several locks of this rank. The thread takes them in ascending
+    /// order of this number.
     pub(crate) order: Option<u64>,
 }
 
@@ -84,8 +85,8 @@ fn check(key: LockKey) {
     }
 }
 
-/// Checks that the thread may sleep for long: it must hold no state guard and no lock of a higher
-/// rank. The exception is the lock of rank `own`, because the sleep releases it.
+/// Checks that the thread may sleep for a long time: it must hold no state guard and no lock of a
+/// higher rank. The exception is the lock of rank `own`, because the sleep releases it.
 ///
 /// # Panics
 /// In debug builds, if the thread holds such a lock.

@@ -2,7 +2,7 @@
 
 use crate::lane::{Lane, PerLane};
 use std::ops::Deref;
-// The counts are those of `std` in every world, because `loom` has no `Weak`.
+// The reference counts are those of `std` in every world, because `loom` has no `Weak`.
 use crate::sync::unscheduled::OnceLock;
 use std::sync::{Arc, Weak};
 
@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 /// ```
 pub struct LaneArc<T> {
     count: Arc<Count<T>>,
-    /// The counts of all lanes, only in the first handle.
+    /// The counts of all lanes. Only the first handle has them.
     all: Option<PerLane<Arc<Count<T>>>>,
 }
 

@@ -84,7 +84,7 @@ impl<T: Replaced> Slot<T> {
         unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Replaces the value. A lock of the caller should order the writers.
+    /// Replaces the value. If several threads may write, a lock of the caller must order them.
     pub fn store(&self, value: T) {
         self.replace(Box::into_raw(Box::new(value)));
     }
@@ -140,7 +140,7 @@ impl<T: Replaced> Cached<T> {
         self.0.get(pin).map(|padded| &padded.0)
     }
 
-    /// Replaces the value. A lock of the caller should order the writers.
+    /// Replaces the value. If several threads may write, a lock of the caller must order them.
     pub fn store(&self, value: T) {
         self.0.store(Padded(value));
     }

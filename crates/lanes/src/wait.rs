@@ -12,7 +12,8 @@
 //! the wake-up on, since the resource that caused the wake-up may still be free. A picked waiter
 //! that finds nothing, because another thread was faster, rejoins at the front.
 //!
-//! *Locking*: no other lock is taken under a queue's lock, and attempts run without these locks.
+//! *Locking*: a thread that holds a queue's lock takes no other lock. It holds no queue's lock
+//! while it attempts to take what it waits for.
 
 use crate::hash::hash_of;
 use crate::held::may_sleep;

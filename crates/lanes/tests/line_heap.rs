@@ -28,7 +28,7 @@ impl Parcel {
         Parcel { mark, words: vec![mark; len] }
     }
 
-    /// Changes the parcel's length by the heap's `realloc`.
+    /// Changes the parcel's length, with the heap's `realloc`.
     fn resize(&mut self, random: &mut fastrand::Rng) {
         let len = 1 + random.usize(..self.words.len() * 2);
         self.words.resize(len, self.mark);

@@ -33,7 +33,7 @@ pub struct Draft {
 /// How many blocks were written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Published {
-    /// Blocks that were free before.
+    /// Blocks that were free before the changes.
     pub new_blocks: u64,
     /// Blocks that were in use, and were therefore written through the log.
     pub logged_blocks: u64,

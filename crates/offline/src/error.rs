@@ -53,17 +53,17 @@ pub enum Unchecked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum JournalNeed {
-    /// The changes are written as one transaction of the image's own journal, but the journal is on
-    /// another device.
+    /// The changes have to be written as one transaction of a journal in the image, but the journal
+    /// is on another device.
     #[error(
         "changes that become durable together need a journal in the image, and this journal is on \
          another device"
     )]
     InImage,
-    /// The changes are written as one transaction, but there is no journal.
+    /// The changes have to be written as one transaction of a journal, but there is no journal.
     #[error("changes that become durable together need a journal: add one first (lanefs tune -j)")]
     ForDraft,
-    /// The change is made through the journal, but there is no journal.
+    /// The change has to be made through a journal, but there is no journal.
     #[error("this change needs a journal: add one first (lanefs tune -j)")]
     Missing,
     /// The changed blocks that were in use do not fit into the journal.

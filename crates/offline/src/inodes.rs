@@ -8,7 +8,7 @@ use lanefs_ondisk::group_desc::GroupFlags;
 use lanefs_ondisk::{Corruption, Group, Ino};
 
 impl Image {
-    /// Returns the inodes in use, without the reserved ones except the root.
+    /// Returns the inodes in use: the root, and all others that are not reserved.
     pub(crate) fn used_inodes(&self) -> Result<Vec<Ino>, Error> {
         let geometry = self.geometry();
         let mut used = Vec::new();

@@ -1,5 +1,5 @@
-//! Moves the contents of files out of the space at or beyond a new end, into free blocks before
-//! this end.
+//! Moves the contents of files out of the space at or beyond the new end of the file system, into
+//! free blocks before this end.
 //!
 //! The copy is made in free blocks, to which nothing refers. The transaction that maps the copy
 //! also frees the old blocks. Each transaction leaves a consistent file system, so the move may

@@ -1,4 +1,4 @@
-//! Gives another inode number to each file whose inode lies beyond a new end.
+//! Gives another inode number to each file whose inode lies beyond the new end of the file system.
 //!
 //! A new inode number changes all directory entries that name the file. If the file is a directory,
 //! the directory's `.` entry and the `..` entries of its subdirectories change too. Checksums of

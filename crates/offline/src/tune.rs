@@ -78,7 +78,7 @@ pub struct Settings {
     pub mount_options: Option<Vec<u8>>,
     /// The number of blocks in one chunk of a RAID, that is, of consecutive blocks on one disk.
     pub stride: Option<u16>,
-    /// Blocks of a whole stripe.
+    /// The number of data blocks in a full stripe.
     pub stripe_width: Option<u32>,
     /// With the feature `mmp`: seconds between two updates of the `mmp` block by a mount, at most
     /// 300.

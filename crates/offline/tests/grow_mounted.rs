@@ -257,8 +257,8 @@ fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
     assert_eq!(sizes.len(), 3, "{options}: before, between and after: {sizes:?}");
 }
 
-/// Mounts a recorded image in memory that has a durable file `before` of 30,000 bytes. The file
-/// system has `from` MiB, and its device has `to` MiB.
+/// Mounts a recorded image in memory. The image has the durable file `before`, which has 30,000
+/// bytes. The file system has `from` MiB, and its device has `to` MiB.
 fn recorded([from, to]: [u64; 2]) -> Option<(Arc<RecordingDevice>, Mount)> {
     let options = "-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000";
     let image = filled(options, &format!("{from}M"), 1)?;

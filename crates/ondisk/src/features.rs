@@ -126,11 +126,11 @@ bitflags! {
 /// The three feature words of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Features {
-    /// May be ignored if unknown.
+    /// Features that a program may ignore if it does not know them.
     pub compat: Compat,
-    /// Must not be mounted if unknown.
+    /// Features that a program must know to mount the file system.
     pub incompat: Incompat,
-    /// Must not be written if unknown.
+    /// Features that a program must know to write to the file system.
     pub ro_compat: RoCompat,
 }
 

@@ -237,7 +237,7 @@ impl QuotaFile {
         true
     }
 
-    /// Returns the blocks of 1 KiB changed since the last call, in order.
+    /// Returns the blocks of 1 KiB that have changed since the previous call, in order.
     pub fn take_changed(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.changed)
     }

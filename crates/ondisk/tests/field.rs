@@ -144,7 +144,8 @@ fn resized_images_decode() {
     }
 }
 
-/// Creates files of all types, some deleted, some with attributes inside and outside of the inode.
+/// Creates files of all types, and deletes some of them. One file gets an attribute inside of the
+/// inode and one outside.
 fn busy(root: &Path) -> io::Result<()> {
     let file = |name: String, len: usize| fs::write(root.join(name), vec![7; len]);
     for n in 0..400 {

@@ -80,7 +80,7 @@ impl Activity {
     ///
     /// # Locking
     /// The caller has held the lock of the array's state since [`Activity::clean`], so no writer
-    /// can have set the activity to on.
+    /// can have switched the activity on.
     pub(crate) fn unclean(&self) {
         self.0.store(UNSURE, Ordering::Release);
     }

@@ -154,7 +154,7 @@ pub enum InvalidRequest {
     /// The number of UUIDs differs from the number of members.
     #[error("each member needs a uuid")]
     Uuids,
-    /// The slot without a member is beyond the last slot.
+    /// The slot that is to have no member is beyond the last slot.
     #[error("the slot that is to be missing is none of the array's")]
     NoSuchSlot,
     /// The size of a bitmap chunk is invalid.

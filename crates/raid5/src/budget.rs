@@ -12,7 +12,7 @@ use lanefs_lanes::{Budget, Wake};
 pub enum StripeWake {
     /// Wakes all waiters, as md does. All except one find no free unit and sleep again.
     All,
-    /// Wakes one waiter, from one of several queues chosen by a hash of the row.
+    /// Wakes one waiter. Waiters stand in several queues, and a hash of the row chooses the queue.
     #[default]
     One,
 }

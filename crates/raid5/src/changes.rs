@@ -171,7 +171,8 @@ impl OpenArray {
     }
 
     /// Writes the log, the bitmap and the bad-block area, then gives the slot to the device: first
-    /// in the superblocks, then in memory. Returns the device's standing at that moment.
+    /// in the superblocks, then in memory. Returns the standing that the device had when it got the
+    /// slot.
     fn take(
         &self,
         new: NewMember,

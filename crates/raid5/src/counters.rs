@@ -40,16 +40,16 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Member reads of data.
+    /// Reads of data from members.
     DataRead data_reads,
-    /// Member writes of data.
+    /// Writes of data to members.
     DataWrite data_writes,
     /// Member reads that were needed to compute the new parity of a write; also counted as reads of
     /// data or parity.
     OldRead old_reads,
-    /// Member reads of old parity.
+    /// Reads of old parity from members.
     ParityRead parity_reads,
-    /// Member writes of parity.
+    /// Writes of parity to members.
     ParityWrite parity_writes,
     /// Durable writes to the partial parity log.
     LogWrite log_writes,
@@ -93,7 +93,7 @@ counts! {
     LogWait log_waits,
     /// Wake-ups after which the thread had to wait for the log again.
     LogVainWake log_vain_wakes,
-    /// Waits for a flush of the array that another thread runs.
+    /// Waits for another thread's flush of the array.
     FlushWait flush_waits,
 }
 

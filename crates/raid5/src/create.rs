@@ -28,8 +28,8 @@ pub enum NewConsistency {
     /// A partial parity log restores parity.
     PartialParity,
     /// A resync of the regions that are marked in a write-intent bitmap restores parity. One bit
-    /// covers this many bytes of a member; `None` means 64 MiB, or the smallest larger power of two
-    /// with which the bitmap fits into its space.
+    /// covers this many bytes of a member. `None` means 64 MiB or, if the bitmap would then not fit
+    /// into its space, the smallest power of two with which it fits.
     Bitmap(Option<u64>),
     /// A resync of the whole array restores parity.
     Resync,

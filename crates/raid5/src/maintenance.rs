@@ -25,7 +25,7 @@ const CHECKPOINT: u64 = 64 << 20;
 pub struct Progress {
     /// Bytes of each member's data area that are done.
     pub done: u64,
-    /// Bytes of each member's data area in total.
+    /// The length of each member's data area in bytes.
     pub total: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct ScrubReport {
     pub skipped: u64,
     /// Blocks of 4 KiB whose parity was wrong.
     pub wrong_blocks: u64,
-    /// Rows with blocks whose parity was wrong.
+    /// The number of rows that contain blocks with wrong parity.
     pub wrong_rows: u64,
 }
 

@@ -149,7 +149,7 @@ impl Metadata {
     /// has all data if its superblock was written with the last change of the array's metadata, the
     /// array was clean at that time, and nothing was written since. Before the first write to a
     /// clean array, a change is recorded, which raises the event count by two. So if the event
-    /// counts and times are equal, nothing was written since.
+    /// counts and times are equal, nothing was written after the last change.
     ///
     /// # Locking
     /// A caller that acts on the result holds the lock of the array's state, so that no write
@@ -441,7 +441,7 @@ impl State {
         let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);
         old.copy_from_slice(bits);
         // The regions whose bits are about to be cleared are in sync on all members that have this
-        // event count. A member with an older count must not trust the bits, so this event is
+        // event count. A member with an older event count must not trust the bits, so this count is
         // recorded before the first bit is cleared.
         let raise = clears && whole && intents.header.events_cleared() < events;
         if raise {

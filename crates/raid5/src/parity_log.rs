@@ -155,7 +155,7 @@ pub(crate) struct Logged {
 /// One strip of a row, as it is logged.
 #[derive(Debug)]
 pub(crate) struct LogPart {
-    /// Offset of the first byte within the chunks.
+    /// The offset, within a chunk, of the first byte.
     pub(crate) from: u64,
     /// The offset after the last byte.
     pub(crate) to: u64,

@@ -218,7 +218,8 @@ impl RowLocks {
         RowHold { locks: self, span, waited: true, contended: true }
     }
 
-    /// Offers a write to the threads that hold its range, before its own thread waits for it.
+    /// Offers a write to the threads that hold its range, before the write's own thread waits for
+    /// the range.
     pub(crate) fn offer(&self, waiter: &Arc<Waiter>) {
         self.shard(waiter.span.row).lock().offers.push(waiter.clone());
     }

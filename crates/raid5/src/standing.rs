@@ -50,7 +50,7 @@ impl std::fmt::Debug for Member {
 /// The space of a member's partial parity log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogArea {
-    /// Start, in bytes from the start of the member's device.
+    /// The offset of the log in bytes from the start of the member's device.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
@@ -129,7 +129,7 @@ struct Occupant {
     /// Number of unreadable ranges that were rewritten.
     corrections: AtomicU32,
     flusher: OnceLock<Flusher>,
-    /// The error for which the device was dropped as a shadow.
+    /// The error because of which the device was dropped as a shadow.
     given_up: OnceLock<DeviceError>,
 }
 
@@ -332,7 +332,8 @@ impl Members {
         }
     }
 
-    /// Returns the error for which the device was dropped as a shadow, if there was one.
+    /// Returns the error because of which the device `id` was dropped as a shadow, if there was
+    /// one.
     pub(crate) fn given_up(&self, id: MemberId) -> Option<DeviceError> {
         let place = self.slots.get(id.slot)?.members.get(id.device)?;
         place.get()?.given_up.get().cloned()

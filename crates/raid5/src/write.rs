@@ -51,7 +51,7 @@ impl Array {
     ) -> Result<Progress, DeviceError> {
         let RowPart { row, first, len, .. } = group.own;
         let _unit = self.budget.take(row, &self.counters);
-        // The fence orders taking the unit before reading the state that the unit protects: see
+        // Because of the fence, the unit is taken before the state that it protects is read: see
         // `RowBudget::none_taken`.
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(row * self.shape.row_len() + first, len)?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const CHUNK: u64 = 16384;
 const ROW: u64 = 3 * CHUNK;
 
-/// An array of four members that can run a test's code during an operation.
+/// An array of four members. A test can run its own code during an operation of a member.
 struct Hooked {
     rig: Rig,
     hooks: Vec<Arc<HookDevice>>,

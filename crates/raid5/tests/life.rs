@@ -102,7 +102,7 @@ fn no_member_of_an_earlier_moment_is_mixed_in() {
                     let name = format!("{consistency:?}, slot {slot} of moment {before} in {at}");
                     if events(&mixed) == events(&now.members) {
                         // Nothing was recorded on the member between the two moments: either
-                        // nothing changed, or the member is missing in the later moment.
+                        // nothing changed, or the member is missing at the later moment.
                         continue;
                     }
                     match mixed.open(None) {
@@ -154,8 +154,8 @@ fn a_clean_member_beside_active_ones_is_an_old_copy_unless_one_change_reached_th
 
 #[test]
 fn a_member_without_bits_that_the_others_have_missed_data() {
-    // A crash can leave an array that md has written in this state. When the array became active,
-    // md counted one event. One member is an old copy from before this event.
+    // If md has written an array, a crash can leave the array in the following state. When the
+    // array became active, md counted one event. One member is an old copy from before this event.
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let mut members = Members::create(4, consistency, InitialParity::Right);
     members.open(None).expect("an array").close().expect("clean");
@@ -239,8 +239,8 @@ fn an_array_in_use_is_marked_active_on_every_member() {
 
 #[test]
 fn an_array_not_recorded_clean_on_all_members_is_recorded_active_before_the_next_write() {
-    // Each change of the metadata is written twice. A member that the array needs fails in the
-    // first or in the second write.
+    // Each change of the metadata is written twice. In one run the first of these writes fails on a
+    // member that the array needs, in the other run the second.
     for nth in 0..2 {
         let mut members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
         let hook = Arc::new(HookDevice::new(members.0[0].1.clone()));
@@ -651,8 +651,8 @@ fn a_member_that_fails_during_assembly_is_left_out() {
     let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");
     let model = scribble(&array, 15, 20);
-    // After the crash the log is applied. Then all superblocks must record that parity is right,
-    // and this write fails on member 1.
+    // After the crash the log is applied. Then all superblocks must record that parity is right.
+    // The write of this record fails on member 1.
     let mut members = members.copies();
     let hook = Arc::new(HookDevice::new(members.0[1].1.clone()));
     hook.on(Kind::WriteDurable, 0, || Outcome::Failed);

@@ -331,8 +331,8 @@ fn a_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() 
     check_all(5, 29);
 }
 
-/// Checking all cuts of three runs takes minutes. If `LANEFS_SECONDS` is not set or below 20, only
-/// every fifth cut of one run is checked.
+/// Checking all cuts of three runs takes minutes. If `LANEFS_SECONDS` is below 20 or is not set,
+/// only every fifth cut of one run is checked.
 #[test]
 #[ignore = "long: thousands of crashes"]
 fn every_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() {

@@ -303,7 +303,7 @@ impl Verdict {
 }
 
 /// Removes messages about the orphan file from e2fsck's output. These messages are not about
-/// damage, because e2fsck prints them for images of the kernel too: after it has finished the
+/// damage, because e2fsck prints them for images of the kernel too: after e2fsck has processed the
 /// orphans, it clears their entries and the feature flag that announces such entries.
 fn without_orphan_file(text: &str) -> String {
     let mut kept = String::new();

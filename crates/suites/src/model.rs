@@ -214,8 +214,8 @@ impl Model {
     fn new_in(&mut self, dir: u64, kind: Kind, permissions: u16, uid: u32, gid: u32) -> u64 {
         let (mut permissions, mut gid) = (permissions, gid);
         if self.node(dir).permissions & SET_GROUP != 0 {
-            // The new object inherits the group of the directory. If it is itself a directory, it
-            // also inherits the set-group-ID bit.
+            // The new object inherits the group of the directory. A new directory also inherits the
+            // set-group-ID bit.
             gid = self.node(dir).gid;
             permissions |= if kind == Kind::Directory { SET_GROUP } else { 0 };
         }

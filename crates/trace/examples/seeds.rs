@@ -76,7 +76,7 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Creates a file system with these policies that commits only on request.
+/// Creates a file system that has these policies and commits only on request.
 fn file_system(policies: &str) -> Result<FileSystem, AnyError> {
     let device = Arc::new(lanefs_device::RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
@@ -86,7 +86,8 @@ fn file_system(policies: &str) -> Result<FileSystem, AnyError> {
     Ok(FileSystem::open_device(device, &options)?)
 }
 
-/// Prints the bits that workers lose while all of them run rounds of S1 at the same time.
+/// Prints how many bits the workers lose to one another while all of them run rounds of S1 at the
+/// same time. A lost bit is a free inode that another thread took between search and claim.
 fn count_lost_bits(name: &str, policies: &str, workers: usize) -> Result<(), AnyError> {
     let fs = file_system(policies)?;
     std::thread::scope(|s| {

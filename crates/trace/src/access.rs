@@ -150,7 +150,7 @@ fn decode(bytes: &[u8], ip: u64) -> Instruction {
 /// # Safety
 /// `len` bytes at `ip` are mapped and do not change.
 unsafe fn code_at(ip: u64, len: usize) -> &'static [u8] {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that these bytes are mapped and do not change.
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(ip as usize), len) }
 }
 

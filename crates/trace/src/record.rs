@@ -192,8 +192,8 @@ mod machine {
             FULL.store(true, Ordering::Relaxed);
             return;
         }
-        // SAFETY: the kernel hands the handler a valid context, which no other code uses while it
-        // runs.
+        // SAFETY: the kernel hands the handler a valid context, which no other code uses while the
+        // handler runs.
         let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
         let step: Registers = std::array::from_fn(|i| registers[ORDER[i] as usize] as u64);
         // SAFETY: `at` is below the buffer's capacity, and only the thread that holds `TURN` is

@@ -1,4 +1,5 @@
-//! Rows of an array that different threads lock share no cache line.
+//! Tests which cache lines two threads share while each of them works in its own row of an array:
+//! none, unless both rows have the same partial parity log.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use lanefs_device::Device;

@@ -114,9 +114,9 @@ impl Vfs {
     /// still refers to that number, it refers to this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
-        // ".." is not in the cache: it changes when a directory moves, but is never published. The
-        // names of a directory that ignores case are not in the cache either, since the cache
-        // compares names byte by byte.
+        // ".." is not in the cache: its target changes when a directory moves, but that change is
+        // never published. The names of a directory that ignores case are not in the cache either,
+        // since the cache compares names byte by byte.
         if name != b".."
             && !self.is_uncached(dir)
             && let Some(found) = self.child_cached(id, name)
@@ -139,8 +139,8 @@ impl Vfs {
         self.fs().find(dir, name).and(Err(Error::Stale))
     }
 
-    /// Returns whether the name cache never has names of `dir`, since `dir` ignores case or is
-    /// encrypted.
+    /// Returns whether the names in `dir` are kept out of the name cache. This is so if `dir`
+    /// ignores case or is encrypted.
     #[inline]
     pub(crate) fn is_uncached(&self, dir: &Inode) -> bool {
         self.fs().is_uncached(dir)

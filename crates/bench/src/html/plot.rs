@@ -46,8 +46,8 @@ const BOTTOM: f64 = 40.0;
 const LEGEND: f64 = 16.0;
 /// The minimum distance between labels.
 const LABEL: f64 = 26.0;
-/// Spread bars are cut off above the highest value of all lines multiplied by this factor, and
-/// below the lowest value divided by this factor.
+/// The bars that show the spread are cut off above the highest value of all lines multiplied by
+/// this factor, and below the lowest value divided by this factor.
 const BEYOND: f64 = 2.5;
 /// The distance by which overlapping points are moved apart.
 const APART: f64 = 2.5;

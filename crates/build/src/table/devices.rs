@@ -2,8 +2,8 @@
 //!
 //! A line is `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, with `-` in fields that have no
 //! meaning for the type. Types: `f` file, `d` directory (made if it is missing), `r` directory and
-//! everything below it, `c` and `b` devices, `p` pipe. A COUNT above 0 makes that many devices. A
-//! number is appended to the name of each, from START on.
+//! everything below it, `c` and `b` devices, `p` pipe. A COUNT above 0 makes that many devices.
+//! Their names are NAME followed by consecutive numbers from START on.
 
 use super::lines::{Wrong, lines};
 use crate::entry::{Kind, Meta};

@@ -18,8 +18,8 @@ impl Header {
             return Ok(None);
         }
         let header = Header(bytes);
-        // The sum of unsigned and that of signed bytes are both valid, because old programs added
-        // up signed bytes.
+        // The sum of the bytes as unsigned numbers and their sum as signed numbers are both valid,
+        // because old programs added up signed bytes.
         let (mut unsigned, mut signed) = (0u64, 0i64);
         for (at, byte) in header.0.iter().enumerate() {
             let byte = if CHECKSUM.contains(&at) { b' ' } else { *byte };

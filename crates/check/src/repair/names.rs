@@ -183,7 +183,7 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns those names in a block or in inline data that the repair keeps.
+    /// Returns the names that the repair keeps, from a block or from inline data.
     fn kept(
         &self,
         bytes: &[u8],
@@ -320,8 +320,8 @@ impl Mender<'_> {
 
     fn mend_inline(&mut self, ino: Ino, mut bytes: Vec<u8>, record: &Record, found: &[Finding]) {
         // The entries are in two parts, the block field and `system.data`. The offset in a finding
-        // is relative to the start of one part, but the finding does not state which part, so it is
-        // applied to the entry at this offset in either part.
+        // is relative to the start of one part, but the finding does not state which part. So the
+        // finding is applied to the entries at this offset in both parts.
         let here: Vec<&Finding> = found.iter().collect();
         let folding = self.run.volume.folding_of(record.flags);
         let rest = attributes::inline_data(self.run, record, &bytes).map(<[u8]>::to_vec);

@@ -23,8 +23,8 @@ const MOST_WRITTEN: u32 = 0x8000;
 pub struct Salvaged {
     /// The extents, in the order of the file and without overlaps.
     pub extents: Vec<Extent>,
-    /// The nodes of the mapping whose blocks no other file uses. A new mapping can use these blocks
-    /// again.
+    /// The mapping's nodes that lie in blocks that no other file uses. A new mapping can use these
+    /// blocks again.
     pub nodes: Vec<Block>,
 }
 

@@ -30,7 +30,7 @@ pub struct AclText<'a> {
 }
 
 impl AclText<'_> {
-    /// Formats an entry, as "user:ann:rw-".
+    /// Formats an entry, for example as "user:ann:rw-".
     pub fn entry(&self, entry: &AclEntry) -> String {
         let user = |id: u32| self.names.map_or_else(|| id.to_string(), |names| names.user(id));
         let group = |id: u32| self.names.map_or_else(|| id.to_string(), |names| names.group(id));

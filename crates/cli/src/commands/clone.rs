@@ -144,7 +144,7 @@ fn copy(arguments: &Arguments, whole: &WholeImage<'_>, to: &File) -> Result<Copi
     copy_device(&device, to, arguments.used).map_err(|error| Failure::new(from.display(), error))
 }
 
-/// Recovers the copy, gives it UUID and label, and returns the UUID.
+/// Recovers the copy, gives it a UUID and a label, and returns the UUID.
 fn settle(arguments: &Arguments, copy: &Path, uuid: Option<[u8; 16]>) -> Result<[u8; 16], Failure> {
     let to = arguments.destination.display();
     let device = FileDevice::open(copy, Access::ReadWrite, OpenOptions::default())

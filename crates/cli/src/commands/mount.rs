@@ -344,8 +344,8 @@ fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(
     }
 }
 
-/// Returns the name of the array that lists its members. With this name `lanefs umount` can wait
-/// until the members are closed.
+/// Returns the name under which the array is shown. The name lists the members, so `lanefs umount`
+/// can wait until the members are closed.
 fn shown_name(array: &OpenArray) -> OsString {
     let members = array.metadata().members();
     let paths: Vec<PathBuf> = members.into_iter().map(|member| member.name).collect();

@@ -53,9 +53,9 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     let Some(first) = entries.first() else {
         return Err(io::Error::other("no Lanefs file system is mounted there"));
     };
-    // Open the image before the unmount, so that the command can wait for this image even if it is
-    // renamed. If the user may not read the image, the error is ignored, and the command waits only
-    // for servers that it can watch.
+    // The image is opened before the unmount, so that the command can wait for this image even if
+    // it is renamed. If the user may not read the image, the error is ignored, and the command
+    // waits only for servers that it can watch.
     let images = match Source::array_name(&first.source) {
         Some(array) => array.paths().iter().map(File::open).collect(),
         None => vec![File::open(&first.source)],

@@ -12,7 +12,7 @@ pub struct Identity {
     pub inode: u64,
 }
 
-/// The attributes of a file that a copy needs.
+/// Those attributes of a file that are needed to copy it.
 #[derive(Debug, Clone, Copy)]
 pub struct Meta {
     pub identity: Identity,
@@ -53,7 +53,7 @@ pub trait Content {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure>;
 }
 
-/// The data of a file that is written.
+/// The file into which data is copied.
 pub trait Sink {
     /// Writes all of `data` at `offset`.
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;

@@ -36,7 +36,7 @@ pub enum Visit<N> {
 pub struct Walk<'s, S: Source> {
     source: &'s S,
     order: Order,
-    /// The top; `None` after it has been visited.
+    /// The file at the top, where the walk starts; `None` after it has been visited.
     top: Option<S::Node>,
     levels: Vec<Level<'s, S>>,
     /// The directory that was visited last. Its entries are visited next.

@@ -14,7 +14,7 @@ const NOATIME: u32 = 0x80;
 const IMMUTABLE: u32 = 0x10;
 const APPEND_ONLY: u32 = 0x20;
 
-/// Operations on a file whose results do not depend on its directory.
+/// Operations on a file. Their results do not depend on the directory of the file.
 const FILE_OPS: &[Op] = &[
     Op::Chmod(0o640),
     Op::Chmod(0o2755),

@@ -115,7 +115,7 @@ pub enum Op {
     Rename,
     /// Renames the object into another directory, to which all users may write.
     RenameAway,
-    /// Renames a file that root owns over the object.
+    /// Renames a file of root so that it replaces the object.
     RenameOver,
     Exchange,
     Unlink,

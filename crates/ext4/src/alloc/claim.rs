@@ -42,8 +42,8 @@ impl Claim {
         self.groups.format.geometry().cluster_bits()
     }
 
-    /// Splits off the first `blocks` blocks as a separate claim, and keeps the rest. The number
-    /// `blocks` must fill whole clusters.
+    /// Splits off the first `blocks` blocks as a separate claim, and keeps the rest. The first
+    /// `blocks` blocks must fill whole clusters.
     ///
     /// # Panics
     /// If the claim has fewer blocks.

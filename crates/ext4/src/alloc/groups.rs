@@ -85,7 +85,7 @@ pub(crate) trait Changes {
     fn tid(&self) -> Tid;
     /// Notes that the group's image must be captured.
     fn group_changed(&mut self, group: Group);
-    /// Charges blocks that became part of the transaction.
+    /// Uses credits of the handle for `blocks` blocks that became part of the transaction.
     fn charge_blocks(&mut self, blocks: u32);
     /// Requests a call of [`Groups::release`] once the transaction is durable.
     fn release_later(&mut self, start: Block, len: u32);

@@ -72,7 +72,7 @@ impl AllocPolicy for Older {
     fn next_with_order(&self, groups: &Summaries, order: u32, from: u32) -> Option<u32> {
         match self.group_search {
             GroupSearch::Index => Present.next_with_order(groups, order, from),
-            // Like the index, the bound is only a hint.
+            // The bound for the length of a group's runs is only a hint, like the index.
             GroupSearch::Scan => {
                 (from..groups.groups()).find(|group| groups.bound(*group) >> order > 0)
             }

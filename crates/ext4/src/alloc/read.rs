@@ -76,7 +76,8 @@ impl Format {
             let bitmap = Bitmap::decode_inodes(&bytes, group, desc, geometry, checksums)?;
             // The allocation of an inode initialises the inode table up to that inode. If an inode
             // in the unused part were in use, the initialisation could take more blocks than a
-            // transaction can have. So such a bitmap counts as damaged.
+            // transaction can have. So a bitmap with a set bit in the unused part counts as
+            // damaged.
             let unused = bits.saturating_sub(desc.itable_unused)..bits;
             if geometry.features().has_descriptor_checksums()
                 && let Some(bit) = bitmap.next_set(unused)

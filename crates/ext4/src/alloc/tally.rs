@@ -5,7 +5,7 @@ use lanefs_lanes::LaneCounters;
 /// The events that are counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Count {
-    /// Searches for blocks and for inodes.
+    /// The searches for blocks, and those for inodes.
     BlockSearches,
     InodeSearches,
     /// Groups that searches looked at, and groups that they skipped because another thread was
@@ -14,7 +14,8 @@ pub(crate) enum Count {
     GroupsBusy,
     /// Free inodes that another thread took between search and claim.
     BitsLost,
-    /// Files and directories whose new blocks and inodes moved to a group of their caller's region.
+    /// Moves of the place for a file's new blocks, or for a directory's new inodes, to a group of
+    /// the caller's region.
     Moves,
     /// Preallocation windows, the blocks in them, and claims that got their blocks from a window.
     Windows,
@@ -42,12 +43,12 @@ pub struct AllocStatistics {
     /// Free inodes that another thread took between the search and the claim; only with the policy
     /// `inode_claim=two-step`.
     pub bits_lost: u64,
-    /// Directories and files whose new inodes and blocks were moved to a group of their caller's
-    /// own region, because several callers worked in the same group.
+    /// How often several callers worked in one group, so that a directory's new inodes, or a file's
+    /// new blocks, were taken from the caller's own region.
     pub moves: u64,
-    /// Preallocation windows.
+    /// Preallocation windows that were claimed.
     pub windows: u64,
-    /// Blocks in these windows, counted when each window was claimed.
+    /// Blocks in all preallocation windows, counted when each window was claimed.
     pub window_blocks: u64,
     /// Claims that got their blocks from a window.
     pub window_hits: u64,

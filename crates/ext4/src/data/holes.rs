@@ -81,16 +81,16 @@ impl FileData<'_> {
     }
 
     /// A transaction may unmap some blocks of a cluster but leave the cluster in use. Waits until
-    /// these transactions are durable. Until then a crash could map the blocks again, so their
-    /// contents must not be overwritten.
+    /// all transactions that did this are durable. Until then a crash could map the blocks again,
+    /// so their contents must not be overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;
         pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))
     }
 
     /// Claims whole clusters for file blocks from `at` on. Takes them from the inode's window if
-    /// the window continues at `at`, else from the groups. If the file grows, also claims from the
-    /// groups a new window that follows these blocks.
+    /// the window continues at `at`, else from the groups. In the second case, a regular file that
+    /// grows also gets a new window, which follows these blocks, unless `at` is 0.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {

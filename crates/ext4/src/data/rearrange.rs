@@ -116,7 +116,7 @@ impl FileData<'_> {
     }
 
     /// Writes new nodes to claimed blocks. Nothing refers to the nodes yet. A later handle makes
-    /// the inode refer to them. Its commit flushes the nodes first.
+    /// the inode refer to them. The commit of that handle's transaction flushes the nodes first.
     fn write_nodes(&self, form: Form, nodes: Vec<(Block, Arc<[u8]>)>) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let kind = MetaKind::node(form, inode.ino, inode.generation);

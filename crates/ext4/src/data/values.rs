@@ -255,7 +255,8 @@ impl FileData<'_> {
         value.state.lock().disk.is_value_of(self.inode.ino, self.inode.generation)
     }
 
-    /// Returns the space that a value of this size adds to its owner.
+    /// Returns the number of sectors by which a value of `size` bytes increases the space of its
+    /// owner.
     fn value_sectors(&self, size: u32) -> u64 {
         let volume = &self.objects.volume;
         let blocks = u64::from(size).div_ceil(self.block_size()) as u32;

@@ -83,7 +83,8 @@ impl<'a> Inodes<'a> {
         Ok(())
     }
 
-    /// Frees the blocks that changed files no longer have, and takes those that they now have.
+    /// Frees the blocks that the changed files have lost, and takes the blocks that these files now
+    /// have.
     pub(super) fn update_bitmaps(&mut self) -> Result<(), Error> {
         let Inodes { draft, nodes, .. } = self;
         for node in nodes.values() {

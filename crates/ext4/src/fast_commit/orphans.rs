@@ -50,8 +50,8 @@ impl Node {
         self.now.as_ref().is_some_and(|inode| inode.links == 0)
     }
 
-    /// Returns whether an inode that had no links has links now. Then its number belongs to another
-    /// inode.
+    /// Returns whether an inode that had no links has links now. If so, the inode's number now
+    /// belongs to another inode.
     fn lives_again(&self) -> bool {
         self.before.as_ref().is_some_and(|inode| inode.links == 0) && !self.is_nameless()
     }

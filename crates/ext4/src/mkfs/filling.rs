@@ -203,7 +203,7 @@ pub(super) fn complete(
     tree: &NewTree,
 ) -> Result<Superblock, MkfsError> {
     let mut numbers = *numbers;
-    // As in the kernel, each of these features is set only if a file needs it.
+    // As in the kernel, `EXT_ATTR` and `LARGE_FILE` are set only if a file needs them.
     let all = tree.files();
     if all.iter().any(|file| !file.attributes.is_empty()) {
         numbers.features.compat |= Compat::EXT_ATTR;

@@ -1,4 +1,4 @@
-//! The layout of a file system whose size follows from its files.
+//! The layout of a file system whose size is computed from its files.
 //!
 //! Superblock and descriptors come first, with room for descriptors of a fixed number of groups;
 //! then the data; then bitmaps, inode tables and journal, in as many groups as are needed. Only
@@ -41,7 +41,7 @@ fn block_size(options: &MkfsOptions) -> Option<BlockSize> {
     options.block_size.or(BlockSize::new(4096))
 }
 
-/// Returns the largest size in bytes of a file system whose size follows from its files.
+/// Returns the largest size in bytes of a file system whose size is computed from its files.
 pub fn most_bytes_fitted(options: &MkfsOptions) -> u64 {
     let Some(block_size) = block_size(options) else { return 0 };
     let (desc_size, per_group) = (64, u64::from(block_size.most_blocks_per_group()));

@@ -134,7 +134,7 @@ pub enum Room {
     Fitted(Spare),
 }
 
-/// The space that stays free in a file system whose size follows from its files.
+/// The space that stays free in a file system whose size is computed from its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spare {
     /// Number of free bytes.

@@ -31,7 +31,7 @@ use std::ops::Deref;
 ///
 /// # Locking
 ///
-/// Changes hold the *operation lock* `op` exclusively. Data reads, overwrites and scans hold it
+/// Changes hold the *operation lock* `op` exclusively. Reads of data, overwrites and scans hold it
 /// shared. It is held across I/O and waits. The *state guard* `state` is a leaf, taken by Apply
 /// inside a handle and by the committer. `attr` and `map` are snapshots that Apply replaces. A
 /// reader of `attr` needs neither lock; a reader of `map` holds `op` but not the guard. A write

@@ -47,8 +47,8 @@ impl MapSlot {
         Evicted::Contents
     }
 
-    /// Sets the number of bytes beyond [`SMALL`]. For most files the number stays zero, so this
-    /// function writes nothing.
+    /// Sets the number of bytes beyond [`SMALL`]. For most files the number stays zero, and then
+    /// this function writes nothing.
     fn count(&self, bytes: u64, totals: &Totals) {
         let before = self.counted.load(Ordering::Relaxed);
         if before != bytes {

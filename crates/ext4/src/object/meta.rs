@@ -164,8 +164,8 @@ impl MetaBlock {
     }
 
     /// Locks the names in this block, so that only the caller changes names in the block. The
-    /// operation lock of the directory is held shared. Several blocks are locked in ascending order
-    /// of `block`.
+    /// operation lock of the directory is held shared. A thread that locks several blocks locks
+    /// them in ascending order of `block`.
     pub(crate) fn lock_names(&self) -> MutexGuard<'_, ()> {
         self.names.lock_in_order(self.block.0)
     }

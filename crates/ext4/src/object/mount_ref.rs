@@ -73,7 +73,7 @@ impl<T: Holdable> MountRef<T> {
         self.fast_commits.get().is_some()
     }
 
-    /// Notes changes of inodes for fast commits from now on.
+    /// From this call on, changes of inodes are noted for fast commits.
     pub(crate) fn note_fast_commits(&self) {
         let noted = self.fast_commits.set(());
         debug_assert!(noted.is_ok(), "a mount decides once");

@@ -110,8 +110,8 @@ impl Objects {
         }
     }
 
-    /// Records damage in the superblock, for errors that no caller receives, and makes the mount
-    /// read-only if its options require it.
+    /// Handles an error that no caller receives. If the error reports damage, records it in the
+    /// superblock, and makes the mount read-only if its options require it.
     pub(crate) fn note_error(&self, error: &Error) {
         let Fault::Image { ino, block } = error.fault() else { return };
         self.superblock.note_error(ErrorRecord {

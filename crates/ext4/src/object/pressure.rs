@@ -69,8 +69,8 @@ pub(crate) struct Pressure {
     pub(super) tables: Share,
     /// The number of objects that each lane loaded.
     pub(super) loads: PerLane<AtomicU64>,
-    /// The time in eighths of a second at which a commit last reclaimed memory; used only by the
-    /// committer.
+    /// The time, in eighths of a second, at which a commit last reclaimed memory. Only the
+    /// committer uses it.
     pub(super) eighth: AtomicU64,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct RawRecord {
 }
 
 impl RawRecord {
-    /// Copies the bytes of a record as read.
+    /// Copies the bytes of a record that was read from the inode table.
     pub(crate) fn read(bytes: &[u8]) -> RawRecord {
         RawRecord { bytes: Some(bytes.into()) }
     }

@@ -136,7 +136,8 @@ impl InodeState {
     /// `owed`.
     pub(crate) fn count_subdirectories(&mut self, more: i32) {
         let more = more - std::mem::take(&mut self.owed);
-        // A directory with link count 1 no longer counts subdirectories, and keeps that count.
+        // A directory with link count 1 no longer counts its subdirectories: its link count stays
+        // 1.
         let most = match self.disk.links {
             0 | 1 => i32::MAX,
             links => i32::from(links) - 2,

@@ -80,9 +80,8 @@ impl SuperState {
     }
 }
 
-/// Records in the superblock on the device that the journal was aborted. Patches the superblock
-/// that is read from the device, because the superblock in memory may belong to a transaction that
-/// is lost.
+/// Records the abort of the journal in the superblock on the device. Patches the superblock that is
+/// read from the device, because the superblock in memory may belong to a transaction that is lost.
 pub(crate) fn record_abort(volume: &Volume, cause: &lanefs_journal::Error) -> Result<(), Error> {
     let code = match cause {
         lanefs_journal::Error::Device(_) => ErrorCode::Io,

@@ -156,7 +156,7 @@ impl Fs {
 }
 
 /// Converts an entry, or the absence of an entry, to the result of a look-up. Returns `None` if the
-/// entry stores no type, as without the feature `filetype`.
+/// entry stores no type, which is the case without the feature `filetype`.
 fn known(found: Option<Found>) -> Option<Option<Named>> {
     let Some(Found { ino, file_type, .. }) = found else { return Some(None) };
     file_type.map(|file_type| Some(Named { ino, file_type }))

@@ -222,8 +222,8 @@ impl Fs {
         let leaving = EntrySlot::beside(Some(&arriving), &self.objects, from, *name, locking)?;
         let Some(leaving) = leaving else { return Ok(None) };
         let elsewhere = match locking {
-            // It is not known yet whether a name refers to another inode. The retry, which holds
-            // the locks exclusively, finds out.
+            // It is not known yet whether one of the names now refers to another inode than it did
+            // at the look-up. The retry, which holds the locks exclusively, finds out.
             DirLocking::Shared => None,
             DirLocking::Exclusive => Some(false),
         };
@@ -302,8 +302,8 @@ impl Fs {
         Ok(may_count(dir, NameChange::of_directories(gained), locking))
     }
 
-    /// Returns the slot of the entry ".." of `dir`, which is locked exclusively, and the edit that
-    /// makes it refer to `parent`.
+    /// Returns the slot of the entry ".." of `dir`, and the edit that makes this entry refer to
+    /// `parent`. `dir` is locked exclusively.
     fn parent_entry<'f>(
         &'f self,
         dir: &'f InodeRef,
@@ -337,7 +337,7 @@ impl Fs {
         }
     }
 
-    /// Notes as damage that a directory is among its own ancestors, and returns the error.
+    /// Records the damage of a directory that is among its own ancestors, and returns the error.
     pub fn ring_of_parents(&self, ino: Ino) -> Error {
         let damage = Corruption::Directory { ino, block: FileBlock(0), cause: Cause::ParentRing };
         let error = damage.into();

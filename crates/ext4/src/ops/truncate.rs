@@ -33,7 +33,7 @@ impl Fs {
     /// Sets the size. The caller holds the operation lock exclusively.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
         flags::check_data_changes(&inode.rights())?;
-        // As in the kernel, the key is needed to change the size.
+        // As in the kernel, changing the size of an encrypted file needs its key.
         self.data(inode).contents()?;
         self.data(inode).leave_inode(size)?;
         self.objects.volume.check_size(self.data(inode).form(), size)?;

@@ -26,7 +26,7 @@ pub enum Filling {
     },
     /// New clusters, which belong to the file blocks from `start` on.
     New {
-        /// The first file block of the first cluster; the hole may start after it.
+        /// The first file block of the first cluster; the hole may start at a later block.
         start: u32,
         /// The number of clusters.
         clusters: u32,

@@ -155,8 +155,8 @@ proptest! {
     fn the_owner_of_a_file_on_the_host_owns_it_in_the_image(
         text in "b:[1-3]?[0-9]:[1-3]?[0-9]:[1-9]", caller in 0..60u32, owner in 0..60u32,
     ) {
-        // The kernel compares shown ids. A comparison of the stored ids would have the same
-        // outcome.
+        // The kernel compares the ids that the mount shows. A comparison of the stored ids would
+        // have the same outcome.
         let map = mapped_by(&text);
         let (shown, _) = map.shown(owner, owner);
         let stored = map.caller(caller, caller).ids.map(|(uid, _)| uid);

@@ -30,7 +30,7 @@ impl IdOptions {
         self.fakeroot = true;
     }
 
-    /// Shows all files with user `text`.
+    /// Shows all files as owned by the user `text`.
     ///
     /// # Errors
     /// If `text` is not an id.
@@ -39,7 +39,7 @@ impl IdOptions {
         Ok(())
     }
 
-    /// Shows all files with group `text`.
+    /// Shows all files as belonging to the group `text`.
     ///
     /// # Errors
     /// If `text` is not an id.

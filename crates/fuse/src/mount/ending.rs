@@ -1,4 +1,5 @@
-//! Reports the server's result to the command that unmounts and waits for it.
+//! Reports the server's result to the command that unmounts the file system and waits for that
+//! result.
 //!
 //! The server has an unnamed file, and holds a lock on it as long as the server runs. When it
 //! terminates, it writes its result to the file. An attribute of the mount's root directory has the

@@ -30,10 +30,10 @@ pub enum AsyncDirect {
     /// range both before and after a direct write.
     #[default]
     Waits,
-    /// Many requests are in flight. The kernel drops cached pages only before the write, so a page
-    /// that is read during the write stays in the cache with the old data. The server cannot drop
-    /// the page later, because `NOTIFY_INVAL_INODE` waits for pages whose requests may be queued
-    /// behind the writes.
+    /// Many requests are in flight. The kernel drops cached pages only before a direct write, so a
+    /// page that is read during the write stays in the cache with the old data. The server cannot
+    /// drop the page later, because `NOTIFY_INVAL_INODE` waits for pages whose requests may be
+    /// queued behind the writes.
     InFlight,
 }
 

@@ -149,7 +149,7 @@ impl<S: Service> Shared<'_, S> {
     }
 
     /// Starts threads for queues that make no progress. Returns whether requests came since the
-    /// last look.
+    /// previous call.
     pub(super) fn look_at_rings<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

@@ -29,8 +29,8 @@ pub enum Wanted {
 pub struct Clients {
     last: u32,
     score: u8,
-    /// The number of requests that came from another client than the request before them, since
-    /// this reader last wanted another reader; at most `AGAIN`.
+    /// Counts the requests whose client differs from the client of the previous request. The count
+    /// is at most `AGAIN`, and starts again at 0 when this reader has wanted another reader.
     others: u8,
 }
 

@@ -14,9 +14,9 @@ const PATIENCE: Duration = Duration::from_micros(30);
 const MOST: u8 = 16;
 /// A look without a request cancels this many successful looks.
 const STEP: u8 = 4;
-/// The number of requests without a look after which a reader tries one look. If that look finds no
-/// request, the number doubles, up to [`SELDOM`], because on a busy machine a look takes processor
-/// time from other programs.
+/// A reader that has stopped looking tries one look after this number of requests. If that look
+/// finds no request, the number doubles, up to [`SELDOM`], because on a busy machine a look takes
+/// processor time from other programs.
 const AGAIN: u16 = 32;
 const SELDOM: u16 = 4096;
 

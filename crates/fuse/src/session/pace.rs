@@ -1,6 +1,6 @@
 //! Predicts which requests will be slow: those of a kind that was slow recently. After a cold read
-//! or an fsync, others of the same kind usually follow. A fixed list of slow kinds would not do,
-//! because on a RAM device neither a cold read nor an fsync is slow.
+//! or an fsync, others of the same kind usually follow. A fixed list of slow kinds would be wrong
+//! for some devices: on a RAM device neither a cold read nor an fsync is slow.
 
 use std::time::Duration;
 
@@ -23,8 +23,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Creates the scores of a new thread. With these scores, the first request of each kind is
-    /// expected to be slow, because threads are started while requests wait.
+    /// Creates the scores of a new thread. These scores make the thread expect its first request of
+    /// each kind to be slow. A thread is started only when requests are waiting, so slow requests
+    /// are likely then.
     pub fn new() -> Pace {
         Pace { seen: [EXPECTED; KINDS] }
     }

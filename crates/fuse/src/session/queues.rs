@@ -34,7 +34,7 @@ pub struct Queue {
     served: AtomicU64,
 }
 
-/// The state of a queue at the last look of the watch.
+/// The state of a queue when the watch last looked at it.
 #[derive(Default, Clone, Copy)]
 pub struct Seen {
     served: u64,
@@ -90,8 +90,8 @@ impl Queue {
         self.free.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns whether requests came since the last look, and the number of threads to start. If no
-    /// thread waited at two successive looks, and no thread got a request between these looks, the
+    /// Returns whether requests came since the previous call, and the number of threads to start.
+    /// If no thread waited at two successive calls, and no thread got a request between them, the
     /// queue's number of threads is to be doubled.
     pub fn look(&self, seen: &mut Seen) -> (bool, usize) {
         let now = Seen {

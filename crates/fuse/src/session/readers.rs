@@ -32,7 +32,7 @@ pub const FEWEST_THREADS: usize = 2;
 /// How long a request that is expected to be quick may take before its thread leaves the readers.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// If the watch has looked this many times in succession and seen no request, the session counts as
-/// paused. These looks take 40 ms.
+/// paused. All these looks together take 40 ms.
 const PAUSED_LOOKS: u32 = 8;
 /// If the watch has looked this many times and seen no request, it sleeps until the next request.
 const QUIET_LOOKS: u32 = 20;
@@ -61,7 +61,7 @@ pub struct Readers {
 #[derive(Debug, Default)]
 struct Post {
     /// A number that grows with each request; it is odd while the thread serves a request that is
-    /// expected to be quick. If the watch changes an odd number, the thread leaves.
+    /// expected to be quick. If the watch changes the number while it is odd, the thread leaves.
     serving: AtomicU64,
     /// The thread waits on this condition variable while it is parked.
     parked: Condvar,

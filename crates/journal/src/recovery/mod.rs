@@ -70,7 +70,7 @@ pub struct Replay<'a> {
 ///
 /// # Errors
 /// [`Error::Corruption`] and [`Error::WildBlock`] if the log is damaged, [`Error::Unsupported`] if
-/// it uses an unknown feature, [`Error::Device`].
+/// it uses an unknown feature, and [`Error::Device`] if a read fails.
 pub fn plan<'a>(input: &Input<'a>) -> Result<Replay<'a>, Error> {
     input.superblock.support()?;
     if input.map.len() < input.superblock.blocks() {

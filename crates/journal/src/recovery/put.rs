@@ -82,12 +82,12 @@ pub fn put(
 }
 
 /// Returns a writer whose head is far enough from the end of the log for the transaction to fit.
-/// The head is after the zeroed block if the transaction fits there, otherwise at the first block
-/// of the ring.
+/// The head is after block `fast.head`, which [`put`] zeroes, if the transaction fits there.
+/// Otherwise the head is at the first block of the ring.
 ///
-/// At the first block of the ring, the transaction may overwrite the zeroed block, which recovery
-/// would read first until the transaction is valid. That does no harm, because no block of the
-/// transaction has the number that recovery expects there.
+/// If the head is at the first block of the ring, the transaction may overwrite the zeroed block. A
+/// recovery that runs before the transaction is valid begins at that block. The overwriting does no
+/// harm, because no block of the transaction has the number that recovery expects there.
 fn writer(
     device: &dyn Device,
     block_size: BlockSize,

@@ -12,7 +12,7 @@ pub(super) struct Transaction {
     pub(super) sequence: Sequence,
     /// The log blocks that contain its descriptors; each descriptor is followed by its copies.
     pub(super) descriptors: Vec<u32>,
-    /// The log blocks that are its revoke blocks.
+    /// The log blocks that are the transaction's revoke blocks.
     pub(super) revokes: Vec<u32>,
     /// The log block that contains its commit block.
     commit: u32,

@@ -176,7 +176,7 @@ impl Depot {
         // to this field exists.
         let carved = unsafe { &mut (*chunk).carved };
         if count(carved) == SPANS[class].in_chunk {
-            // SAFETY: as above, another field.
+            // SAFETY: as above, for the field `next`.
             unsafe { (*chunk).next = self.roomy };
             self.roomy = chunk;
         }

@@ -30,7 +30,7 @@ const RESERVED: u32 = 4;
 /// yet. This is the unit of that count.
 const SLEEPER: u32 = 8;
 
-/// The bit for wake-ups of any sleeper except the one that has reserved the lock.
+/// The futex bit on which all sleepers wait, except the one that has reserved the lock.
 const ANY: u32 = 1;
 const WHO_RESERVED: u32 = 2;
 

@@ -229,9 +229,10 @@ impl FastCommits {
     }
 }
 
-/// Moves all ranges of an inode behind the first [`FastChange::Inode`] of this inode. This is
-/// needed because a fast commit may contain an inode's ranges before the inode itself, even if the
-/// inode number belonged to another inode before the fast commit.
+/// Moves all ranges of an inode behind the first [`FastChange::Inode`] of this inode. The move is
+/// needed because a fast commit may contain an inode's ranges before the inode itself. If the inode
+/// number belonged to another inode before the fast commit, the ranges must not be applied to that
+/// inode.
 fn put_records_first(changes: &mut Vec<FastChange>) {
     let mut records = HashMap::new();
     for (n, change) in changes.iter().enumerate() {

@@ -32,8 +32,9 @@ pub fn decode(log: &[u8], shift: u8) -> Result<Ranges, Cause> {
     Ok(ranges.filter(|range| !range.is_empty()).collect())
 }
 
-/// Fills `log` with `ranges` (in sectors), in units of one sector, which is shift 0. Returns
-/// `false` if not all ranges fit; the log then contains as many of the first ranges as fit.
+/// Fills `log` with `ranges`, which are in sectors. The unit of the log is one sector, so its shift
+/// is 0. Returns `false` if not all ranges fit; the log then contains as many of the first ranges
+/// as fit.
 pub fn encode_into(ranges: &[Range<u64>], log: &mut [u8]) -> bool {
     log.fill(0xff);
     let (places, _) = log.as_chunks_mut::<8>();

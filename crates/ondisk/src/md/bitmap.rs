@@ -145,7 +145,7 @@ impl Header {
         self.raw.events.get()
     }
 
-    /// Returns the array's event count when bits were last cleared while *all* members were in
+    /// Returns the event count that the array had when bits were last cleared with *all* members in
     /// sync. A member whose event count is at least this can be updated from the bits.
     pub fn events_cleared(&self) -> u64 {
         self.raw.events_cleared.get()

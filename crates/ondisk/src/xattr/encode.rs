@@ -32,7 +32,7 @@ pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<V
 }
 
 /// Creates an inode's area of `len` bytes with these attributes. Without attributes the area is all
-/// zeros. Returns `None` if they do not fit.
+/// zeros. Returns `None` if the attributes do not fit.
 pub fn encode_inode(len: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut area = vec![0; len];
     if attributes.is_empty() {

@@ -74,7 +74,7 @@ fn mount(folder: &tempfile::TempDir, image: &Image, options: &str) -> Option<Pat
 }
 
 /// Unmounts, and tries again while the mount is busy. If another test of this program starts a
-/// process, this process inherits all open files, and has them open until its execve(2).
+/// process, the new process inherits all open files, and has them open until its execve(2).
 fn unmount(mountpoint: &Path) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

@@ -428,9 +428,9 @@ fn a_member_that_is_not_flushed_is_found() {
     assert!(finds(Planted::NoFlush(1), Recovery::AsMeant));
 }
 
-/// Runs a load in which the log has many laps. Checks, for each write to the log's first byte, the
-/// states in which a crash tears this write: the write keeps its first sectors, its last sectors,
-/// or random sectors. Returns the number of states.
+/// Runs a load in which the log starts again at its first byte many times. Checks, for each write
+/// to the log's first byte, the states in which a crash tears this write: the write keeps its first
+/// sectors, its last sectors, or random sectors. Returns the number of states.
 fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
     let seed = 104 + carries as u64;
     println!("seed {seed}");

@@ -135,7 +135,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// Returns which part of the writes that had returned is kept.
+    /// Some writes return before the crash. Returns which part of these writes is kept.
     fn of_returned(self) -> Kept {
         match self {
             Kept::Sectors { .. } => Kept::All,

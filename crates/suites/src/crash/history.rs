@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 pub struct Promise {
     /// The first event at which the promise holds.
     pub mark: usize,
-    /// The tree is at least as new as after this operation.
+    /// The tree is at least as new as it was after the operation with this index.
     pub tree: usize,
-    /// The data of this file (of all files if `None`) is at least as new as after this operation.
+    /// The data of this file (of all files if `None`) is at least as new as it was after the
+    /// operation with this index.
     pub data: (Option<u64>, usize),
 }
 

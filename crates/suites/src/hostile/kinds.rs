@@ -1,4 +1,4 @@
-//! The kinds of damage, each with words in the expected error.
+//! The kinds of damage, each with words that the expected error contains.
 
 use super::target::{I_BLOCK, I_FILE_ACL, SUPER, Target};
 use lanefs_ondisk::Ino;

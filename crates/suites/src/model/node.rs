@@ -72,7 +72,7 @@ impl Node {
         }
     }
 
-    /// Returns everything visible except the contents, so that the digest is 0.
+    /// Returns everything visible except the contents, so the digest is 0.
     pub fn entry(&self) -> Entry {
         let (file_type, size, rdev) = match &self.kind {
             Kind::Regular => (FileType::Regular, Some(self.data.size()), (0, 0)),

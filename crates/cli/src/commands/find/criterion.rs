@@ -1,4 +1,4 @@
-//! The tests of an expression.
+//! The tests in an expression of `lanefs find`.
 
 use crate::cli::{
     Case, Failure, Glob, ImagePath, Images, Kind, ModeChange, Operand, UserNames, parse_time,

@@ -53,7 +53,8 @@ pub struct Arguments {
     /// space
     #[arg(short, long)]
     pub(super) size: Option<Wanted>,
-    /// The same as --size, but as in mke2fs a number without a suffix counts KiB, or blocks with -b
+    /// The same as --size, except that a number without a suffix counts KiB, or blocks with -b, as
+    /// in mke2fs
     #[arg(value_name = "SIZE", conflicts_with = "size")]
     pub(super) size_operand: Option<Operand>,
     /// Start of the file system in the image, in bytes (suffixes K, M, G, T)
@@ -75,7 +76,7 @@ pub struct Arguments {
     /// Name of the file system, at most 16 bytes
     #[arg(short = 'L', long, default_value = "")]
     pub(super) label: String,
-    /// UUID of the file system, random, or clear [default: random]
+    /// UUID of the file system: a UUID, random, or clear [default: random]
     #[arg(short = 'U', long, value_parser = parse_uuid)]
     pub(super) uuid: Option<[u8; 16]>,
     /// Seed of the directory hashes, in the form of a UUID [default: random]
@@ -89,7 +90,7 @@ pub struct Arguments {
     /// Make no journal: a crash can then damage the file system
     #[arg(long, conflicts_with = "journal_size")]
     pub(super) no_journal: bool,
-    /// Percentage of the blocks that is reserved for root [default: 5; with --size auto 0]
+    /// Percentage of the blocks that is reserved for root [default: 5, or 0 with --size auto]
     #[arg(short = 'm', long)]
     pub(super) reserved: Option<f64>,
     /// Leave out the features that Debian 12's mke2fs does not use: orphan_file, metadata_csum_seed
@@ -174,7 +175,7 @@ struct Mke2fs {
 }
 
 impl Arguments {
-    /// Returns the free space to leave in a file system whose size follows from its files.
+    /// Returns the free space to leave in a file system whose size is computed from its files.
     pub(super) fn spare(&self) -> Option<Spare> {
         match self.wanted() {
             Some(Wanted::Auto(spare)) => Some(spare),

@@ -56,8 +56,8 @@ pub struct From {
     /// In tars, let an entry .wh.NAME remove NAME, as in the layers of a container image
     #[arg(long)]
     pub(super) whiteouts: bool,
-    /// The same sources give the same bytes: UUID, hash seed and times follow from them. Implied by
-    /// SOURCE_DATE_EPOCH, which also bounds the times
+    /// The same sources give the same bytes: UUID, hash seed and times are computed from the
+    /// sources. Implied by SOURCE_DATE_EPOCH, which also bounds the times
     #[arg(long)]
     pub(super) reproducible: bool,
     /// Write the hash tree of dm-verity to FILE, or append it to the image, like the command

@@ -308,7 +308,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// If the size of the file system follows from its files, cuts the image file to this size.
+    /// If the size of the file system is computed from its files, cuts the image file to this size.
     fn fit(&self, built: &Built) -> Result<(), Failure> {
         if !self.is_ours || !self.is_fitted {
             return Ok(());

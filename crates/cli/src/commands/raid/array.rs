@@ -138,8 +138,8 @@ impl ArrayArgument {
     }
 }
 
-/// Opens an array read-only. If another program uses the array, locks nothing, and returns that
-/// program too.
+/// Opens an array read-only. If another program uses the array, locks nothing, and also returns a
+/// description of that use.
 pub fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleError> {
     let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
     match source.open(options) {

@@ -1,4 +1,4 @@
-//! The output of an archive.
+//! Writes the bytes of an archive in blocks.
 
 use std::io::{self, Write};
 

@@ -118,7 +118,8 @@ fn the_last_block_is_found_by_each_caller_that_may_use_it() {
     while let Ok(claim) = f.claim(1, 5000) {
         all.push(claim);
     }
-    // Four blocks remain, and each of four threads claims one block at a time, so no claim fails.
+    // Four blocks remain, and each of the four threads holds at most one block at any time, so no
+    // claim fails.
     let last = all.last_mut().expect("some");
     let keep = last.len() - 4;
     let front = last.split_front(keep);

@@ -38,7 +38,7 @@ impl<'d> BlockWriter<'d> {
         self.written
     }
 
-    /// Adds bytes that were written without this writer to the count.
+    /// Adds to the count `bytes` bytes that were not written by this writer.
     pub(super) fn count(&mut self, bytes: u64) {
         self.written += bytes;
     }

@@ -79,7 +79,8 @@ impl NameIndex {
     /// Returns the entry with this name, and the number of its block among the indexed blocks.
     ///
     /// # Errors
-    /// If a slot points to an invalid record, because these are not the blocks that were indexed.
+    /// If a slot points to an invalid record, because `blocks` returns other blocks than those that
+    /// were indexed.
     #[inline]
     pub fn find<'a>(
         &self,

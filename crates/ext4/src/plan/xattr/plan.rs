@@ -12,7 +12,7 @@ pub struct XattrPlan {
     pub in_inode: Option<Vec<u8>>,
     /// The change of the block.
     pub block: BlockChange,
-    /// Number of inodes that use the present block, this one included; 0 if there is no block. If
+    /// Number of inodes that use the present block, this inode included; 0 if there is no block. If
     /// the number is above 1, the block must not be changed. Instead the inode gets a new block, or
     /// none, and the old block's reference count decreases.
     pub shared_by: u32,

@@ -401,7 +401,7 @@ mod tests {
         // The requests of touch(1), with the writeback cache and without.
         assert_eq!(change(atime_now | mtime | ctime, 5, 5), Change::TOUCH);
         assert_eq!(change(atime_now | mtime_now, 0, 0), Change::TOUCH);
-        // A program chooses one of the times, or leaves one out.
+        // A program sets one of the times to a value of its own, or leaves one of them unchanged.
         assert_eq!(change(atime_now | mtime | ctime, 4, 5), Change::TIMES);
         assert_eq!(change(atime_now | ctime, 0, 5), Change::TIMES);
         assert_eq!(change(mtime_now, 0, 0), Change::TIMES);

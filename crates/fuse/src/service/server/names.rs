@@ -77,7 +77,7 @@ impl Server {
         NewNode { kind, permissions, umask: (umask & 0o777) as u16 }
     }
 
-    /// Returns the description of the new inode on a mount whose permissions the kernel checks.
+    /// Returns the description of a new inode, for a mount on which the kernel checks permissions.
     fn new_inode<'a>(&self, header: &InHeader, new: &NewNode<'a>) -> Result<NewInode<'a>, Errno> {
         let (uid, gid) = self.creator(header)?;
         let NewNode { kind, permissions, umask } = *new;

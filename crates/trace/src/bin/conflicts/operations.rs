@@ -87,7 +87,7 @@ pub const OPERATIONS: &[Operation] = &[
     }),
     changing("rename of a directory", a_directory, |s| done(s.fs.rename(&s.name, &s.other))),
     commuting("readdir", |s| {
-        // Each directory has at most 256 entries.
+        // Each directory has at most 256 entries, so the first call of `next` reads all of them.
         assert!(done(s.fs.read_dir(&s.home)).next().is_some());
     }),
     commuting("getxattr", |s| assert!(done(s.fs.xattr(&s.file, ATTRIBUTE)).is_some())),

@@ -33,10 +33,10 @@ impl Session<'_, '_> {
         if matches!(setting, Setting::Names | Setting::Small) {
             // The threads alternate, so that the directories count as contended. `MINGLING` is so
             // large that many rounds still follow the last split of a leaf. After these rounds,
-            // each lane again counts its shared holds of the locks on a line of its own. After each
-            // thread, the thread before it works once more. If the threads always came in the same
-            // order, they would look like clients that come one after another, and such clients get
-            // no groups of their own.
+            // each lane again has a line of its own, on which it counts its shared holds of the
+            // locks. After each thread, the thread before it works once more. If the threads always
+            // came in the same order, they would look like clients that come one after another, and
+            // such clients get no groups of their own.
             for _ in 0..MINGLING {
                 for thread in 0..self.workers.threads() {
                     self.workers.on(thread, Stage::mingle);

@@ -7,13 +7,14 @@ use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::superblock::SuperFlags;
 use std::io::Write;
 
-/// Bytes of a thread's file, all written.
+/// The length of a thread's file in bytes. The file has no holes.
 pub const FILE: u64 = 256 << 10;
 
 /// Bytes of a page, and of each read and write.
 pub const PAGE: u64 = 4096;
 
-/// A few more than the number of groups that a lane has.
+/// The number of directories that a thread creates and removes to load all groups of its lane: a
+/// few more than a lane has groups.
 const GROUPS: usize = 10;
 
 /// A thread's part of the tree, and the objects on which its operations work. Unless the setting

@@ -123,8 +123,8 @@ fn a_full_leaf_is_compacted_rather_than_split() {
         i += 1;
     }
     let blocks = directory.blocks.len();
-    // Each round removes a name and adds another of about the same length. As a result, only a few
-    // leaves are split if full leaves are compacted.
+    // Each round removes a name and adds another of about the same length. If full leaves are
+    // compacted, the room of the removed names is used, and only a few leaves are split.
     for round in 0..200 {
         let first = directory.model.keys().next().expect("names").clone();
         directory.remove(&first);
