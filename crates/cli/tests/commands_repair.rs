@@ -144,3 +144,10 @@ fn an_inline_file_without_its_attribute_becomes_empty_as_by_e2fsck() {
         is_found_and_repaired(&image, "flags 0x10000000 are not valid here");
     }
 }
+
+#[test]
+fn orphan_present_without_orphans_is_cleared() {
+    let image = Image::with("8M", &["-b", "1024", "-O", "orphan_file"]);
+    debugfs(image.path.to_str().unwrap(), &["feature orphan_present"]);
+    is_found_and_repaired(&image, "superblock: orphan_present is set, and the orphan file has no");
+}
