@@ -84,8 +84,19 @@ fn inode_area<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Option<Are
 pub fn inline_data<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Option<&'a [u8]> {
     let area = inode_area(run, record, bytes)?;
     let found = parse(&area).ok()?;
-    let data = found.into_iter().find(|a| (a.index, a.name) == (SYSTEM, b"data"));
+    let data = found.into_iter().find(is_inline_data);
     data.map(|attribute| attribute.value)
+}
+
+/// Returns whether the inode lacks `system.data`, which every inline file has. Returns false if its
+/// attributes are damaged, because that is another fault.
+pub fn lacks_inline_data(run: &Run<'_>, record: &Record, bytes: &[u8]) -> bool {
+    let found = inode_area(run, record, bytes).map_or(Ok(Vec::new()), |area| parse(&area));
+    found.is_ok_and(|found| !found.iter().any(is_inline_data))
+}
+
+fn is_inline_data(attribute: &Attribute<'_>) -> bool {
+    (attribute.index, attribute.name) == (SYSTEM, b"data")
 }
 
 /// Returns the encryption context of an inode, which is the value of an attribute; `None` if the

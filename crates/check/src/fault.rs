@@ -163,6 +163,8 @@ pub enum Fault {
     Orphan { ino: u32 },
     #[error("{orphans} orphans are to be deleted by the next mount")]
     OrphansPending { orphans: u64 },
+    #[error("orphan_present is set, and the orphan file has no orphans")]
+    NoOrphans,
 }
 
 /// What one bit of a bitmap stands for.
@@ -230,9 +232,12 @@ impl Fault {
             NotInIndex | IndexDepth | Index(_) | NotUtf8 => Harm::NamesNotFound,
             NoName | Unconnected => Harm::NoPath,
             Parent { .. } | EntryType { .. } => Harm::WrongAnswers,
-            DotBytes { .. } | TimeRange | Deleted(_) | Padding { .. } | Field { .. } => {
-                Harm::Harmless
-            }
+            DotBytes { .. }
+            | TimeRange
+            | Deleted(_)
+            | Padding { .. }
+            | Field { .. }
+            | NoOrphans => Harm::Harmless,
             Attributes(_) | AttributePrefix { .. } | ValueInode { .. } => Harm::AttributesLost,
             References { .. } | UsedButFree { .. } | DoublyClaimed { .. } => Harm::Overwritten,
             FreeButUsed { len, by: Unit::Block, .. } => Harm::SpaceLeaked { clusters: *len },

@@ -148,7 +148,13 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
         return quota::add(run, ino, record, 0);
     };
     match kind {
-        FileType::Regular | FileType::Directory => {}
+        FileType::Regular => {
+            let is_inline = record.flags.contains(InodeFlags::INLINE_DATA);
+            if is_inline && attributes::lacks_inline_data(run, record, bytes) {
+                run.add(place, Fault::Inode(Cause::NoInlineData));
+            }
+        }
+        FileType::Directory => {}
         FileType::Symlink => {
             if let Err(fault) = symlink::check(run, ino, record, bytes) {
                 run.add(place, fault);
@@ -247,8 +253,8 @@ fn check_device(run: &Run<'_>, ino: Ino, record: &Record) {
     if record.size() != 0 {
         run.add(place, Fault::NotZero { what: "the size", found: record.size() });
     }
-    let wrong = record.flags
-        & (InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    let data = InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+    let wrong = record.flags & (data | InodeFlags::IMMUTABLE | InodeFlags::APPEND);
     if !wrong.is_empty() {
         run.add(place, Fault::Flags { flags: wrong.bits() });
     }

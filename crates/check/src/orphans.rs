@@ -8,7 +8,7 @@ use crate::mapping::Runs;
 use crate::place::Place;
 use crate::record::Record;
 use crate::run::Run;
-use lanefs_ondisk::features::RoCompat;
+use lanefs_ondisk::features::{Incompat, RoCompat};
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{FileBlock, Ino};
 use std::collections::HashSet;
@@ -97,5 +97,11 @@ fn check_file(run: &Run<'_>, ino: Ino) {
     if orphans > 0 {
         let place = Place::OrphanFile { ino, block: FileBlock(0) };
         run.add(place, Fault::OrphansPending { orphans });
+    } else if run.volume.ro_compat(RoCompat::ORPHAN_PRESENT)
+        && !run.volume.incompat(Incompat::RECOVER)
+    {
+        // A mount sets both features, and clears both when it ends. So after a crash both are set,
+        // even without orphans.
+        run.add(Place::Superblock, Fault::NoOrphans);
     }
 }

@@ -9,14 +9,12 @@ use crate::run::Run;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::mmp::{LAST_SEQUENCE, Mmp, Use};
 use lanefs_ondisk::{Block, Group, Ino};
 
 /// The index of the double indirect pointer.
 const DOUBLE: usize = 13;
 const POINTERS: usize = 15;
-const MMP_MAGIC: u32 = 0x004d_4d50;
-/// The number of bytes of the mmp block before its checksum.
-const MMP_COVERED: usize = 1020;
 
 /// Checks the resize inode, the mmp block, and whether the feature `large_file` is set if a file
 /// needs it.
@@ -81,14 +79,14 @@ fn check_copies(run: &Run<'_>, block: u64, backups: &[Group]) -> Result<(), &'st
     Ok(())
 }
 
-/// Returns whether the mmp block is valid.
+/// Returns whether the mmp block is valid. Its sequence number must stand for a state or be one of
+/// a mount.
 fn has_mmp(run: &Run<'_>) -> bool {
     let block = Block(run.volume.raw().s_mmp_block.get());
     if !run.volume.is_for_files(block) {
         return false;
     }
     let Ok(bytes) = run.volume.read_block(block) else { return false };
-    let covered = bytes.get(..MMP_COVERED).unwrap_or_default();
-    let sum = run.volume.checksums.seed().map(|seed| seed.chain(covered).value());
-    le32(&bytes, 0) == MMP_MAGIC && sum.is_none_or(|sum| sum == le32(&bytes, MMP_COVERED))
+    let mmp = Mmp::decode(&bytes, run.volume.checksums);
+    mmp.is_ok_and(|mmp| !matches!(mmp.state, Use::Mounted(number) if number > LAST_SEQUENCE))
 }

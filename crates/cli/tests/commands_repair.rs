@@ -101,3 +101,53 @@ fn without_a_superblock_the_repair_fails_with_8_and_writes_nothing() {
     assert_eq!(std::fs::read(&none).unwrap(), vec![0; 1 << 20]);
     assert_eq!(repair(&["--undo", "a", "--dry-run", "x"]).0, Some(2));
 }
+
+fn debugfs(path: &str, requests: &[&str]) {
+    for request in requests {
+        let (status, said) = tool("debugfs", &["-w", "-R", request, path]);
+        assert_eq!(status, Some(0), "{request}: {said}");
+    }
+}
+
+/// Asserts that e2fsck and `lanefs check` find the damage, which `fault` describes, and that
+/// `lanefs repair` leaves nothing for e2fsck.
+fn is_found_and_repaired(image: &Image, fault: &str) {
+    let path = image.path.to_str().unwrap();
+    let (status, said) = tool("e2fsck", &["-fn", path]);
+    assert!(status != Some(0), "{fault}: e2fsck finds nothing: {said}");
+    let (status, said) = tool(LANEFS, &["check", path]);
+    assert_eq!(status, Some(4), "{fault}: {said}");
+    assert!(said.contains(fault), "{said}");
+    let (status, said) = repair(&[path]);
+    assert_eq!(status, Some(1), "{fault}: {said}");
+    let (status, said) = tool("e2fsck", &["-fn", path]);
+    assert_eq!(status, Some(0), "{fault}: {said}");
+    assert_eq!(tool(LANEFS, &["check", path]).0, Some(0), "{fault}");
+}
+
+#[test]
+fn an_inline_file_without_its_attribute_becomes_empty_as_by_e2fsck() {
+    for (features, len) in [("inline_data", 5), ("inline_data,^metadata_csum", 100)] {
+        let image = Image::with("8M", &["-b", "1024", "-I", "256", "-O", features]);
+        let (path, file) = (image.path.to_str().unwrap(), image.dir.path().join("file"));
+        std::fs::write(&file, vec![b'x'; len]).unwrap();
+        let write = format!("write {} f", file.display());
+        debugfs(path, &[&write, "mknod pipe p", "ea_set f user.kept value"]);
+        let (status, said) = tool("e2fsck", &["-fn", path]);
+        assert_eq!(status, Some(0), "{said}");
+        debugfs(path, &["ea_rm f system.data"]);
+        is_found_and_repaired(&image, "it has no attribute system.data");
+        let (_, said) = tool("debugfs", &["-R", "stat f", path]);
+        assert!(said.contains("Flags: 0x0") && said.contains("Size: 0\n"), "{said}");
+        assert!(said.contains("user.kept"), "{said}");
+        debugfs(path, &["sif pipe flags 0x10000000"]);
+        is_found_and_repaired(&image, "flags 0x10000000 are not valid here");
+    }
+}
+
+#[test]
+fn orphan_present_without_orphans_is_cleared() {
+    let image = Image::with("8M", &["-b", "1024", "-O", "orphan_file"]);
+    debugfs(image.path.to_str().unwrap(), &["feature orphan_present"]);
+    is_found_and_repaired(&image, "superblock: orphan_present is set, and the orphan file has no");
+}

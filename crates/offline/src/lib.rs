@@ -22,6 +22,7 @@ mod move_blocks;
 mod move_inodes;
 mod open;
 mod orphan_file;
+mod quota;
 mod recover;
 mod shrink;
 mod space;

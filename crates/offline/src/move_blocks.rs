@@ -7,23 +7,30 @@
 
 use crate::error::Error;
 use crate::image::Image;
+use crate::quota::Quotas;
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, xattr};
 use std::collections::BTreeMap;
 
+/// The reserved inode of a boot loader, which may have blocks.
+const BOOT_LOADER: Ino = Ino(5);
 /// The number of blocks that are copied at once.
 const PIECE: u64 = 256;
 
 impl Image {
-    /// Moves all blocks that belong to files and lie at or beyond block `end`. The journal must lie
-    /// before `end`.
-    pub(crate) fn move_blocks(&mut self, end: u64) -> Result<(), Error> {
-        let used = self.used_inodes()?;
-        self.move_attributes(&used, end)?;
-        for ino in used {
-            self.move_blocks_of(ino, end)?;
+    /// Moves all blocks that belong to files and lie at or beyond block `end`, and changes the usage
+    /// in `quotas`. The journal must lie before `end`.
+    pub(crate) fn move_blocks(&mut self, end: u64, quotas: &mut Quotas) -> Result<(), Error> {
+        // The quota files come first, because a copy is made from the blocks on the device. Later
+        // changes of usage are not on the device yet.
+        let quota_files = self.superblock.quota_files();
+        let mut files: Vec<Ino> = quota_files.into_iter().flatten().chain([BOOT_LOADER]).collect();
+        files.extend(self.used_inodes()?.iter().filter(|ino| !quota_files.contains(&Some(**ino))));
+        self.move_attributes(&files, end)?;
+        for ino in files {
+            self.move_blocks_of(ino, end, quotas)?;
             self.commit_if_large()?;
         }
         self.commit_if_changed()
@@ -31,9 +38,9 @@ impl Image {
 
     /// Moves attribute blocks, and makes all inodes that share such a block refer to its new
     /// position.
-    fn move_attributes(&mut self, used: &[Ino], end: u64) -> Result<(), Error> {
+    fn move_attributes(&mut self, files: &[Ino], end: u64) -> Result<(), Error> {
         let mut sharers: BTreeMap<Block, Vec<Ino>> = BTreeMap::new();
-        for ino in used {
+        for ino in files {
             if let Some(block) = self.inode(*ino)?.file_acl.filter(|block| block.0 >= end) {
                 sharers.entry(block).or_default().push(*ino);
             }
@@ -61,7 +68,7 @@ impl Image {
         runs.first().map(|(start, _)| *start).ok_or_else(|| lanefs_ext4::Error::NoSpace.into())
     }
 
-    fn move_blocks_of(&mut self, ino: Ino, end: u64) -> Result<(), Error> {
+    fn move_blocks_of(&mut self, ino: Ino, end: u64, quotas: &mut Quotas) -> Result<(), Error> {
         let mut inode = self.inode(ino)?;
         if self.form_of(&inode).is_none() {
             return Ok(());
@@ -83,10 +90,12 @@ impl Image {
             self.release(*node, 1)?;
         }
         let sectors = self.block_bytes() as u64 / 512;
-        let without = inode.sectors.saturating_sub(nodes.len() as u64 * sectors);
+        let before = inode.sectors;
+        let without = before.saturating_sub(nodes.len() as u64 * sectors);
         let nodes = self.build_mappings(ino, &mut inode, &extents)?;
         inode.sectors = without + nodes * sectors;
-        self.put_inode(ino, &inode)
+        self.put_inode(ino, &inode)?;
+        self.count_space(quotas, (ino, &inode), before)
     }
 
     /// Copies those blocks of an extent that lie at or beyond `end`, and frees the old blocks. Adds

@@ -163,6 +163,7 @@ impl Image {
         if self.superblock.orphan_file() == Some(old) {
             self.seal_orphan_file(old, new, &inode)?;
         }
+        self.rename_quota_file(old, new)?;
         let bytes = self.record(old)?;
         self.put_record(new, bytes)?;
         self.put_inode(new, &inode)?;
@@ -173,6 +174,21 @@ impl Image {
             self.move_directory_count(old, new);
         }
         Ok(())
+    }
+
+    /// If the superblock refers to `old` as a quota file, makes it refer to `new`.
+    fn rename_quota_file(&mut self, old: Ino, new: Ino) -> Result<(), Error> {
+        if !self.superblock.quota_files().contains(&Some(old)) {
+            return Ok(());
+        }
+        self.edit(|raw| {
+            let fields =
+                [&mut raw.s_usr_quota_inum, &mut raw.s_grp_quota_inum, &mut raw.s_prj_quota_inum];
+            fields
+                .into_iter()
+                .filter(|field| field.get() == old.0)
+                .for_each(|field| field.set(new.0));
+        })
     }
 
     fn seal_orphan_file(&mut self, old: Ino, new: Ino, inode: &Inode) -> Result<(), Error> {

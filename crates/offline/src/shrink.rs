@@ -10,6 +10,7 @@
 
 use crate::error::{Error, Refusal};
 use crate::image::Image;
+use crate::quota::Quotas;
 use lanefs_ext4::BadSize;
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
@@ -41,8 +42,9 @@ impl Image {
             let bytes = least << new.block_size().bits();
             return Err(Refusal::TooSmall { blocks: new.block_count(), least, bytes }.into());
         }
+        let mut quotas = self.read_quotas()?;
         self.limit = Some(new.block_count());
-        let done = self.shrink_within(&new);
+        let done = self.shrink_within(&new, &mut quotas);
         self.limit = None;
         done
     }
@@ -78,20 +80,20 @@ impl Image {
         Ok(old.block_count())
     }
 
-    fn shrink_within(&mut self, new: &Geometry) -> Result<u64, Error> {
+    fn shrink_within(&mut self, new: &Geometry, quotas: &mut Quotas) -> Result<u64, Error> {
         if self.superblock.journal().is_none() {
             let blocks = new.block_count();
             return self.with_journal(|image| {
-                image.shrink_with_journal(&image.resized(blocks)?.geometry())
+                image.shrink_with_journal(&image.resized(blocks)?.geometry(), quotas)
             });
         }
-        self.shrink_with_journal(new)
+        self.shrink_with_journal(new, quotas)
     }
 
-    fn shrink_with_journal(&mut self, new: &Geometry) -> Result<u64, Error> {
+    fn shrink_with_journal(&mut self, new: &Geometry, quotas: &mut Quotas) -> Result<u64, Error> {
         let end = new.block_count();
         self.move_journal(end)?;
-        self.move_blocks(end)?;
+        self.move_blocks(end, quotas)?;
         self.move_inodes(Group(new.group_count()))?;
         self.move_resize_pointers(end)?;
         self.cut(end)?;

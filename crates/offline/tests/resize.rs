@@ -3,9 +3,13 @@
 //! at every write.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_ext4::{Mount, MountOptions};
 use lanefs_offline::{Error, Image};
 use lanefs_suites::cuts::{at_every_cut, dumpe2fs, filled, in_memory, same, seen};
 use lanefs_suites::image::Image as Disk;
+use lanefs_suites::library::Library;
+use lanefs_suites::op::{File, Kind, Op, Tree};
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -216,4 +220,121 @@ fn shrinking_can_be_cut_at_every_write_with_other_layouts() {
     ] {
         cut_smaller(shape, 2);
     }
+}
+
+fn act(image: &Disk, ops: &[Op]) {
+    let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+    let mut library = Library::new(mount.fs());
+    for op in ops {
+        library.apply(op).unwrap_or_else(|errno| panic!("{op:?}: error {errno}"));
+    }
+    drop(library);
+    mount.close().expect("a clean end");
+}
+
+fn file(path: &str, len: usize, owner: u32) -> [Op; 2] {
+    let path = path.as_bytes().to_vec();
+    let (kind, permissions, uid, gid) = (Kind::Regular, 0o644, owner, owner + 1);
+    let create = Op::Create { path: path.clone(), kind, permissions, uid, gid };
+    [create, Op::Write { file: File::At(path), offset: 0, len, seed: owner.into() }]
+}
+
+fn directory(path: &str) -> Op {
+    let (kind, permissions) = (Kind::Directory, 0o755);
+    Op::Create { path: path.as_bytes().to_vec(), kind, permissions, uid: 0, gid: 0 }
+}
+
+fn unlink(path: &str) -> Op {
+    Op::Unlink { path: path.as_bytes().to_vec() }
+}
+
+/// Returns an image with a file that lies after many short runs of free blocks. A move into these
+/// runs gives the file more extents, and its tree more nodes.
+fn with_short_runs(options: &str, size: &str, files: u32, len: usize) -> Option<Disk> {
+    let image = Disk::make(options, size)?;
+    let small = |n: u32| format!("d/{n}");
+    let mut ops = vec![directory("d")];
+    ops.extend((0..files).flat_map(|n| file(&small(n), 5, n % 3)));
+    ops.extend(file("large", len, 7));
+    ops.extend((0..files).step_by(2).map(|n| unlink(&small(n))));
+    act(&image, &ops);
+    image.assert_clean("before");
+    Some(image)
+}
+
+fn number(fields: &BTreeMap<String, String>, name: &str) -> u64 {
+    fields.get(name).and_then(|value| value.parse().ok()).expect("a number")
+}
+
+fn sectors(image: &Disk, path: &str) -> u64 {
+    let stat = image.debugfs(&format!("stat {path}"));
+    let count = stat.split("Blockcount:").nth(1).and_then(|rest| rest.split_whitespace().next());
+    count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{stat}"))
+}
+
+#[test]
+fn files_that_take_more_space_after_a_move_are_counted_for_their_owners() {
+    let long = "-b 1024 -N 3000 -J size=1 -O quota,project";
+    for options in [
+        long,
+        "-b 1024 -N 3000 -O quota,project,^has_journal,^orphan_file",
+        "-b 1024 -N 3000 -J size=1 -O quota,^extent,^64bit -E quotatype=usrquota",
+    ] {
+        let size = if options == long { "8M" } else { "9M" };
+        let Some(image) = with_short_runs(options, size, 2500, 900_000) else { return };
+        let (listing, before) = (seen(image.device()), sectors(&image, "/large"));
+        let least = Image::open(image.device()).expect("the image").smallest().expect("a size");
+        shrink(image.device(), least).unwrap_or_else(|error| panic!("{options}: {error}"));
+        image.assert_clean(options);
+        same(&listing, &seen(image.device()), options);
+        let after = sectors(&image, "/large");
+        assert!(options != long || after > before, "{options}: {before}, {after}");
+    }
+}
+
+#[test]
+#[ignore = "long: 3,500 states"]
+fn usage_can_be_cut_at_every_write_of_a_shrink() {
+    let options = "-b 1024 -J size=1 -g 2048 -N 1500 -O quota,project";
+    let Some(image) = with_short_runs(options, "5M", 1450, 1_000_000) else { return };
+    let before = sectors(&image, "/large");
+    let least = Image::open(image.device()).expect("the image").smallest().expect("a size");
+    let change = |device| shrink(device, least).map(|_| ());
+    let checked = at_every_cut(in_memory(&image), &change, &|image| {
+        assert!(sectors(image, "/large") > before);
+    });
+    println!("{checked:?}");
+}
+
+#[test]
+fn quota_files_beyond_the_new_end_are_moved() {
+    let options = "-b 1024 -J size=1 -N 96 -O ^orphan_file -I 256";
+    let Some(image) = Disk::make(options, "24M") else { return };
+    // The inodes of the first group, and all blocks except the last 5 MiB, are in use when the
+    // quota files are made.
+    let mut ops = file("fill", 17 << 20, 0).to_vec();
+    ops.extend((0..40).flat_map(|n| file(&n.to_string(), 0, 0)));
+    act(&image, &ops);
+    let tuned = Command::new("tune2fs").args(["-O", "quota,project"]).arg(image.path()).output();
+    let tuned = tuned.expect("tune2fs");
+    assert!(tuned.status.success(), "{}", String::from_utf8_lossy(&tuned.stderr));
+    let mut ops: Vec<Op> = (0..40).map(|n| unlink(&n.to_string())).collect();
+    ops.push(unlink("fill"));
+    ops.extend(file("kept", 100_000, 1));
+    act(&image, &ops);
+    image.assert_clean("before");
+    let before = dumpe2fs(&image);
+    let inode = number(&before, "Project quota inode");
+    let last = number(&before, "Inodes per group");
+    assert!(inode > last, "{inode} is in the first group");
+    let first = image.debugfs("blocks <3>");
+    let first = first.split_whitespace().next().and_then(|block| block.parse::<u64>().ok());
+    assert!(first > Some(8000), "{first:?} is before the new end");
+    let listing = seen(image.device());
+    shrink(image.device(), 8000).expect("a smaller file system");
+    image.assert_clean("smaller");
+    assert!(number(&dumpe2fs(&image), "Project quota inode") <= last);
+    same(&listing, &seen(image.device()), "smaller");
+    act(&image, &file("new", 5000, 900));
+    image.assert_clean("used");
 }

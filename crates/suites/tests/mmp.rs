@@ -1,13 +1,15 @@
 //! Multiple mount protection (`mmp`), which ensures that only one computer at a time writes to a
 //! file system.
 
+use lanefs_check::repair;
 use lanefs_device::{Device, DeviceError, Operation, RamDevice};
 use lanefs_ext4::{Access, Mount, MountOptions, SetAttr, SetTime};
-use lanefs_offline::{Draft, Image as Offline};
+use lanefs_offline::{Draft, Image as Offline, Repair};
 use lanefs_ondisk::checksum::Checksums;
-use lanefs_ondisk::mmp::{Mmp, Use};
+use lanefs_ondisk::mmp::{LAST_SEQUENCE, Mmp, Use};
 use lanefs_ondisk::superblock::Superblock;
 use lanefs_suites::both::{self, run_all};
+use lanefs_suites::changes::Verdicts;
 use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::cuts::seen;
 use lanefs_suites::fill::{Scale, fill};
@@ -309,5 +311,30 @@ impl Device for Shared {
     }
     fn discard(&self, _offset: u64, _len: u64) -> Result<(), DeviceError> {
         Ok(())
+    }
+}
+
+#[test]
+fn the_checker_finds_a_number_that_no_mount_uses_and_the_repair_sets_it_to_clean() {
+    for options in [OPTIONS, "-b 4096 -O mmp,^metadata_csum,^metadata_csum_seed"] {
+        let Some(image) = Image::make(options, "32M") else { return };
+        for number in [LAST_SEQUENCE + 2, 0xff4d_4d4f, u32::MAX] {
+            let device = image.device();
+            put(&*device, &Mmp { state: Use::Mounted(number), ..read(&*device) });
+            drop(device);
+            let found = Verdicts::of(image.path());
+            assert!(!found.is_clean_for_e2fsck(), "{number:#x}: {}", found.text);
+            assert!(!found.is_clean_for_lanefs(), "{number:#x}: {:?}", found.report);
+            let device = image.device();
+            let plan = repair::plan(device.clone(), repair::Shared::Clone).expect("a plan");
+            assert!(!plan.leaves_faults(), "{:?}", plan.after.findings);
+            let (recovery, blocks) = (plan.recovery().unwrap(), plan.repair().unwrap());
+            let mend = Repair { recovery, blocks, block_size: plan.block_size() };
+            mend.write_in_place(&*device).expect("it is written");
+            assert_eq!(read(&*device).state, Use::Clean);
+            drop((plan, device));
+            image.assert_clean(options);
+            assert!(Verdicts::of(image.path()).agree());
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Repairs the fields of inodes, and decides which inodes need a new mapping.
 
 use super::inode_offsets::{
-    ACL_HIGH, BLOCKS, BLOCKS_HIGH, DTIME, EXTRA, EXTRA_SIZE, FLAGS, FRAGMENT, GOOD_OLD_SIZE, LINKS,
-    MODE, SIZE_HIGH, set_size,
+    ACL_HIGH, BLOCK, BLOCK_END, BLOCKS, BLOCKS_HIGH, DTIME, EXTRA, EXTRA_SIZE, FLAGS, FRAGMENT,
+    GOOD_OLD_SIZE, LINKS, MODE, SIZE_HIGH, set_size,
 };
 use super::mender::{Mender, put16, put32};
 use super::salvage::EXTENT_MAGIC;
@@ -90,6 +90,16 @@ impl Mender<'_> {
                 self.act(Place::Inode { ino }, "deleted: it cannot be decrypted");
                 put16(bytes, LINKS, 0);
                 put32(bytes, DTIME, self.time());
+            }
+            Fault::Inode(Cause::NoInlineData) => {
+                // Without the attribute, the bytes of the block field may be something else than
+                // data. So the file becomes empty, as after e2fsck.
+                self.act(Place::Inode { ino }, "truncated: its inline data is not complete");
+                put32(bytes, FLAGS, (record.flags - InodeFlags::INLINE_DATA).bits());
+                if let Some(field) = bytes.get_mut(BLOCK..BLOCK_END) {
+                    field.fill(0);
+                }
+                set_size(bytes, 0);
             }
             Fault::DeletedInUse { .. } => put32(bytes, DTIME, 0),
             Fault::Orphan { .. } => {

@@ -79,7 +79,7 @@ impl Mender<'_> {
                 let large = RoCompat::LARGE_FILE.bits();
                 raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | large);
             }
-            Fault::Feature { feature: Feature::OrphanFile } => {
+            Fault::Feature { feature: Feature::OrphanFile } | Fault::NoOrphans => {
                 let present = RoCompat::ORPHAN_PRESENT.bits();
                 raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !present);
             }
