@@ -201,8 +201,8 @@ impl Array {
         if !self.activity.clean() {
             return Ok(());
         }
-        let lost = self.record.mark_clean().inspect_err(|_| self.activity.unclean())?;
-        self.note(lost)
+        let lost = self.record.mark_clean().inspect_err(|_| self.activity.unclean());
+        self.noted(lost).map(drop)
     }
 
     /// Records the array as active, so that after a crash its parity is restored. Called before a
@@ -215,8 +215,8 @@ impl Array {
         if self.activity.is_on() {
             return Ok(());
         }
-        let lost = self.record.mark_active().inspect_err(|e| self.stop_writes(e))?;
-        self.note(lost)?;
+        let lost = self.record.mark_active().inspect_err(|e| self.stop_writes(&e.error));
+        self.noted(lost)?;
         self.activity.turn_on();
         Ok(())
     }

@@ -135,13 +135,7 @@ impl Array {
         if self.members.shadow(slot).is_none_or(|shadow| shadow.id != id) {
             return Err(self.why_no_shadow(id));
         }
-        let lost = record().map_err(|error| match error {
-            AssignError::Unchanged(error) => error,
-            AssignError::Unsettled(error) => {
-                self.stop_writes(&error);
-                error
-            }
-        })?;
+        let lost = record().map_err(|error| self.not_assigned(error))?;
         self.members.promote(id);
         if let Some(log) = &log {
             log.move_to(LogLocation::of(&self.members, slot));

@@ -40,8 +40,7 @@ impl Array {
     fn write_bits(&self, intents: &Intents, bits: &[u64], to: Bit) -> Result<(), DeviceError> {
         for (at, bytes) in intents.change(bits, to) {
             self.counters.add(Count::BitWrite, 1);
-            let lost = self.record.write_bits(at, &bytes)?;
-            self.note(lost)?;
+            self.noted(self.record.write_bits(at, &bytes))?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::counters::Count;
 use crate::error::ArrayError;
 use crate::layout::BLOCK;
 use crate::lost::{Lost, ReadError, Stretch};
+use crate::metadata::AssignError;
 use crate::rows::{Mode, RowHold, Span};
 use crate::slots::Slots;
 use crate::standing::{Member, MemberId, Standing};
@@ -107,7 +108,7 @@ impl Array {
         &self,
         slot: usize,
         member: Member,
-        record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
+        record: impl FnOnce() -> Result<(Slots, Recovery), AssignError>,
     ) -> Result<Recovery, AssembleError> {
         self.check_member(slot, &member)?;
         let _state = self.state();
@@ -124,11 +125,11 @@ impl Array {
         &self,
         slot: usize,
         member: Member,
-        record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
+        record: impl FnOnce() -> Result<(Slots, Recovery), AssignError>,
     ) -> Result<Recovery, AssembleError> {
         // After the member has been recorded, putting it into the slot must not fail.
         self.members.check_place(slot)?;
-        let (lost, recovery) = record()?;
+        let (lost, recovery) = record().map_err(|error| self.not_assigned(error))?;
         let rows = match recovery {
             Recovery::InSync => u64::MAX,
             Recovery::Below(_) => 0,
@@ -201,16 +202,16 @@ impl Array {
             return Err(gone(id.slot));
         }
         let lost = match so_far {
-            Recovered::Below(row) => {
-                self.record.set_recovered(id.slot, row * self.shape.chunk())?
-            }
+            Recovered::Below(row) => self.record.set_recovered(id.slot, row * self.shape.chunk()),
             Recovered::Wholly => {
-                let lost = self.record.set_recovered(id.slot, u64::MAX)?;
-                self.members.advance(id, u64::MAX);
+                let lost = self.record.set_recovered(id.slot, u64::MAX);
+                if lost.is_ok() {
+                    self.members.advance(id, u64::MAX);
+                }
                 lost
             }
         };
-        self.note(lost)?;
+        let lost = self.noted(lost)?;
         if lost.contains(id.slot) { Err(gone(id.slot)) } else { Ok(()) }
     }
 
@@ -246,8 +247,7 @@ impl Array {
     fn record_resynced(&self, bytes: u64) -> Result<(), DeviceError> {
         self.flush_members()?;
         let _state = self.state();
-        let lost = self.record.set_resynced(bytes)?;
-        self.note(lost)
+        self.noted(self.record.set_resynced(bytes)).map(drop)
     }
 
     /// Compares all parity with the data.

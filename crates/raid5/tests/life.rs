@@ -292,6 +292,87 @@ fn members_that_failed_together_are_not_removed_one_by_one() {
     assert!(content(&array) == model);
 }
 
+/// Puts a hook on the member in `slot`.
+fn hook(members: &mut Members, slot: usize) -> Arc<HookDevice> {
+    let hook = Arc::new(HookDevice::new(members.0[slot].1.clone()));
+    members.0[slot].1 = hook.clone();
+    hook
+}
+
+/// Opens copies of the members, without a log also if one is missing.
+fn open_after_crash(members: &Members) -> OpenArray {
+    let options = ArrayOptions {
+        upkeep: Upkeep::Caller,
+        dirty_and_degraded: DirtyAndDegraded::Accept,
+        ..ArrayOptions::new(Access::ReadWrite)
+    };
+    let copies = members.copies();
+    OpenArray::assemble(copies.candidates(None), 0, options).expect("one may be missing")
+}
+
+#[test]
+fn a_member_that_failed_before_a_change_could_not_be_recorded_is_not_used_any_more() {
+    // Member 1 fails in the announcement or in the change. Then its failure is recorded, and member
+    // 3 fails in the announcement or in the change. The numbers count the writes of each member.
+    for (first, second) in [(0, 1), (0, 2), (1, 2), (1, 3)] {
+        for consistency in [NewConsistency::PartialParity, NewConsistency::Resync] {
+            let case = format!("{consistency:?}, writes {first} and {second}");
+            let mut members = Members::create(4, consistency, InitialParity::Right);
+            let hooks = [1, 3].map(|slot| hook(&mut members, slot));
+            let array = members.open(None).expect("an array");
+            let model = scribble(&array, 31, 10);
+            hooks[0].on(Kind::WriteDurable, first, || Outcome::Failed);
+            hooks[1].on(Kind::WriteDurable, second, || Outcome::Failed);
+            array.array().stop().expect_err("member 3 cannot record it");
+            assert!(hooks.iter().all(|hook| !hook.is_set()), "{case}");
+            let status = array.array().status();
+            assert_eq!((status.members[1], status.stopped), (Standing::Missing, true), "{case}");
+            assert!(content(&array) == model, "{case}");
+            // If member 1 still counted, these would succeed, and another failure be recorded.
+            array.write_at(0, &[2; 100_000]).expect_err("writes are stopped");
+            array.array().fail(2).expect_err("it is needed");
+            array.close().expect_err("writes are stopped");
+            let array = open_after_crash(&members);
+            assert_eq!(array.array().status().members[1], Standing::Missing, "{case}");
+            assert!(content(&array) == model, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_member_lost_with_a_bit_that_cannot_be_recorded_is_not_used_any_more() {
+    let consistency = NewConsistency::Bitmap(Some(64 << 10));
+    let mut members = Members::create(4, consistency, InitialParity::Right);
+    let hooks = [1, 3].map(|slot| hook(&mut members, slot));
+    let array = members.open(None).expect("an array");
+    array.write_at(0, b"active").expect("a write");
+    array.flush().expect("a flush");
+    // Member 1 cannot write the bit, and member 3 cannot record the failure of member 1.
+    hooks[0].on(Kind::WriteDurable, 0, || Outcome::Failed);
+    hooks[1].on(Kind::WriteDurable, 1, || Outcome::Failed);
+    array.write_at(3 << 20, b"another bit").expect_err("member 3 cannot record it");
+    let status = array.array().status();
+    assert_eq!((status.members[1], status.stopped), (Standing::Missing, true));
+    assert!(content(&open_after_crash(&members)).starts_with(b"active"));
+}
+
+#[test]
+fn a_member_that_is_needed_is_found_however_often_a_change_fails_on_it() {
+    for nth in 0..2 {
+        let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+        let hook = hook(&mut members, 0);
+        let array = members.open(Some(1)).expect("an array");
+        let model = scribble(&array, 32, 10);
+        for _ in 0..3 {
+            hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
+            array.array().stop().expect_err("it is not clean");
+            let left = members.copies().open(Some(1)).expect("no member is left out");
+            assert!(content(&left) == model, "failure {nth}");
+        }
+        array.array().stop().expect("it is clean now");
+    }
+}
+
 #[test]
 fn parity_of_members_with_old_contents_is_corrected() {
     for consistency in ALL {
