@@ -6,6 +6,9 @@
 //! - Acknowledged writes can be read back after any single member has failed.
 //! - When a member fails an operation, the failure is recorded on all other members before the
 //!   operation returns.
+//! - Once writes are stopped, nothing is recorded any more. Then a member may be removed whose
+//!   failure is not recorded, so a write without a member and a flush succeed only if writes are
+//!   not stopped at their end.
 //!
 //! *Locking*: a thread takes a range of a row, then a unit of the row budget, then does member I/O.
 //! The locks of the array's state and of the log's state are taken after the range and the unit,
@@ -198,6 +201,7 @@ impl Array {
             return Ok(());
         }
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         if !self.activity.clean() {
             return Ok(());
         }
@@ -212,6 +216,7 @@ impl Array {
             return Ok(());
         }
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         if self.activity.is_on() {
             return Ok(());
         }

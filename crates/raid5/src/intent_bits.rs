@@ -24,6 +24,7 @@ impl Array {
         }
         intents.wanted.lock().extend(&missing);
         let _state = self.state();
+        self.refuse_if_stopped(span.row * self.shape.row_len(), 0)?;
         let mut wanted = std::mem::take(&mut *intents.wanted.lock());
         wanted.retain(|bit| !intents.is_set(*bit));
         if !wanted.is_empty() {
@@ -62,6 +63,7 @@ impl Array {
         }
         self.flush_members()?;
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         if !self.members.not_in_sync().is_empty() {
             return Ok(());
         }

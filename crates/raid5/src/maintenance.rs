@@ -112,6 +112,7 @@ impl Array {
     ) -> Result<Recovery, AssembleError> {
         self.check_member(slot, &member)?;
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         self.members.check_vacant(slot)?;
         self.install_recording(slot, member, record)
     }
@@ -198,6 +199,7 @@ impl Array {
         // While the lock is held, no other member gets the slot, either in the metadata or in this
         // array.
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         if self.members.still(id).is_none() {
             return Err(gone(id.slot));
         }
@@ -247,6 +249,7 @@ impl Array {
     fn record_resynced(&self, bytes: u64) -> Result<(), DeviceError> {
         self.flush_members()?;
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         self.noted(self.record.set_resynced(bytes)).map(drop)
     }
 

@@ -16,8 +16,9 @@ impl Array {
     /// Records the member in `slot` as failed, and removes it.
     ///
     /// # Errors
-    /// If the slot does not exist, if the array cannot work without the member, or if the failure
-    /// cannot be recorded. Only a failure that cannot be recorded stops writes.
+    /// If the slot does not exist, if the array cannot work without the member, if writes were
+    /// stopped, or if the failure cannot be recorded. Only a failure that cannot be recorded stops
+    /// writes.
     pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
         if slot >= self.members.count() {
             return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));
@@ -83,9 +84,20 @@ impl Array {
             return Err(error);
         }
         let lost = Slots::one(slot);
-        let more = self.record.fail_members(lost).inspect_err(|e| self.stop_writes(&e.error));
-        let more = self.noted(more)?;
-        self.note(lost | more)
+        if let Err(stopped) = self.refuse_if_stopped(0, 0) {
+            // A read continues without the member, which is not recorded as failed. No operation
+            // that changes data may depend on that.
+            return match why.and_then(|lost| lost.unread) {
+                Some(_) => self.note(lost),
+                None => Err(why.map_or(stopped, |lost| lost.error.clone())),
+            };
+        }
+        match self.record.fail_members(lost) {
+            Ok(more) => self.note(lost | more),
+            Err(RecordError { error, lost: more }) => {
+                self.noted(Err(RecordError { error, lost: lost | more })).map(drop)
+            }
+        }
     }
 
     /// Handles the result of a change of the metadata: stops using the members that failed
@@ -150,6 +162,7 @@ impl Array {
         change: impl FnOnce() -> Result<Slots, RecordError>,
     ) -> Result<(), DeviceError> {
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         self.noted(change()).map(drop)
     }
 

@@ -290,6 +290,9 @@ impl MetadataStore for Metadata {
         if numbers.is_empty() {
             return Ok(Slots::NONE);
         }
+        if (state.degraded() | failed).count() > 1 {
+            return Err(refused("a second failure is not recorded").into());
+        }
         numbers.into_iter().for_each(|number| state.fail(number));
         state.commit(self.writes)
     }

@@ -50,7 +50,7 @@ pub trait MetadataStore: Send + Sync {
     /// Records that these members failed. Does nothing for failures that are recorded already.
     ///
     /// # Errors
-    /// If too few members are left to record the change.
+    /// If too few members are left to record the change, or to use the array.
     fn fail_members(&self, failed: Slots) -> Result<Slots, RecordError>;
 
     /// Records that the member in `slot` is rebuilt below this byte of its data area; `u64::MAX`

@@ -363,7 +363,7 @@ impl Array {
         mut failed: Failed,
     ) -> Result<(), DeviceError> {
         if failed.slots.is_empty() {
-            return Ok(());
+            return self.check_recorded(write.row, missing);
         }
         let gone = |failed: &Failed| missing | failed.slots | self.members.missing(write.row);
         if gone(&failed).count() > 1 {
@@ -384,7 +384,16 @@ impl Array {
             self.stop_writes(&error);
             return Err(error);
         }
-        Ok(())
+        self.check_recorded(write.row, missing | failed.slots)
+    }
+
+    /// Checks that the failure of these members is recorded, so that the data of a write without
+    /// them is not lost after the next start.
+    fn check_recorded(&self, row: u64, absent: Slots) -> Result<(), DeviceError> {
+        if absent.is_empty() {
+            return Ok(());
+        }
+        self.refuse_if_stopped(row * self.shape.row_len(), 0)
     }
 }
 

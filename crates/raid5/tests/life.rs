@@ -374,6 +374,81 @@ fn a_member_that_is_needed_is_found_however_often_a_change_fails_on_it() {
 }
 
 #[test]
+fn a_second_failure_is_not_recorded_if_the_first_could_not_be() {
+    // Member 2 fails in the announcement that member 1 has failed, or in the change.
+    for nth in 0..2 {
+        let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+        let hook = hook(&mut members, 2);
+        let array = members.open(None).expect("an array");
+        let model = scribble(&array, 33, 10);
+        hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
+        array.array().fail(1).expect_err("member 2 cannot record it");
+        let status = array.array().status();
+        assert_eq!((status.members[1], status.stopped), (Standing::Missing, true), "write {nth}");
+        hook.on(Kind::Read, 0, || Outcome::Failed);
+        let mut got = vec![0; model.len()];
+        array.read_at(0, &mut got).expect_err("member 2 is needed");
+        array.array().fail(2).expect_err("it is needed");
+        assert!(content(&array) == model, "write {nth}");
+        array.close().expect_err("writes are stopped");
+        let array = members.copies().open(None).expect("member 2 is not recorded as failed");
+        assert_eq!(array.array().status().members[2], Standing::InSync, "write {nth}");
+        assert!(content(&array) == model, "write {nth}");
+    }
+}
+
+#[test]
+fn no_failure_is_recorded_once_writes_are_stopped() {
+    let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+    let hooks = [0, 1].map(|slot| hook(&mut members, slot));
+    let array = members.open(None).expect("an array");
+    let model = scribble(&array, 34, 10);
+    array.array().stop().expect("clean");
+    hooks.iter().for_each(|hook| hook.on(Kind::WriteDurable, 0, || Outcome::Failed));
+    array.write_at(0, b"active").expect_err("two members cannot record it");
+    let recorded = || members.candidates(None).into_iter().map(|c| c.superblock.encode());
+    let before: Vec<_> = recorded().collect();
+    array.array().fail(3).expect_err("writes are stopped");
+    hooks[1].on(Kind::Read, 0, || Outcome::Failed);
+    assert!(content(&array) == model, "it is computed without member 1");
+    assert_eq!(array.array().status().members[1], Standing::Missing);
+    array.forget_failed().expect_err("writes are stopped");
+    let (name, device) = ram("new");
+    let new = NewMember { name, device, uuid: Uuid([9; 16]) };
+    array.add(new).expect_err("writes are stopped");
+    assert!(recorded().eq(before), "nothing is recorded");
+    drop(array);
+    let array = members.open(None).expect("an array");
+    assert!(array.array().degraded().is_empty());
+    assert!(content(&array) == model);
+}
+
+#[test]
+fn an_operation_without_a_member_whose_failure_is_not_recorded_is_an_error() {
+    for kind in [Kind::Write, Kind::Flush] {
+        let mut members = Members::create(4, NewConsistency::Resync, InitialParity::Right);
+        let hooks = [0, 2].map(|slot| hook(&mut members, slot));
+        let array = Arc::new(members.open(None).expect("an array"));
+        scribble(&array, 35, 3);
+        // While the operation is on member 0, member 1 fails, and member 2 cannot record it. The
+        // operation goes on without member 1.
+        let (fails, other) = (array.clone(), hooks[1].clone());
+        hooks[0].on(kind, 0, move || {
+            other.on(Kind::WriteDurable, 0, || Outcome::Failed);
+            fails.array().fail(1).expect_err("member 2 cannot record it");
+            Outcome::Done
+        });
+        let row = vec![7; array.row_len() as usize];
+        match kind {
+            Kind::Write => array.write_at(0, &row).expect_err("member 1 misses it"),
+            _ => array.flush().expect_err("member 1 is not flushed"),
+        };
+        assert!(hooks.iter().all(|hook| !hook.is_set()));
+        assert_eq!(array.array().status().members[1], Standing::Missing);
+    }
+}
+
+#[test]
 fn parity_of_members_with_old_contents_is_corrected() {
     for consistency in ALL {
         let members: Vec<_> = (0..4).map(|slot| ram(&format!("m{slot}"))).collect();
