@@ -102,12 +102,7 @@ impl Array {
             Err(ReadError::Gone) => Err(NotExchanged::MemberLost),
             Err(ReadError::Final(error)) => Err(error.into()),
             Err(ReadError::Lost(lost)) => {
-                // Data cannot be computed from parity that may be wrong.
-                let unknown = self.unsynced.contains(row) && slot != self.shape.parity_slot(row);
-                if unknown || self.rebuild_into(slot, place, bytes).is_err() {
-                    return Err(lost.error.into());
-                }
-                Ok(())
+                self.rebuild_into(slot, place, bytes).map_err(|_| lost.error.into())
             }
         }
     }

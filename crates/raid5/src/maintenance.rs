@@ -144,7 +144,8 @@ impl Array {
     /// Rebuilds the member in `slot`, from its last recorded progress.
     ///
     /// # Errors
-    /// If a member fails, if the rebuilt member is removed, or if progress cannot be recorded.
+    /// If a member fails, if the rebuilt member is removed, if progress cannot be recorded, or if a
+    /// chunk of data would have to be computed from parity that may be wrong.
     pub fn rebuild(
         &self,
         slot: usize,
@@ -220,15 +221,14 @@ impl Array {
     /// Recomputes the parity of all rows whose parity may be wrong after a crash.
     ///
     /// # Errors
-    /// When a member fails, or progress cannot be recorded.
+    /// When a member fails, or progress cannot be recorded. Also at the first row in which a member
+    /// with data is missing: this data can be computed only from the row's parity as it is.
     pub fn resync(&self, progress: Callback<'_>) -> Result<Ended, DeviceError> {
         let mut at = 0;
         let mut recorded = 0;
         while let Some(row) = self.unsynced.next_from(at) {
             let held = (self.lock_row(row), self.budget.take(row, &self.counters));
-            // A row with a missing member is not corrected: it has no parity, or its parity is the
-            // only source of the missing data.
-            self.check_row(row, Scrub::Repair)?;
+            self.resync_row(row)?;
             at = row + 1;
             self.unsynced.advance(at);
             drop(held);
@@ -244,6 +244,26 @@ impl Array {
         self.record_resynced(u64::MAX)?;
         self.unsynced.advance(self.shape.rows());
         Ok(Ended::Done)
+    }
+
+    /// # Locking
+    /// The same as for [`Array::check_row`].
+    fn resync_row(&self, row: u64) -> Result<(), DeviceError> {
+        loop {
+            if self.check_row(row, Scrub::Repair)?.is_some() {
+                return Ok(());
+            }
+            let missing = self.members.missing(row);
+            if !(missing - Slots::one(self.shape.parity_slot(row))).is_empty() {
+                return Err(self.unknown(row, Operation::Read));
+            }
+            if !missing.is_empty() {
+                // The row has no parity. A rebuild computes it from the data.
+                return Ok(());
+            }
+            // A member was replaced during the check, which is made again. While the row is held,
+            // no member can be rebuilt or copied, so this loop terminates.
+        }
     }
 
     fn record_resynced(&self, bytes: u64) -> Result<(), DeviceError> {

@@ -219,8 +219,7 @@ impl Array {
                 Some(index) => Missing::Data(index),
             },
         };
-        // In a row with a missing member, the old parity is the only source of that member's data.
-        let unknown = lost == Missing::Nothing && self.unsynced.contains(row);
+        let unknown = self.unsynced.contains(row);
         let strip = StripShape {
             data: self.shape.data(),
             written: strip.written,
@@ -228,9 +227,7 @@ impl Array {
             missing: lost,
             parity: if unknown { Trust::Unknown } else { Trust::Right },
         };
-        plan(strip).ok_or_else(|| {
-            ArrayError::Unknown { row }.of(Operation::Write, row * self.shape.row_len(), 0)
-        })
+        plan(strip).ok_or_else(|| self.unknown(row, Operation::Write))
     }
 
     /// Returns the new content of a chunk that is written only in part: the old content, in which

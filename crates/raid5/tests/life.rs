@@ -485,6 +485,37 @@ fn parity_of_members_with_old_contents_is_corrected() {
 }
 
 #[test]
+fn a_member_lost_before_the_resync_is_computed_only_if_that_is_accepted() {
+    for consistency in [NewConsistency::Bitmap(Some(64 << 10)), NewConsistency::Resync] {
+        let members = Members::create(3, consistency, InitialParity::Unknown);
+        let array = members.open(None).expect("an array");
+        let model = scribble(&array, 36, 10);
+        assert!(array.array().status().unsynced_rows > 0);
+        let shape = *array.array().geometry();
+        let (row, lost) = (10, shape.data_slot(10, 0));
+        array.array().fail(lost).expect("one may be missing");
+        let mut got = [0; 4096];
+        array.read_at(row * shape.row_len(), &mut got).expect_err("its parity may be wrong");
+        let (name, device) = ram("new");
+        let new = NewMember { name, device, uuid: Uuid([9; 16]) };
+        let added = array.add(new).expect("added");
+        let go_on = &mut |_| ControlFlow::Continue(());
+        array.array().rebuild(lost, Rebuild::Whole, go_on).expect_err("the data is unknown");
+        assert_ne!(array.array().status().members[added.slot], Standing::InSync);
+        array.close().expect("closed");
+        match members.copies().open(Some(lost)).expect_err("it is not clean") {
+            AssembleError::DirtyAndDegraded { slot, .. } => assert_eq!(slot, lost),
+            other => panic!("{other}"),
+        }
+        // All members had zeros, and a write where parity is in doubt computes it from the data. So
+        // all parity is right, and to trust it is no mistake here.
+        let array = open_after_crash(&members);
+        assert_eq!(array.array().status().unsynced_rows, 0);
+        assert!(content(&array) == model, "{consistency:?}");
+    }
+}
+
+#[test]
 fn a_crash_before_a_resync_is_done_leaves_the_rest_of_it_to_do() {
     for consistency in [NewConsistency::PartialParity, NewConsistency::Resync] {
         let members = Members::create(4, consistency, InitialParity::Right);
