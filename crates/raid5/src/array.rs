@@ -6,6 +6,9 @@
 //! - Acknowledged writes can be read back after any single member has failed.
 //! - When a member fails an operation, the failure is recorded on all other members before the
 //!   operation returns.
+//! - Once writes are stopped, nothing is recorded any more. Then a member may be removed whose
+//!   failure is not recorded, so a write without a member and a flush succeed only if writes are
+//!   not stopped at their end.
 //!
 //! *Locking*: a thread takes a range of a row, then a unit of the row budget, then does member I/O.
 //! The locks of the array's state and of the log's state are taken after the range and the unit,
@@ -198,11 +201,12 @@ impl Array {
             return Ok(());
         }
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         if !self.activity.clean() {
             return Ok(());
         }
-        let lost = self.record.mark_clean().inspect_err(|_| self.activity.unclean())?;
-        self.note(lost)
+        let lost = self.record.mark_clean().inspect_err(|_| self.activity.unclean());
+        self.noted(lost).map(drop)
     }
 
     /// Records the array as active, so that after a crash its parity is restored. Called before a
@@ -212,11 +216,12 @@ impl Array {
             return Ok(());
         }
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         if self.activity.is_on() {
             return Ok(());
         }
-        let lost = self.record.mark_active().inspect_err(|e| self.stop_writes(e))?;
-        self.note(lost)?;
+        let lost = self.record.mark_active().inspect_err(|e| self.stop_writes(&e.error));
+        self.noted(lost)?;
         self.activity.turn_on();
         Ok(())
     }

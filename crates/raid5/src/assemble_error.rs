@@ -3,6 +3,7 @@
 use crate::error::ArrayError;
 use crate::layout::GeometryError;
 use crate::left_out::LeftOut;
+use crate::metadata_store::RecordError;
 use lanefs_device::{DeviceError, OpenError};
 use lanefs_ondisk::{Unsupported, md};
 use std::path::{Path, PathBuf};
@@ -99,6 +100,12 @@ pub enum AssembleError {
     /// The request is impossible.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
+}
+
+impl From<RecordError> for AssembleError {
+    fn from(error: RecordError) -> AssembleError {
+        AssembleError::Failed(error.error)
+    }
 }
 
 impl From<BadBitmapChunk> for AssembleError {

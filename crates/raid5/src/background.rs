@@ -57,8 +57,8 @@ impl Background {
 }
 
 fn keep(array: &Array, shared: &Shared) {
-    // An error is ignored, because it has either stopped the array's writes or failed a member, and
-    // the array's state records which.
+    // An error is ignored. It has stopped the array's writes or failed a member, or the data of a
+    // missing member is unknown. The array's state records which.
     let _ = catch_up(array, shared);
     let mut guard = shared.sleep.lock();
     while !shared.ends() {

@@ -102,12 +102,7 @@ impl Array {
             Err(ReadError::Gone) => Err(NotExchanged::MemberLost),
             Err(ReadError::Final(error)) => Err(error.into()),
             Err(ReadError::Lost(lost)) => {
-                // Data cannot be computed from parity that may be wrong.
-                let unknown = self.unsynced.contains(row) && slot != self.shape.parity_slot(row);
-                if unknown || self.rebuild_into(slot, place, bytes).is_err() {
-                    return Err(lost.error.into());
-                }
-                Ok(())
+                self.rebuild_into(slot, place, bytes).map_err(|_| lost.error.into())
             }
         }
     }
@@ -135,13 +130,7 @@ impl Array {
         if self.members.shadow(slot).is_none_or(|shadow| shadow.id != id) {
             return Err(self.why_no_shadow(id));
         }
-        let lost = record().map_err(|error| match error {
-            AssignError::Unchanged(error) => error,
-            AssignError::Unsettled(error) => {
-                self.stop_writes(&error);
-                error
-            }
-        })?;
+        let lost = record().map_err(|error| self.not_assigned(error))?;
         self.members.promote(id);
         if let Some(log) = &log {
             log.move_to(LogLocation::of(&self.members, slot));

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Array {
-    /// Flushes all members, for this caller and all threads that called meanwhile.
+    /// Flushes all members, for this caller and all threads that called meanwhile. Fails if writes
+    /// are stopped.
     pub(crate) fn flush_members(&self) -> Result<(), DeviceError> {
         let (turn, waited) = self.gate.enter();
         self.counters.add(Count::FlushWait, u64::from(waited));
@@ -26,7 +27,8 @@ impl Array {
             }
             Turn::Run(number) => number,
         };
-        let result = self.flush_each();
+        // A member that was removed after writes had stopped was possibly not flushed.
+        let result = self.flush_each().and_then(|()| self.refuse_if_stopped(0, 0));
         if result.is_ok() {
             self.logs.iter().for_each(|log| log.retire(number));
         }

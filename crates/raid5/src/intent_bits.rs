@@ -24,6 +24,7 @@ impl Array {
         }
         intents.wanted.lock().extend(&missing);
         let _state = self.state();
+        self.refuse_if_stopped(span.row * self.shape.row_len(), 0)?;
         let mut wanted = std::mem::take(&mut *intents.wanted.lock());
         wanted.retain(|bit| !intents.is_set(*bit));
         if !wanted.is_empty() {
@@ -40,8 +41,7 @@ impl Array {
     fn write_bits(&self, intents: &Intents, bits: &[u64], to: Bit) -> Result<(), DeviceError> {
         for (at, bytes) in intents.change(bits, to) {
             self.counters.add(Count::BitWrite, 1);
-            let lost = self.record.write_bits(at, &bytes)?;
-            self.note(lost)?;
+            self.noted(self.record.write_bits(at, &bytes))?;
         }
         Ok(())
     }
@@ -63,6 +63,7 @@ impl Array {
         }
         self.flush_members()?;
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         if !self.members.not_in_sync().is_empty() {
             return Ok(());
         }

@@ -120,7 +120,7 @@ pub use left_out::{LeftOut, Outside};
 pub use log_recovery::LogOutcome;
 pub use maintenance::{Ended, Progress, Rebuild, Scrub, ScrubReport};
 pub use metadata::{KnownMember, Metadata};
-pub use metadata_store::MetadataStore;
+pub use metadata_store::{MetadataStore, RecordError};
 pub use open::OpenArray;
 pub use ram_array::Unrecorded;
 pub use setup::{Consistency, Policies, Setup};

@@ -10,6 +10,7 @@ use crate::counters::Count;
 use crate::error::ArrayError;
 use crate::layout::BLOCK;
 use crate::lost::{Lost, ReadError, Stretch};
+use crate::metadata::AssignError;
 use crate::rows::{Mode, RowHold, Span};
 use crate::slots::Slots;
 use crate::standing::{Member, MemberId, Standing};
@@ -107,10 +108,11 @@ impl Array {
         &self,
         slot: usize,
         member: Member,
-        record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
+        record: impl FnOnce() -> Result<(Slots, Recovery), AssignError>,
     ) -> Result<Recovery, AssembleError> {
         self.check_member(slot, &member)?;
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         self.members.check_vacant(slot)?;
         self.install_recording(slot, member, record)
     }
@@ -124,11 +126,11 @@ impl Array {
         &self,
         slot: usize,
         member: Member,
-        record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
+        record: impl FnOnce() -> Result<(Slots, Recovery), AssignError>,
     ) -> Result<Recovery, AssembleError> {
         // After the member has been recorded, putting it into the slot must not fail.
         self.members.check_place(slot)?;
-        let (lost, recovery) = record()?;
+        let (lost, recovery) = record().map_err(|error| self.not_assigned(error))?;
         let rows = match recovery {
             Recovery::InSync => u64::MAX,
             Recovery::Below(_) => 0,
@@ -142,7 +144,8 @@ impl Array {
     /// Rebuilds the member in `slot`, from its last recorded progress.
     ///
     /// # Errors
-    /// If a member fails, if the rebuilt member is removed, or if progress cannot be recorded.
+    /// If a member fails, if the rebuilt member is removed, if progress cannot be recorded, or if a
+    /// chunk of data would have to be computed from parity that may be wrong.
     pub fn rebuild(
         &self,
         slot: usize,
@@ -197,35 +200,35 @@ impl Array {
         // While the lock is held, no other member gets the slot, either in the metadata or in this
         // array.
         let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
         if self.members.still(id).is_none() {
             return Err(gone(id.slot));
         }
         let lost = match so_far {
-            Recovered::Below(row) => {
-                self.record.set_recovered(id.slot, row * self.shape.chunk())?
-            }
+            Recovered::Below(row) => self.record.set_recovered(id.slot, row * self.shape.chunk()),
             Recovered::Wholly => {
-                let lost = self.record.set_recovered(id.slot, u64::MAX)?;
-                self.members.advance(id, u64::MAX);
+                let lost = self.record.set_recovered(id.slot, u64::MAX);
+                if lost.is_ok() {
+                    self.members.advance(id, u64::MAX);
+                }
                 lost
             }
         };
-        self.note(lost)?;
+        let lost = self.noted(lost)?;
         if lost.contains(id.slot) { Err(gone(id.slot)) } else { Ok(()) }
     }
 
     /// Recomputes the parity of all rows whose parity may be wrong after a crash.
     ///
     /// # Errors
-    /// When a member fails, or progress cannot be recorded.
+    /// When a member fails, or progress cannot be recorded. Also at the first row in which a member
+    /// with data is missing: this data can be computed only from the row's parity as it is.
     pub fn resync(&self, progress: Callback<'_>) -> Result<Ended, DeviceError> {
         let mut at = 0;
         let mut recorded = 0;
         while let Some(row) = self.unsynced.next_from(at) {
             let held = (self.lock_row(row), self.budget.take(row, &self.counters));
-            // A row with a missing member is not corrected: it has no parity, or its parity is the
-            // only source of the missing data.
-            self.check_row(row, Scrub::Repair)?;
+            self.resync_row(row)?;
             at = row + 1;
             self.unsynced.advance(at);
             drop(held);
@@ -243,11 +246,31 @@ impl Array {
         Ok(Ended::Done)
     }
 
+    /// # Locking
+    /// The same as for [`Array::check_row`].
+    fn resync_row(&self, row: u64) -> Result<(), DeviceError> {
+        loop {
+            if self.check_row(row, Scrub::Repair)?.is_some() {
+                return Ok(());
+            }
+            let missing = self.members.missing(row);
+            if !(missing - Slots::one(self.shape.parity_slot(row))).is_empty() {
+                return Err(self.unknown(row, Operation::Read));
+            }
+            if !missing.is_empty() {
+                // The row has no parity. A rebuild computes it from the data.
+                return Ok(());
+            }
+            // A member was replaced during the check, which is made again. While the row is held,
+            // no member can be rebuilt or copied, so this loop terminates.
+        }
+    }
+
     fn record_resynced(&self, bytes: u64) -> Result<(), DeviceError> {
         self.flush_members()?;
         let _state = self.state();
-        let lost = self.record.set_resynced(bytes)?;
-        self.note(lost)
+        self.refuse_if_stopped(0, 0)?;
+        self.noted(self.record.set_resynced(bytes)).map(drop)
     }
 
     /// Compares all parity with the data.

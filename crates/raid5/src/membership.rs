@@ -4,6 +4,8 @@ use crate::array::Array;
 use crate::error::ArrayError;
 use crate::lost::Lost;
 use crate::member_check::{check_log, check_size};
+use crate::metadata::AssignError;
+use crate::metadata_store::RecordError;
 use crate::parity_log::LogLocation;
 use crate::slots::Slots;
 use crate::standing::{Member, MemberId};
@@ -14,8 +16,9 @@ impl Array {
     /// Records the member in `slot` as failed, and removes it.
     ///
     /// # Errors
-    /// If the slot does not exist, if the array cannot work without the member, or if the failure
-    /// cannot be recorded. Only a failure that cannot be recorded stops writes.
+    /// If the slot does not exist, if the array cannot work without the member, if writes were
+    /// stopped, or if the failure cannot be recorded. Only a failure that cannot be recorded stops
+    /// writes.
     pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
         if slot >= self.members.count() {
             return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));
@@ -81,11 +84,59 @@ impl Array {
             return Err(error);
         }
         let lost = Slots::one(slot);
-        let more = self.record.fail_members(lost).inspect_err(|e| self.stop_writes(e))?;
-        self.note(lost | more)
+        if let Err(stopped) = self.refuse_if_stopped(0, 0) {
+            // A read continues without the member, which is not recorded as failed. No operation
+            // that changes data may depend on that.
+            return match why.and_then(|lost| lost.unread) {
+                Some(_) => self.note(lost),
+                None => Err(why.map_or(stopped, |lost| lost.error.clone())),
+            };
+        }
+        match self.record.fail_members(lost) {
+            Ok(more) => self.note(lost | more),
+            Err(RecordError { error, lost: more }) => {
+                self.noted(Err(RecordError { error, lost: lost | more })).map(drop)
+            }
+        }
     }
 
-    /// Stops using members whose failure is recorded already.
+    /// Handles the result of a change of the metadata: stops using the members that failed
+    /// meanwhile, and returns their slots. If the change was not recorded, their failure may not be
+    /// recorded either, so writes stop first.
+    ///
+    /// # Locking
+    /// The caller holds the lock of the array's state.
+    pub(crate) fn noted(&self, change: Result<Slots, RecordError>) -> Result<Slots, DeviceError> {
+        match change {
+            Ok(lost) => self.note(lost).map(|()| lost),
+            Err(RecordError { error, lost }) => {
+                if !lost.is_empty() {
+                    self.stop_writes(&error);
+                    // Writes are stopped already, and the first error says more.
+                    let _ = self.note(lost);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Handles an error of giving a slot to a device. If it is unknown who has the slot, writes
+    /// stop.
+    ///
+    /// # Locking
+    /// The caller holds the lock of the array's state.
+    pub(crate) fn not_assigned(&self, error: AssignError) -> DeviceError {
+        match error {
+            AssignError::Unchanged(error) => error,
+            AssignError::Unsettled(RecordError { error, lost }) => {
+                self.stop_writes(&error);
+                let _ = self.note(lost);
+                error
+            }
+        }
+    }
+
+    /// Stops using members. Their failure is recorded already, or writes are stopped.
     ///
     /// # Locking
     /// The caller holds the lock of the array's state.
@@ -108,10 +159,11 @@ impl Array {
     /// Changes the metadata, and holds the lock of the array's state meanwhile.
     pub(crate) fn recording(
         &self,
-        change: impl FnOnce() -> Result<Slots, DeviceError>,
+        change: impl FnOnce() -> Result<Slots, RecordError>,
     ) -> Result<(), DeviceError> {
         let _state = self.state();
-        self.note(change()?)
+        self.refuse_if_stopped(0, 0)?;
+        self.noted(change()).map(drop)
     }
 
     /// Puts a member into `slot`, where it replaces any present member. The new member's rows below

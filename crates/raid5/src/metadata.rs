@@ -8,10 +8,13 @@
 //!   is two events behind. Linux makes the same distinction.
 //! - If a change cannot be written to a member, a further change records that member as failed on
 //!   the other members.
+//! - If the array cannot work without the member, the change ends with an error. All live members
+//!   are then at most one event behind the freshest one, so a start finds all of them. The next
+//!   change first writes the last superblocks again, so this stays so however often it fails.
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
-use crate::metadata_store::MetadataStore;
+use crate::metadata_store::{MetadataStore, RecordError};
 use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
@@ -81,15 +84,7 @@ pub(crate) enum AssignError {
     /// The new device failed; nothing was changed.
     Unchanged(DeviceError),
     /// A write failed, and it is unknown which contents the members have now.
-    Unsettled(DeviceError),
-}
-
-impl From<AssignError> for DeviceError {
-    fn from(error: AssignError) -> DeviceError {
-        match error {
-            AssignError::Unchanged(error) | AssignError::Unsettled(error) => error,
-        }
-    }
+    Unsettled(RecordError),
 }
 
 struct State {
@@ -98,6 +93,8 @@ struct State {
     array: Superblock,
     /// The same fields as they were last written to the members.
     recorded: Superblock,
+    /// Whether a live member may lack `recorded`, because a crash or an error ended a change.
+    unfinished: bool,
     /// The sector from which parity may be wrong. Rows that are being written are not taken into
     /// account.
     unsynced_from: Option<u64>,
@@ -129,7 +126,10 @@ impl Metadata {
             }
         }
         let unsynced_from = array.resync_from();
-        let state = State { members, array, recorded, unsynced_from, active: false, intents };
+        let is_behind = |known: &Known| known.superblock.events() != recorded.events();
+        let unfinished = members.iter().any(|known| known.slot.is_some() && is_behind(known));
+        let state =
+            State { members, array, recorded, unfinished, unsynced_from, active: false, intents };
         Metadata { known: Mutex::new(Rank::ArrayRecord, state), writes }
     }
 
@@ -233,7 +233,7 @@ impl Metadata {
 
     /// Forgets failed devices, which frees their device numbers. Returns how many devices were
     /// forgotten, and the slots of members that failed meanwhile.
-    pub(crate) fn forget_failed(&self) -> Result<(usize, Slots), DeviceError> {
+    pub(crate) fn forget_failed(&self) -> Result<(usize, Slots), RecordError> {
         let mut state = self.known.lock();
         let is_faulty = |number: &u32| state.array.role_of(*number) == Role::Faulty;
         let faulty: Vec<u32> = (0..state.array.numbers()).filter(is_faulty).collect();
@@ -248,7 +248,7 @@ impl Metadata {
 
     /// Records that all parity is right. Used after recovery from the log, or at the caller's
     /// request.
-    pub(crate) fn declare_clean(&self) -> Result<Slots, DeviceError> {
+    pub(crate) fn declare_clean(&self) -> Result<Slots, RecordError> {
         let mut state = self.known.lock();
         state.active = false;
         state.unsynced_from = None;
@@ -258,7 +258,7 @@ impl Metadata {
 }
 
 impl MetadataStore for Metadata {
-    fn mark_active(&self) -> Result<Slots, DeviceError> {
+    fn mark_active(&self) -> Result<Slots, RecordError> {
         let mut state = self.known.lock();
         if state.active {
             return Ok(Slots::NONE);
@@ -269,7 +269,7 @@ impl MetadataStore for Metadata {
         state.commit(self.writes)
     }
 
-    fn mark_clean(&self) -> Result<Slots, DeviceError> {
+    fn mark_clean(&self) -> Result<Slots, RecordError> {
         let mut state = self.known.lock();
         state.active = false;
         state.unsynced_from = None;
@@ -277,7 +277,7 @@ impl MetadataStore for Metadata {
         state.commit(self.writes)
     }
 
-    fn fail_members(&self, failed: Slots) -> Result<Slots, DeviceError> {
+    fn fail_members(&self, failed: Slots) -> Result<Slots, RecordError> {
         let mut state = self.known.lock();
         let live =
             |known: &Known| known.live && known.slot.is_some_and(|slot| failed.contains(slot));
@@ -290,11 +290,14 @@ impl MetadataStore for Metadata {
         if numbers.is_empty() {
             return Ok(Slots::NONE);
         }
+        if (state.degraded() | failed).count() > 1 {
+            return Err(refused("a second failure is not recorded").into());
+        }
         numbers.into_iter().for_each(|number| state.fail(number));
         state.commit(self.writes)
     }
 
-    fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, DeviceError> {
+    fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, RecordError> {
         let mut state = self.known.lock();
         let recovery = match bytes {
             u64::MAX => Recovery::InSync,
@@ -303,12 +306,12 @@ impl MetadataStore for Metadata {
         let member = state.members.iter_mut().find(|known| known.live && known.slot == Some(slot));
         match member {
             Some(member) => member.superblock.set_recovery(recovery),
-            None => return Err(refused("a slot without a member cannot be rebuilt")),
+            None => return Err(refused("a slot without a member cannot be rebuilt").into()),
         }
         state.commit(self.writes)
     }
 
-    fn set_resynced(&self, bytes: u64) -> Result<Slots, DeviceError> {
+    fn set_resynced(&self, bytes: u64) -> Result<Slots, RecordError> {
         let mut state = self.known.lock();
         state.unsynced_from = (bytes != u64::MAX).then_some(bytes / SECTOR);
         let doubtful = state.doubtful_from();
@@ -319,7 +322,7 @@ impl MetadataStore for Metadata {
         state.commit(self.writes)
     }
 
-    fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, DeviceError> {
+    fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, RecordError> {
         self.known.lock().write_bits(self.writes, at, bits)
     }
 }
@@ -387,47 +390,68 @@ impl State {
     }
 
     /// Writes changed metadata to all live members; returns the slots of members that failed
-    /// meanwhile.
-    fn commit(&mut self, writes: Writes) -> Result<Slots, DeviceError> {
+    /// meanwhile, also with an error.
+    fn commit(&mut self, writes: Writes) -> Result<Slots, RecordError> {
         let mut lost = Slots::NONE;
         if writes == Writes::Nothing {
             return Ok(lost);
         }
         loop {
-            let (before, time) = (self.array.events(), now());
-            let after = before.saturating_add(2);
-            if let Some(intents) = &mut self.intents {
-                // The kernel trusts a bitmap header with a higher event count than the member's
-                // superblock, but not a header with a lower count.
-                intents.header.set_events(after);
-                intents.header.set_fresh();
-            }
-            for (superblock, events) in
-                [(&mut self.recorded, before.saturating_add(1)), (&mut self.array, after)]
-            {
-                superblock.set_time(time);
-                superblock.set_events(events);
-            }
-            let announced = self.recorded.clone();
-            let mut failed = self.write_everywhere(|known, intents| {
-                if let Some(intents) = intents {
-                    known.device.write_at(intents.offset, &intents.header.encode())?;
+            let failed = self.write_change();
+            match self.lose(failed) {
+                Ok(None) => return Ok(lost),
+                Ok(Some(slots)) => lost |= slots,
+                Err(error) => {
+                    self.unfinished = true;
+                    return Err(RecordError { error, lost });
                 }
-                known.write(&announced)
-            });
-            if failed.is_empty() {
-                self.recorded = self.array.clone();
-                let array = self.array.clone();
-                failed = self.write_everywhere(|known, _| known.write(&array));
-            }
-            match self.lose(failed)? {
-                None => return Ok(lost),
-                Some(slots) => lost |= slots,
             }
         }
     }
 
-    fn write_bits(&mut self, writes: Writes, at: usize, bits: &[u8]) -> Result<Slots, DeviceError> {
+    /// Announces a change and makes it. Returns the numbers of members that failed, with their
+    /// errors. If there are any, the change is not made on all members.
+    fn write_change(&mut self) -> Vec<(u32, DeviceError)> {
+        if self.unfinished {
+            let recorded = self.recorded.clone();
+            let failed = self.write_everywhere(|known, _| known.write(&recorded));
+            if !failed.is_empty() {
+                return failed;
+            }
+            self.unfinished = false;
+        }
+        // The events are counted from the last superblocks that were written. So a member that the
+        // array needs is never more than one event behind, even if changes fail.
+        let (before, time) = (self.recorded.events(), now());
+        let after = before.saturating_add(2);
+        if let Some(intents) = &mut self.intents {
+            // The kernel trusts a bitmap header with a higher event count than the member's
+            // superblock, but not a header with a lower count.
+            intents.header.set_events(after);
+            intents.header.set_fresh();
+        }
+        for (superblock, events) in
+            [(&mut self.recorded, before.saturating_add(1)), (&mut self.array, after)]
+        {
+            superblock.set_time(time);
+            superblock.set_events(events);
+        }
+        let announced = self.recorded.clone();
+        let failed = self.write_everywhere(|known, intents| {
+            if let Some(intents) = intents {
+                known.device.write_at(intents.offset, &intents.header.encode())?;
+            }
+            known.write(&announced)
+        });
+        if !failed.is_empty() {
+            return failed;
+        }
+        self.recorded = self.array.clone();
+        let array = self.array.clone();
+        self.write_everywhere(|known, _| known.write(&array))
+    }
+
+    fn write_bits(&mut self, writes: Writes, at: usize, bits: &[u8]) -> Result<Slots, RecordError> {
         let events = self.array.events();
         let whole = self.degraded().is_empty();
         let Some(intents) = self.intents.as_mut().filter(|_| writes == Writes::Members) else {
@@ -456,7 +480,10 @@ impl State {
         });
         match self.lose(failed)? {
             None => Ok(Slots::NONE),
-            Some(lost) => Ok(lost | self.commit(writes)?),
+            Some(lost) => match self.commit(writes) {
+                Ok(more) => Ok(lost | more),
+                Err(error) => Err(RecordError { lost: lost | error.lost, ..error }),
+            },
         }
     }
 

@@ -3,11 +3,11 @@
 use crate::array::Array;
 use crate::error::ArrayError;
 use crate::layout::Geometry;
-use crate::metadata_store::MetadataStore;
+use crate::metadata_store::{MetadataStore, RecordError};
 use crate::setup::{Consistency, Policies, Setup};
 use crate::slots::Slots;
 use crate::standing::{LogArea, Member};
-use lanefs_device::{DeviceError, RamDevice};
+use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
 
 /// Bytes before each member's data area, for its log.
@@ -18,22 +18,22 @@ const DATA_OFFSET: u64 = 1 << 20;
 pub struct Unrecorded;
 
 impl MetadataStore for Unrecorded {
-    fn mark_active(&self) -> Result<Slots, DeviceError> {
+    fn mark_active(&self) -> Result<Slots, RecordError> {
         Ok(Slots::NONE)
     }
-    fn mark_clean(&self) -> Result<Slots, DeviceError> {
+    fn mark_clean(&self) -> Result<Slots, RecordError> {
         Ok(Slots::NONE)
     }
-    fn fail_members(&self, _: Slots) -> Result<Slots, DeviceError> {
+    fn fail_members(&self, _: Slots) -> Result<Slots, RecordError> {
         Ok(Slots::NONE)
     }
-    fn set_recovered(&self, _: usize, _: u64) -> Result<Slots, DeviceError> {
+    fn set_recovered(&self, _: usize, _: u64) -> Result<Slots, RecordError> {
         Ok(Slots::NONE)
     }
-    fn set_resynced(&self, _: u64) -> Result<Slots, DeviceError> {
+    fn set_resynced(&self, _: u64) -> Result<Slots, RecordError> {
         Ok(Slots::NONE)
     }
-    fn write_bits(&self, _: usize, _: &[u8]) -> Result<Slots, DeviceError> {
+    fn write_bits(&self, _: usize, _: &[u8]) -> Result<Slots, RecordError> {
         Ok(Slots::NONE)
     }
 }

@@ -85,7 +85,9 @@ impl Array {
         self.rebuild_into(slot, place, buf)
     }
 
-    /// Computes the contents of the member in `slot` at `place`: the XOR of all other members.
+    /// Computes the contents of the member in `slot` at `place`: the XOR of all other members. Data
+    /// is not computed from parity that may be wrong, since the result would be other data without
+    /// an error.
     ///
     /// # Locking
     /// The caller holds the range, and a unit of the budget.
@@ -96,6 +98,9 @@ impl Array {
         buf: &mut [u8],
     ) -> Result<(), ReadError> {
         let parity = self.shape.parity_slot(place.row);
+        if slot != parity && self.unsynced.contains(place.row) {
+            return Err(ReadError::Final(self.unknown(place.row, Operation::Read)));
+        }
         let mut other = self.scratch.take(buf.len() as u64);
         let mut first = true;
         for from in (0..self.shape.members()).filter(|s| *s != slot) {
@@ -122,5 +127,10 @@ impl Array {
             }
         }
         Ok(())
+    }
+
+    /// Returns the error for missing data of a row whose parity may be wrong.
+    pub(crate) fn unknown(&self, row: u64, operation: Operation) -> DeviceError {
+        ArrayError::Unknown { row }.of(operation, row * self.shape.row_len(), 0)
     }
 }

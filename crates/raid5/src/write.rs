@@ -219,8 +219,7 @@ impl Array {
                 Some(index) => Missing::Data(index),
             },
         };
-        // In a row with a missing member, the old parity is the only source of that member's data.
-        let unknown = lost == Missing::Nothing && self.unsynced.contains(row);
+        let unknown = self.unsynced.contains(row);
         let strip = StripShape {
             data: self.shape.data(),
             written: strip.written,
@@ -228,9 +227,7 @@ impl Array {
             missing: lost,
             parity: if unknown { Trust::Unknown } else { Trust::Right },
         };
-        plan(strip).ok_or_else(|| {
-            ArrayError::Unknown { row }.of(Operation::Write, row * self.shape.row_len(), 0)
-        })
+        plan(strip).ok_or_else(|| self.unknown(row, Operation::Write))
     }
 
     /// Returns the new content of a chunk that is written only in part: the old content, in which
@@ -363,7 +360,7 @@ impl Array {
         mut failed: Failed,
     ) -> Result<(), DeviceError> {
         if failed.slots.is_empty() {
-            return Ok(());
+            return self.check_recorded(write.row, missing);
         }
         let gone = |failed: &Failed| missing | failed.slots | self.members.missing(write.row);
         if gone(&failed).count() > 1 {
@@ -384,7 +381,16 @@ impl Array {
             self.stop_writes(&error);
             return Err(error);
         }
-        Ok(())
+        self.check_recorded(write.row, missing | failed.slots)
+    }
+
+    /// Checks that the failure of these members is recorded, so that the data of a write without
+    /// them is not lost after the next start.
+    fn check_recorded(&self, row: u64, absent: Slots) -> Result<(), DeviceError> {
+        if absent.is_empty() {
+            return Ok(());
+        }
+        self.refuse_if_stopped(row * self.shape.row_len(), 0)
     }
 }
 

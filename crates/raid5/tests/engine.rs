@@ -5,7 +5,7 @@ mod rig;
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 use lanefs_raid5::{
-    Array, Consistency, Ended, Layout, Progress, Rebuild, Scrub, Standing, StripeWake,
+    Array, Consistency, Ended, Layout, Progress, Rebuild, Scrub, Slots, Standing, StripeWake,
 };
 use rig::{Rig, content, range};
 use std::ops::ControlFlow;
@@ -237,6 +237,75 @@ fn resync_goes_where_parity_is_in_doubt_and_writes_before_it_trust_none() {
     assert_eq!(rig.wrong_rows(), [0u64; 0]);
     assert!(content(&array) == model);
     assert_eq!(rig.record.said().resynced, Some(u64::MAX));
+}
+
+#[test]
+fn missing_data_is_not_computed_from_parity_in_doubt() {
+    let mut rig = Rig::new(Layout::LeftSymmetric, 4, 8192, 30);
+    for (slot, member) in rig.members.iter().flatten().enumerate() {
+        let rubbish: Vec<u8> = (0..30 * 8192).map(|at| (at / 512 * 7 + at + slot) as u8).collect();
+        member.write_at(rig::DATA_OFFSET, &rubbish).unwrap();
+    }
+    rig.unsynced_from = 0;
+    let (array, shape) = (rig.start(), rig.shape);
+    let model = content(&array);
+    let mut left = 10;
+    let stopped = array.resync(&mut |_| {
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(stopped.unwrap(), Ended::Stopped);
+    let lost = shape.data_slot(10, 0);
+    array.fail(lost).unwrap();
+    let chunks = || {
+        (0..30).flat_map(|row| (0..3).map(move |index| (row, index))).map(|(row, index)| {
+            let at = row * shape.row_len() + index as u64 * shape.chunk();
+            (at, row >= 10 && shape.data_slot(row, index) == lost)
+        })
+    };
+    for (at, unknown) in chunks() {
+        let mut got = [0; 5000];
+        let read = array.read_at(at + 100, &mut got);
+        assert_eq!(read.is_err(), unknown, "byte {at}: {read:?}");
+        assert!(unknown || got[..] == model[at as usize + 100..][..5000], "byte {at}");
+        // The rest of the written block has to be kept.
+        let written = array.write_at(at + 100, &model[at as usize + 100..][..50]);
+        assert_eq!(written.is_err(), unknown, "byte {at}: {written:?}");
+    }
+    assert_eq!(array.degraded(), Slots::one(lost));
+    assert!(array.resync(&mut on).unwrap_err().to_string().contains("row 10"));
+    assert_eq!(array.status().unsynced_rows, 20, "the rest stays in doubt");
+    // A rebuild does not make wrong data of it.
+    let new = rig.replace(lost);
+    array.attach(lost, new).unwrap();
+    assert!(
+        array.rebuild(lost, Rebuild::Whole, &mut on).unwrap_err().to_string().contains("row 10")
+    );
+    assert_eq!(array.status().members[lost], Standing::Rebuilding { row: 10 });
+    assert_eq!(rig.record.said().recovered, []);
+    for (at, unknown) in chunks() {
+        assert_eq!(array.read_at(at, &mut [0; 4096]).is_err(), unknown, "byte {at}");
+    }
+}
+
+#[test]
+fn missing_parity_in_doubt_is_computed_from_the_data() {
+    let mut rig = Rig::new(Layout::LeftSymmetric, 4, 8192, 1);
+    let parity = rig.shape.parity_slot(0);
+    for (slot, member) in rig.members.iter().flatten().enumerate() {
+        member.write_at(rig::DATA_OFFSET, &[slot as u8 * 37 + 1; 8192]).unwrap();
+    }
+    rig.unsynced_from = 0;
+    let array = rig.start();
+    let model = content(&array);
+    array.fail(parity).unwrap();
+    assert!(content(&array) == model);
+    let new = rig.replace(parity);
+    array.attach(parity, new).unwrap();
+    assert_eq!(array.rebuild(parity, Rebuild::Whole, &mut on).unwrap(), Ended::Done);
+    assert_eq!(array.resync(&mut on).unwrap(), Ended::Done);
+    assert_eq!(rig.wrong_rows(), [0u64; 0]);
+    assert!(content(&array) == model);
 }
 
 #[test]

@@ -292,6 +292,162 @@ fn members_that_failed_together_are_not_removed_one_by_one() {
     assert!(content(&array) == model);
 }
 
+/// Puts a hook on the member in `slot`.
+fn hook(members: &mut Members, slot: usize) -> Arc<HookDevice> {
+    let hook = Arc::new(HookDevice::new(members.0[slot].1.clone()));
+    members.0[slot].1 = hook.clone();
+    hook
+}
+
+/// Opens copies of the members, without a log also if one is missing.
+fn open_after_crash(members: &Members) -> OpenArray {
+    let options = ArrayOptions {
+        upkeep: Upkeep::Caller,
+        dirty_and_degraded: DirtyAndDegraded::Accept,
+        ..ArrayOptions::new(Access::ReadWrite)
+    };
+    let copies = members.copies();
+    OpenArray::assemble(copies.candidates(None), 0, options).expect("one may be missing")
+}
+
+#[test]
+fn a_member_that_failed_before_a_change_could_not_be_recorded_is_not_used_any_more() {
+    // Member 1 fails in the announcement or in the change. Then its failure is recorded, and member
+    // 3 fails in the announcement or in the change. The numbers count the writes of each member.
+    for (first, second) in [(0, 1), (0, 2), (1, 2), (1, 3)] {
+        for consistency in [NewConsistency::PartialParity, NewConsistency::Resync] {
+            let case = format!("{consistency:?}, writes {first} and {second}");
+            let mut members = Members::create(4, consistency, InitialParity::Right);
+            let hooks = [1, 3].map(|slot| hook(&mut members, slot));
+            let array = members.open(None).expect("an array");
+            let model = scribble(&array, 31, 10);
+            hooks[0].on(Kind::WriteDurable, first, || Outcome::Failed);
+            hooks[1].on(Kind::WriteDurable, second, || Outcome::Failed);
+            array.array().stop().expect_err("member 3 cannot record it");
+            assert!(hooks.iter().all(|hook| !hook.is_set()), "{case}");
+            let status = array.array().status();
+            assert_eq!((status.members[1], status.stopped), (Standing::Missing, true), "{case}");
+            assert!(content(&array) == model, "{case}");
+            // If member 1 still counted, these would succeed, and another failure be recorded.
+            array.write_at(0, &[2; 100_000]).expect_err("writes are stopped");
+            array.array().fail(2).expect_err("it is needed");
+            array.close().expect_err("writes are stopped");
+            let array = open_after_crash(&members);
+            assert_eq!(array.array().status().members[1], Standing::Missing, "{case}");
+            assert!(content(&array) == model, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_member_lost_with_a_bit_that_cannot_be_recorded_is_not_used_any_more() {
+    let consistency = NewConsistency::Bitmap(Some(64 << 10));
+    let mut members = Members::create(4, consistency, InitialParity::Right);
+    let hooks = [1, 3].map(|slot| hook(&mut members, slot));
+    let array = members.open(None).expect("an array");
+    array.write_at(0, b"active").expect("a write");
+    array.flush().expect("a flush");
+    // Member 1 cannot write the bit, and member 3 cannot record the failure of member 1.
+    hooks[0].on(Kind::WriteDurable, 0, || Outcome::Failed);
+    hooks[1].on(Kind::WriteDurable, 1, || Outcome::Failed);
+    array.write_at(3 << 20, b"another bit").expect_err("member 3 cannot record it");
+    let status = array.array().status();
+    assert_eq!((status.members[1], status.stopped), (Standing::Missing, true));
+    assert!(content(&open_after_crash(&members)).starts_with(b"active"));
+}
+
+#[test]
+fn a_member_that_is_needed_is_found_however_often_a_change_fails_on_it() {
+    for nth in 0..2 {
+        let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+        let hook = hook(&mut members, 0);
+        let array = members.open(Some(1)).expect("an array");
+        let model = scribble(&array, 32, 10);
+        for _ in 0..3 {
+            hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
+            array.array().stop().expect_err("it is not clean");
+            let left = members.copies().open(Some(1)).expect("no member is left out");
+            assert!(content(&left) == model, "failure {nth}");
+        }
+        array.array().stop().expect("it is clean now");
+    }
+}
+
+#[test]
+fn a_second_failure_is_not_recorded_if_the_first_could_not_be() {
+    // Member 2 fails in the announcement that member 1 has failed, or in the change.
+    for nth in 0..2 {
+        let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+        let hook = hook(&mut members, 2);
+        let array = members.open(None).expect("an array");
+        let model = scribble(&array, 33, 10);
+        hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
+        array.array().fail(1).expect_err("member 2 cannot record it");
+        let status = array.array().status();
+        assert_eq!((status.members[1], status.stopped), (Standing::Missing, true), "write {nth}");
+        hook.on(Kind::Read, 0, || Outcome::Failed);
+        let mut got = vec![0; model.len()];
+        array.read_at(0, &mut got).expect_err("member 2 is needed");
+        array.array().fail(2).expect_err("it is needed");
+        assert!(content(&array) == model, "write {nth}");
+        array.close().expect_err("writes are stopped");
+        let array = members.copies().open(None).expect("member 2 is not recorded as failed");
+        assert_eq!(array.array().status().members[2], Standing::InSync, "write {nth}");
+        assert!(content(&array) == model, "write {nth}");
+    }
+}
+
+#[test]
+fn no_failure_is_recorded_once_writes_are_stopped() {
+    let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+    let hooks = [0, 1].map(|slot| hook(&mut members, slot));
+    let array = members.open(None).expect("an array");
+    let model = scribble(&array, 34, 10);
+    array.array().stop().expect("clean");
+    hooks.iter().for_each(|hook| hook.on(Kind::WriteDurable, 0, || Outcome::Failed));
+    array.write_at(0, b"active").expect_err("two members cannot record it");
+    let recorded = || members.candidates(None).into_iter().map(|c| c.superblock.encode());
+    let before: Vec<_> = recorded().collect();
+    array.array().fail(3).expect_err("writes are stopped");
+    hooks[1].on(Kind::Read, 0, || Outcome::Failed);
+    assert!(content(&array) == model, "it is computed without member 1");
+    assert_eq!(array.array().status().members[1], Standing::Missing);
+    array.forget_failed().expect_err("writes are stopped");
+    let (name, device) = ram("new");
+    let new = NewMember { name, device, uuid: Uuid([9; 16]) };
+    array.add(new).expect_err("writes are stopped");
+    assert!(recorded().eq(before), "nothing is recorded");
+    drop(array);
+    let array = members.open(None).expect("an array");
+    assert!(array.array().degraded().is_empty());
+    assert!(content(&array) == model);
+}
+
+#[test]
+fn an_operation_without_a_member_whose_failure_is_not_recorded_is_an_error() {
+    for kind in [Kind::Write, Kind::Flush] {
+        let mut members = Members::create(4, NewConsistency::Resync, InitialParity::Right);
+        let hooks = [0, 2].map(|slot| hook(&mut members, slot));
+        let array = Arc::new(members.open(None).expect("an array"));
+        scribble(&array, 35, 3);
+        // While the operation is on member 0, member 1 fails, and member 2 cannot record it. The
+        // operation goes on without member 1.
+        let (fails, other) = (array.clone(), hooks[1].clone());
+        hooks[0].on(kind, 0, move || {
+            other.on(Kind::WriteDurable, 0, || Outcome::Failed);
+            fails.array().fail(1).expect_err("member 2 cannot record it");
+            Outcome::Done
+        });
+        let row = vec![7; array.row_len() as usize];
+        match kind {
+            Kind::Write => array.write_at(0, &row).expect_err("member 1 misses it"),
+            _ => array.flush().expect_err("member 1 is not flushed"),
+        };
+        assert!(hooks.iter().all(|hook| !hook.is_set()));
+        assert_eq!(array.array().status().members[1], Standing::Missing);
+    }
+}
+
 #[test]
 fn parity_of_members_with_old_contents_is_corrected() {
     for consistency in ALL {
@@ -324,6 +480,37 @@ fn parity_of_members_with_old_contents_is_corrected() {
         let model = content(&array);
         array.close().expect("closed");
         let array = members.open(Some(1)).expect("an array");
+        assert!(content(&array) == model, "{consistency:?}");
+    }
+}
+
+#[test]
+fn a_member_lost_before_the_resync_is_computed_only_if_that_is_accepted() {
+    for consistency in [NewConsistency::Bitmap(Some(64 << 10)), NewConsistency::Resync] {
+        let members = Members::create(3, consistency, InitialParity::Unknown);
+        let array = members.open(None).expect("an array");
+        let model = scribble(&array, 36, 10);
+        assert!(array.array().status().unsynced_rows > 0);
+        let shape = *array.array().geometry();
+        let (row, lost) = (10, shape.data_slot(10, 0));
+        array.array().fail(lost).expect("one may be missing");
+        let mut got = [0; 4096];
+        array.read_at(row * shape.row_len(), &mut got).expect_err("its parity may be wrong");
+        let (name, device) = ram("new");
+        let new = NewMember { name, device, uuid: Uuid([9; 16]) };
+        let added = array.add(new).expect("added");
+        let go_on = &mut |_| ControlFlow::Continue(());
+        array.array().rebuild(lost, Rebuild::Whole, go_on).expect_err("the data is unknown");
+        assert_ne!(array.array().status().members[added.slot], Standing::InSync);
+        array.close().expect("closed");
+        match members.copies().open(Some(lost)).expect_err("it is not clean") {
+            AssembleError::DirtyAndDegraded { slot, .. } => assert_eq!(slot, lost),
+            other => panic!("{other}"),
+        }
+        // All members had zeros, and a write where parity is in doubt computes it from the data. So
+        // all parity is right, and to trust it is no mistake here.
+        let array = open_after_crash(&members);
+        assert_eq!(array.array().status().unsynced_rows, 0);
         assert!(content(&array) == model, "{consistency:?}");
     }
 }

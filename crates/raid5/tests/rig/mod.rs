@@ -8,11 +8,12 @@ pub mod made;
 pub mod recovery;
 pub mod tape;
 
-use lanefs_device::{Device, DeviceError, RamDevice};
+use lanefs_device::{Device, RamDevice};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::{Mutex, OnceLock};
 use lanefs_raid5::{
-    Array, Consistency, Geometry, Layout, LogArea, Member, MetadataStore, Policies, Setup, Slots,
+    Array, Consistency, Geometry, Layout, LogArea, Member, MetadataStore, Policies, RecordError,
+    Setup, Slots,
 };
 
 /// The content that the superblocks of a real array would have.
@@ -39,27 +40,27 @@ impl MemoryRecord {
 }
 
 impl MetadataStore for MemoryRecord {
-    fn mark_active(&self) -> Result<Slots, DeviceError> {
+    fn mark_active(&self) -> Result<Slots, RecordError> {
         self.said.lock().unwrap().active = true;
         Ok(Slots::NONE)
     }
-    fn mark_clean(&self) -> Result<Slots, DeviceError> {
+    fn mark_clean(&self) -> Result<Slots, RecordError> {
         self.said.lock().unwrap().active = false;
         Ok(Slots::NONE)
     }
-    fn fail_members(&self, failed: Slots) -> Result<Slots, DeviceError> {
+    fn fail_members(&self, failed: Slots) -> Result<Slots, RecordError> {
         self.said.lock().unwrap().failed |= failed;
         Ok(Slots::NONE)
     }
-    fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, DeviceError> {
+    fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, RecordError> {
         self.said.lock().unwrap().recovered.push((slot, bytes));
         Ok(Slots::NONE)
     }
-    fn set_resynced(&self, bytes: u64) -> Result<Slots, DeviceError> {
+    fn set_resynced(&self, bytes: u64) -> Result<Slots, RecordError> {
         self.said.lock().unwrap().resynced = Some(bytes);
         Ok(Slots::NONE)
     }
-    fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, DeviceError> {
+    fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, RecordError> {
         if let Some(tape) = self.tape.get() {
             tape.push(0, tape::What::Bits { at, bytes: bits.to_vec() });
         }
