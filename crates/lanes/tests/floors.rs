@@ -97,7 +97,7 @@ const HOUSES: &[House] = &[
             &["image"],
             &["commit", "inodes", "space"],
             &["tree"],
-            &["mmp", "orphan_file"],
+            &["mmp", "orphan_file", "quota"],
             &["grow", "journal", "move_blocks", "move_inodes", "trim", "undo"],
             &["mend", "recover", "shrink"],
             &["clone", "draft", "open", "tune"],
