@@ -160,7 +160,8 @@ pub enum Error {
         ino: Ino,
         /// The level of the hash tree, from 1 on; 0 for the data.
         level: usize,
-        /// The number of the block in its level, in blocks of the hash tree.
+        /// The index of the block within its level, counted in blocks of the hash tree's block
+        /// size.
         block: u64,
     },
     /// The file is open for writing, and cannot become a verity file.

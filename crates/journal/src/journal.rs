@@ -73,10 +73,12 @@ pub(crate) struct Progress {
     /// Whether the server (the thread in [`Journal::serve`]) has to run a round, even if another
     /// thread is already running one.
     pub(crate) asked: bool,
-    /// The numbers of threads that wait for the condition variables: for each of the two in
-    /// `moved`, for `role_free`, and for `fast_free`. Without waiters no wake-up is sent.
+    /// The number of threads that wait for each of the two condition variables in `moved`. Without
+    /// waiters no wake-up is sent.
     pub(crate) waiting: [u32; 2],
+    /// The number of threads that wait for `role_free`.
     pub(crate) waiting_for_role: u32,
+    /// The number of threads that wait for `fast_free`.
     pub(crate) waiting_for_fast: u32,
     pub(crate) durable: Tid,
     /// The newest transaction that is durable and whose deferred work is done.

@@ -167,7 +167,8 @@ fn a_write_that_runs_out_of_space_reports_the_part_that_it_wrote() {
     assert!(filled > 100, "{filled}");
     fs.remove_file("/last").unwrap();
     fs.sync().unwrap();
-    // One block is free: enough for the data of the hole, and not for the block of the tree.
+    // One block is free: enough for the data written into the hole, but not also for the block that
+    // the extent tree needs.
     assert_eq!(file.write_at(&[2; 2048], 6 << 10).unwrap(), 1024);
     let mut found = [0; 2048];
     file.read_exact_at(&mut found, 6 << 10).unwrap();

@@ -25,7 +25,7 @@ pub enum Error {
     /// The change is refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The file of a copy cannot be written.
+    /// The file that is to hold the copy cannot be written.
     #[error("the copy: {0}")]
     Copy(Arc<io::Error>),
 }

@@ -32,8 +32,8 @@ pub struct Condition {
     pub fast_commits: u32,
     /// Blocks that the replay writes.
     pub blocks: u64,
-    /// The log holds a transaction whose replay the superblock does not request, because a change
-    /// was still being prepared. The recovery drops this transaction.
+    /// The log holds a transaction, but the superblock does not request its replay: the program
+    /// ended while it prepared a change. The recovery drops this transaction.
     pub has_stale_log: bool,
     /// Number of deleted files to be freed and truncations to be finished.
     pub orphans: u64,

@@ -332,8 +332,7 @@ impl Members {
         }
     }
 
-    /// Returns the error because of which the device `id` was dropped as a shadow, if there was
-    /// one.
+    /// If an error ended the role of device `id` as a shadow, returns this error.
     pub(crate) fn given_up(&self, id: MemberId) -> Option<DeviceError> {
         let place = self.slots.get(id.slot)?.members.get(id.device)?;
         place.get()?.given_up.get().cloned()

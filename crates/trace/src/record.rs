@@ -141,9 +141,9 @@ mod machine {
         #[inline(always)]
         fn new() -> Armed {
             // SAFETY: sets the trap flag and no other; a handler for its signal is installed. The
-            // block is declared to use the stack, so the compiler keeps nothing in the red zone
-            // below it. The processor first stops after the instruction that follows `popfq`, and
-            // so misses that instruction: here the `nop`.
+            // `asm!` block may use the stack, so the compiler keeps nothing in the red zone below
+            // the stack pointer. The processor first stops after the instruction that follows
+            // `popfq`, and so misses that instruction: here the `nop`.
             unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop") };
             Armed
         }

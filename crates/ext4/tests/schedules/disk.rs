@@ -19,8 +19,8 @@ type Sectors = HashMap<u64, (u64, Sector)>;
 pub struct Disk {
     base: Arc<Vec<u8>>,
     state: Mutex<State>,
-    /// Each operation reads this word at its start and at its end, so that another thread may run
-    /// there.
+    /// Each operation reads this word when it starts and when it ends. At each of these reads, the
+    /// scheduler may switch to another thread.
     turn: AtomicU64,
 }
 

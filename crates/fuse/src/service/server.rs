@@ -211,9 +211,10 @@ impl Server {
     /// In a directory that ignores case, the kernel does not recognise a cached name in another
     /// spelling. If a file is removed by another spelling, its cached name would therefore stay
     /// valid. A rename moves the kernel's cached name together with its validity, possibly into a
-    /// directory that ignores case, so files in all directories are affected. A subdirectory is
-    /// affected only in a directory that ignores case, because a subdirectory has a single cached
-    /// name. The kernel moves this name when it looks the subdirectory up by another spelling.
+    /// directory that ignores case, so files in all directories are affected. A subdirectory
+    /// has only one cached name, which the kernel moves when it looks the subdirectory up by another
+    /// spelling. So no older name of it stays valid after a rename, and a subdirectory is affected
+    /// only while it is in a directory that ignores case.
     fn name_validity(&self, dir: &InodeRef, found: FileType) -> u64 {
         let folds = self.fs().has_casefold()
             && (found != FileType::Directory || folds_names(&dir.rights()));

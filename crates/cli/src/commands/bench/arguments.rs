@@ -52,8 +52,8 @@ Examples:
   lanefs bench efficiency --threads 1,2
   lanefs bench --peers --json figures.json --report figures.html")]
 pub struct Arguments {
-    /// Workloads to run [default: all], or `seeds` or `efficiency`, optionally followed by parts of
-    /// that set
+    /// Workloads to run [default: all]; or one of the sets `seeds` and `efficiency`, optionally
+    /// followed by the parts of the set to run
     #[arg(value_name = "WORKLOAD")]
     pub(super) what: Vec<What>,
     /// File system to measure: lib:ram, lib:raid5[=N], lib:IMAGE, lib:md:MEMBER,... or dir:PATH.

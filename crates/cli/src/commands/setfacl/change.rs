@@ -30,8 +30,8 @@ impl Change {
         self.clear_access || self.clear_default
     }
 
-    /// Returns the new list; `None` removes it. A default list that lacks the required entries gets
-    /// them from `access`.
+    /// Returns the new list, or `None` if the file's list is to be removed. A default list that
+    /// lacks the required entries gets them from `access`.
     pub fn of(
         &self,
         scope: Scope,

@@ -4,8 +4,9 @@ use lanefs_ondisk::extent::{END, Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
 use std::ops::Range;
 
-/// Returns `old` with the mappings in `range` replaced by `with`, which is within `range`. Adjacent
-/// extents are merged where possible, and extents longer than the format allows are split.
+/// Replaces the mappings of `old` in `range` by the extents `with`, and returns the result. All
+/// extents in `with` lie in `range`. Adjacent extents are merged where possible, and extents longer
+/// than the format allows are split.
 pub(super) fn splice(old: &[Extent], range: &Range<u32>, with: &[Extent]) -> Vec<Extent> {
     let mut new = Vec::with_capacity(old.len() + with.len() + 1);
     let (before, after) = (0..range.start, range.end..END);
