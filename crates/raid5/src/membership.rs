@@ -35,8 +35,8 @@ impl Array {
     /// Handles a member's failure: records it and continues without the member, or stops the
     /// array's writes.
     ///
-    /// The failure of a removed member is recorded already, and does not concern the present member
-    /// of its slot.
+    /// The failure of a removed member does not concern the present member of its slot. It is
+    /// recorded already, or writes are stopped.
     pub(crate) fn lose(&self, lost: Lost) -> Result<(), DeviceError> {
         let _state = self.state();
         match self.members.still(lost.member) {
