@@ -320,6 +320,9 @@ fn check_all(seed: u64, step: usize) {
         println!("seed {seed}, {consistency:?}");
         let recorded = record(consistency, seed, Planted::Nothing);
         let logged = consistency == NewConsistency::PartialParity;
+        // On a busy machine the writer makes few events. Even then some cuts are made before the
+        // last row has been copied.
+        let step = step.min((recorded.copied / 8).max(1));
         let (old, new) = check_cuts(&recorded, logged, step).unwrap_or_else(|e| panic!("{e}"));
         println!("{old} crashes leave the old member, {new} the new one");
         assert!(old > 8 && new > 4, "{old}, {new}");
