@@ -218,8 +218,8 @@ fn a_claim_is_handed_over_or_stays_and_the_lock_stays_always() {
     // If `take` fails, `device` keeps its claim.
     let refused = device.hand_claim_to(path, || Err("refused"), no_take_back).unwrap();
     assert!(refused.is_err() && device.is_claimed() && exclusively().is_err());
-    // If `take` returns success, but has not claimed the block device, `device` keeps its claim
-    // too.
+    // `device` also keeps its claim if `take` returns success without having claimed the block
+    // device.
     let untaken = device.hand_claim_to(path, || Ok(1), |one| one + 1).unwrap();
     assert_eq!(untaken, Err(2));
     assert!(device.is_claimed() && exclusively().is_err());

@@ -40,6 +40,7 @@ pub use attr::{
     Rename, Rights, Seek, SetAttr, SetTime, SetXattr, StatFs, SyncMode,
 };
 pub use crypt::{BadKey, MasterKey};
+pub use data::quota_file::LARGEST_QUOTA_FILE;
 pub use error::{BadSize, CannotGrow, Error, Fault, InvalidArgument, MissingKey, UnfitJournal};
 pub use fs::Fs;
 pub use mount::load::read_descriptors;

@@ -25,9 +25,9 @@ use lanefs_ondisk::jbd2::FastChange;
 /// The changes for one fast commit.
 #[derive(Debug, Default)]
 pub struct FastBatch {
-    /// The changes, in the order of their replay. After a crash these may be the last changes that
-    /// are replayed, after the last durable transaction and the earlier fast commits of `tid`. The
-    /// file system must then be consistent.
+    /// The changes, in the order of their replay. A replay applies the last durable transaction,
+    /// the earlier fast commits of `tid` and then these changes, and may end with them. The file
+    /// system must then be consistent.
     pub changes: Vec<FastChange>,
     /// The mark of the data to which the changes refer; the data is flushed before the changes are
     /// written.

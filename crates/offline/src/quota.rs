@@ -2,13 +2,11 @@
 
 use crate::error::Error;
 use crate::image::Image;
+use lanefs_ext4::LARGEST_QUOTA_FILE;
 use lanefs_ext4::extent::{Mapping, State};
 use lanefs_ondisk::inode::Inode;
-use lanefs_ondisk::quota::{BLOCK, Kind, QuotaFile};
+use lanefs_ondisk::quota::{BLOCK, Kind, QuotaFile, is_counted};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, Unsupported, inode as disk};
-
-/// The size in bytes of the largest quota file. Mounts refuse larger ones too.
-const LARGEST: u64 = 32 << 20;
 
 /// The quota files of an image, in memory.
 pub(crate) struct Quotas {
@@ -29,7 +27,7 @@ impl Image {
 
     fn read_quota(&self, kind: Kind, ino: Ino) -> Result<QuotaFile, Error> {
         let inode = self.inode(ino)?;
-        if inode.size > LARGEST {
+        if inode.size > LARGEST_QUOTA_FILE {
             let what = format!("a {} quota file of {} bytes", kind.name(), inode.size);
             return Err(lanefs_ext4::Error::from(Unsupported { what }).into());
         }
@@ -89,12 +87,9 @@ impl Image {
         Ok(())
     }
 
-    /// Returns whether quota files count the space of an inode: that of the root directory, and of
-    /// all inodes that are neither reserved, nor quota files, nor the orphan file.
     fn is_counted(&self, ino: Ino) -> bool {
-        let is_hidden = self.superblock.quota_files().contains(&Some(ino))
-            || self.superblock.orphan_file() == Some(ino);
-        !is_hidden && (ino == Ino::ROOT || ino >= self.geometry().first_ino())
+        let own = self.superblock.quota_files().into_iter().chain([self.superblock.orphan_file()]);
+        is_counted(ino, self.geometry().first_ino(), own.flatten())
     }
 
     /// Takes over the changed blocks of a quota file.

@@ -29,14 +29,17 @@ const GROWN: [(&str, u64, u64, u64); 9] = [
     ("-t ext3 -b 1024 -J size=4 -N 2000", 1024, 14, 60),
 ];
 
-fn new_file(fs: &Fs, name: &str) -> lanefs_ext4::InodeRef {
-    let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    fs.create(&fs.root().expect("the root"), name.as_bytes(), &new).expect("a file")
+fn create(fs: &Fs, dir: &InodeRef, name: &str, kind: NewKind<'static>) -> Result<InodeRef, Error> {
+    let new = NewInode { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    fs.create(dir, name.as_bytes(), &new)
 }
 
-fn new_directory(fs: &Fs, name: &str) -> lanefs_ext4::InodeRef {
-    let new = NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-    fs.create(&fs.root().expect("the root"), name.as_bytes(), &new).expect("a directory")
+fn new_file(fs: &Fs, name: &str) -> InodeRef {
+    create(fs, &fs.root().expect("the root"), name, NewKind::Regular).expect("a file")
+}
+
+fn new_directory(fs: &Fs, name: &str) -> InodeRef {
+    create(fs, &fs.root().expect("the root"), name, NewKind::Directory).expect("a directory")
 }
 
 #[test]
@@ -104,9 +107,7 @@ fn writers_that_met_the_end_go_on_in_the_new_blocks() {
                     for n in 0..60 {
                         let name = format!("d-{me}-{n}");
                         let root = fs.root().expect("the root");
-                        let kind = NewKind::Directory;
-                        let new = NewInode { kind, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-                        match fs.create(&root, name.as_bytes(), &new) {
+                        match create(fs, &root, &name, NewKind::Directory) {
                             Ok(_) | Err(Error::NoSpace) => {}
                             Err(error) => panic!("{error}"),
                         }
@@ -133,10 +134,7 @@ fn a_directory_that_is_read_gets_names_of_inodes_in_new_groups() {
     let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
     let fs = mount.fs();
     let (dir, other) = (new_directory(fs, "dir"), new_directory(fs, "other"));
-    let create = |dir: &InodeRef, n: usize| {
-        let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-        fs.create(dir, n.to_string().as_bytes(), &new)
-    };
+    let create = |dir: &InodeRef, n: usize| create(fs, dir, &n.to_string(), NewKind::Regular);
     // Each leaf of the directory keeps room, so that new names do not need the exclusive lock.
     let linked = new_file(fs, "linked");
     let names = || (0..400).map(|n| format!("a-name-that-takes-some-room-{n}"));

@@ -14,8 +14,16 @@ mod entry;
 pub use crate::cause::quota::Cause;
 pub use entry::{Limits, Quota, Usage};
 
+use crate::types::Ino;
 use entry::ENTRY;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// Returns whether quota files count inode `ino`. They count the root directory and all inodes that
+/// are not reserved, except the file system's own files: the quota files and the orphan file.
+/// `first` is the first inode that is not reserved.
+pub fn is_counted(ino: Ino, first: Ino, mut own: impl Iterator<Item = Ino>) -> bool {
+    (ino == Ino::ROOT || ino >= first) && !own.any(|file| file == ino)
+}
 
 /// Bytes of a block of a quota file.
 pub const BLOCK: usize = 1024;

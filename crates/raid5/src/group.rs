@@ -39,7 +39,7 @@ impl<'s> Group<'s> {
         self.taken.extend(more);
     }
 
-    /// Returns whether the group has parts of other threads.
+    /// Returns whether the group contains parts that belong to other threads.
     pub(crate) fn is_shared(&self) -> bool {
         !self.taken.is_empty()
     }

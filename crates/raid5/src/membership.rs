@@ -92,12 +92,9 @@ impl Array {
                 None => Err(why.map_or(stopped, |lost| lost.error.clone())),
             };
         }
-        match self.record.fail_members(lost) {
-            Ok(more) => self.note(lost | more),
-            Err(RecordError { error, lost: more }) => {
-                self.noted(Err(RecordError { error, lost: lost | more })).map(drop)
-            }
-        }
+        let recorded = self.record.fail_members(lost).map(|more| lost | more);
+        let recorded = recorded.map_err(|e| RecordError { lost: lost | e.lost, ..e });
+        self.noted(recorded).map(drop)
     }
 
     /// Handles the result of a change of the metadata: stops using the members that failed
@@ -109,30 +106,29 @@ impl Array {
     pub(crate) fn noted(&self, change: Result<Slots, RecordError>) -> Result<Slots, DeviceError> {
         match change {
             Ok(lost) => self.note(lost).map(|()| lost),
-            Err(RecordError { error, lost }) => {
-                if !lost.is_empty() {
-                    self.stop_writes(&error);
-                    // Writes are stopped already, and the first error says more.
-                    let _ = self.note(lost);
-                }
-                Err(error)
-            }
+            Err(failed) if failed.lost.is_empty() => Err(failed.error),
+            Err(failed) => Err(self.stop_after(failed)),
         }
     }
 
-    /// Handles an error of giving a slot to a device. If it is unknown who has the slot, writes
-    /// stop.
+    /// Stops writes after a change that may be recorded on some members only, and stops using the
+    /// members that failed meanwhile. Returns the error of the change.
+    fn stop_after(&self, failed: RecordError) -> DeviceError {
+        self.stop_writes(&failed.error);
+        // An error here is ignored, because the error of the change came first.
+        let _ = self.note(failed.lost);
+        failed.error
+    }
+
+    /// Returns the error of a slot assignment that failed. Stops writes if the members may disagree
+    /// about which device has the slot.
     ///
     /// # Locking
     /// The caller holds the lock of the array's state.
     pub(crate) fn not_assigned(&self, error: AssignError) -> DeviceError {
         match error {
             AssignError::Unchanged(error) => error,
-            AssignError::Unsettled(RecordError { error, lost }) => {
-                self.stop_writes(&error);
-                let _ = self.note(lost);
-                error
-            }
+            AssignError::Unsettled(failed) => self.stop_after(failed),
         }
     }
 

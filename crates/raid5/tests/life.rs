@@ -299,7 +299,7 @@ fn hook(members: &mut Members, slot: usize) -> Arc<HookDevice> {
     hook
 }
 
-/// Opens copies of the members, without a log also if one is missing.
+/// Opens copies of the members. An array without a log is opened even if a member is missing.
 fn open_after_crash(members: &Members) -> OpenArray {
     let options = ArrayOptions {
         upkeep: Upkeep::Caller,

@@ -32,8 +32,8 @@ pub struct Tally {
     pub changes: u64,
     /// The number of changes after which both judges found the image clean.
     pub clean: u64,
-    /// For each known reason why e2fsck misses a fault, the number of changes after which only the
-    /// checker found the fault.
+    /// For each known reason why e2fsck misses a fault: how many changes caused such a fault, which
+    /// only the checker found.
     pub missed: BTreeMap<&'static str, u64>,
 }
 

@@ -68,7 +68,7 @@ pub struct Arguments {
     /// Reaction to an error: continue, remount-ro or panic
     #[arg(short = 'e', long, value_name = "ACTION", value_parser = parse_on_error)]
     errors: Option<lanefs_ondisk::superblock::OnError>,
-    /// Default mount options; a ^ before an option clears it: acl, block_validity, bsdgroups,
+    /// Default mount options (a ^ before an option clears it): acl, block_validity, bsdgroups,
     /// debug, discard, journal_data, journal_data_ordered, journal_data_writeback, nobarrier,
     /// nodelalloc, uid16, user_xattr
     #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]

@@ -13,7 +13,7 @@ use std::ops::Range;
 /// cannot use its clusters meanwhile.
 const MOST: u32 = 8192;
 
-/// A run of free blocks, with a claim of as many of its first blocks as possible.
+/// A run of free blocks, and a claim on the start of the run that is as long as possible.
 pub(crate) struct FreeRun {
     /// `None` if other threads have drawn all remaining blocks, or have claimed the start of the
     /// run meanwhile.

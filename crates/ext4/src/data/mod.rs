@@ -7,7 +7,7 @@ pub(crate) mod holes;
 pub(crate) mod inline;
 pub(crate) mod mapping;
 mod owners;
-mod quota_file;
+pub(crate) mod quota_file;
 pub(crate) mod rearrange;
 pub(crate) mod unmap;
 pub(crate) mod values;

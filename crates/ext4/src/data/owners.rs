@@ -3,7 +3,7 @@
 
 use crate::alloc::Privilege;
 use crate::data::file_data::FileData;
-use crate::data::quota_file::LARGEST;
+use crate::data::quota_file::LARGEST_QUOTA_FILE;
 use crate::error::Error;
 use crate::object::dirty::Dirty;
 use crate::object::inode::Inode;
@@ -82,7 +82,7 @@ impl FileData<'_> {
             return Ok(());
         }
         let block_size = objects.volume.block_size();
-        if len as u64 + block_size as u64 > LARGEST {
+        if len as u64 + block_size as u64 > LARGEST_QUOTA_FILE {
             return Err(Error::NoSpace);
         }
         let n = (len / block_size) as u32;

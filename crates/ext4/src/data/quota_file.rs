@@ -11,7 +11,7 @@ use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported, in
 
 /// The size in bytes of the largest supported quota file, which has entries for 450,000 ids. Quota
 /// files are kept in memory.
-pub(crate) const LARGEST: u64 = 32 << 20;
+pub const LARGEST_QUOTA_FILE: u64 = 32 << 20;
 
 impl Objects {
     /// Reads the quota file of each kind, in the order of [`Kind`].
@@ -32,7 +32,7 @@ impl Objects {
             error => error,
         })?;
         let size = inode.attr().size;
-        if size > LARGEST {
+        if size > LARGEST_QUOTA_FILE {
             let what = format!("a {} quota file of {size} bytes", kind.name());
             return Err(Unsupported { what }.into());
         }

@@ -88,11 +88,7 @@ impl<'d> Directory<'d> {
         }
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
         let volume = &objects.volume;
-        let mut context = volume.dir_context(dir.ino, dir.generation, flags);
-        // Entries are compared with the number of inodes when their block is loaded. They are not
-        // compared again, because the number that was read here may be too small for a block that
-        // is read later: the file system may grow meanwhile.
-        context.format.inodes = u32::MAX;
+        let context = volume.dir_context(dir.ino, dir.generation, flags);
         let data = FileData { objects, inode: dir };
         let crypt = data.crypt()?;
         if crypt.is_some() && context.hasher.folding != Folding::None {

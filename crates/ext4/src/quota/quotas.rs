@@ -8,7 +8,7 @@ use crate::error::Error;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
-use lanefs_ondisk::quota::{Kind, Usage};
+use lanefs_ondisk::quota::{Kind, Usage, is_counted};
 use lanefs_ondisk::{Block, Ino, inode as disk};
 use std::collections::{BTreeMap, HashSet};
 
@@ -108,11 +108,10 @@ impl Quotas {
         }
     }
 
-    /// Returns whether the quota files count this inode: they count the root directory and all
-    /// inodes that are not reserved, except the quota files themselves.
+    /// Returns whether the quota files count this inode. The orphan file needs no check, because its
+    /// space and its owner never change.
     fn is_counted(&self, ino: Ino) -> bool {
-        let is_own = self.ledgers().any(|ledger| ledger.ino == ino);
-        !is_own && (ino == Ino::ROOT || ino >= self.first_ino)
+        is_counted(ino, self.first_ino, self.ledgers().map(|ledger| ledger.ino))
     }
 
     /// Committer: adds to `fold` the change of usage between the records `before` and `after` of an

@@ -61,7 +61,9 @@ impl MetaKind {
     ) -> Result<(), Error> {
         match self {
             MetaKind::Directory { ino, generation, block: n } => {
-                dir::verify(&volume.dir_context(ino, generation, flags_of(ino)), n, bytes)
+                let mut context = volume.dir_context(ino, generation, flags_of(ino));
+                context.format.inodes = volume.geometry().inode_count();
+                dir::verify(&context, n, bytes)
             }
             MetaKind::Extents { ino, generation } => {
                 if volume.checksums.seed().is_none() {

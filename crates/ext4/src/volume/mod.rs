@@ -138,11 +138,6 @@ impl Volume {
         self.geometry.set(geometry);
     }
 
-    /// Returns the format of directories.
-    pub(crate) fn dir_format(&self) -> DirFormat {
-        DirFormat { inodes: self.geometry().inode_count(), ..self.dir_format }
-    }
-
     /// Returns the block size in bytes.
     pub(crate) fn block_size(&self) -> usize {
         self.geometry().block_size().bytes()
@@ -260,13 +255,15 @@ impl Volume {
         self.checksums.seed().unwrap_or(Seed::from_raw(0))
     }
 
-    /// Returns the planners' view of a directory with these flags.
+    /// Returns the planners' view of a directory with these flags. It permits all inode numbers:
+    /// entries are compared with the number of inodes only when their block is loaded. An operation
+    /// that kept this number would refuse valid names after the file system has grown.
     pub(crate) fn dir_context(&self, ino: Ino, generation: u32, flags: InodeFlags) -> DirContext {
         DirContext {
             ino,
             generation,
             file_system_seed: self.file_system_seed(),
-            format: DirFormat { names: NameForm::from(flags), ..self.dir_format() },
+            format: DirFormat { names: NameForm::from(flags), ..self.dir_format },
             hasher: NameHasher { folding: self.folding_of(flags), ..self.hasher },
             indexing: self.indexing(flags.contains(InodeFlags::INDEX)),
         }
@@ -312,6 +309,7 @@ fn extent_reserve(superblock: &Superblock) -> u64 {
     ((geometry.block_count() >> bits) / 50).min(4096) << bits
 }
 
+/// Returns the format of directories, without a limit of inode numbers.
 fn dir_format(superblock: &Superblock) -> DirFormat {
     let features = superblock.features();
     DirFormat {
@@ -319,7 +317,7 @@ fn dir_format(superblock: &Superblock) -> DirFormat {
         has_file_types: features.incompat.contains(Incompat::FILETYPE),
         has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
         has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
-        inodes: superblock.geometry().inode_count(),
+        inodes: u32::MAX,
         names: NameForm::Plain,
     }
 }

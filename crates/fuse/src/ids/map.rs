@@ -67,8 +67,8 @@ impl Map {
         }
     }
 
-    /// Returns whether a file that a caller with the host id `shown` creates is shown with the same
-    /// id. The stored id does not matter.
+    /// Returns whether the new files of a caller with the host id `shown` are shown with this id.
+    /// The stored id does not matter.
     pub(crate) fn is_shown_as(&self, shown: u32) -> bool {
         match self {
             Map::ShownAs(id) => *id == shown,

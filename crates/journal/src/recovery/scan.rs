@@ -14,7 +14,7 @@ pub(super) struct Transaction {
     pub(super) descriptors: Vec<u32>,
     /// The log blocks that are the transaction's revoke blocks.
     pub(super) revokes: Vec<u32>,
-    /// The log block that contains its commit block.
+    /// The position of the transaction's commit block in the log.
     commit: u32,
     time: (u64, u32),
 }

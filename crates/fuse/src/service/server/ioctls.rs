@@ -115,9 +115,8 @@ impl Server {
         Ok(())
     }
 
-    /// Sets flags, and the project if one is given. The kernel has already checked that the caller
-    /// may make this change. Then drops the kernel's cached attributes, since the change time is
-    /// new.
+    /// Sets flags, and the project if one is given, and drops the kernel's cached attributes, since
+    /// the change time is new. The kernel has already checked that the caller may make this change.
     fn set_flags(
         &self,
         inode: &InodeRef,
