@@ -131,7 +131,7 @@ fn steps(named: &[(&'static str, Policies)]) -> Vec<(&'static str, Mounting)> {
         .collect()
 }
 
-/// How the seeds are measured.
+/// How the benchmarks of the seeds (see `docs/seeds.md`) run.
 #[derive(Debug, Clone)]
 pub struct SeedPlan {
     /// Numbers of threads, each measured separately.

@@ -153,9 +153,8 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
         append(fs, name, 1, 1).unwrap();
     }
     let two = fs.find(&root, b"two").unwrap().unwrap();
-    // Ordinary writers have used all blocks except the reserve, and the blocks that the truncation
-    // frees are claimable only after a commit. So an ordinary writer waits for a commit, and a
-    // privileged one does not.
+    // Only the reserve is left. The blocks that the truncation frees can be claimed after a commit.
+    // So an ordinary writer waits for a commit, and a privileged one does not.
     fill(fs, b"ordinary", Privilege::Ordinary);
     let filler = fs.find(&root, b"ordinary").unwrap().unwrap();
     fs.sync().unwrap();

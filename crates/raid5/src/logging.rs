@@ -144,8 +144,8 @@ impl Array {
     }
 
     /// Writes the unit, which is a header with its partial parity, to the member that had the log
-    /// when the unit was built. A member that has the log later may have other contents in that
-    /// area.
+    /// when the unit was built. If the log has moved to another member since, that member may use
+    /// this range of bytes for something else.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
         // If the member was removed, the thread that removed it updates the log's state.
         let Some(member) = self.members.still(unit.location.member) else { return Ok(()) };

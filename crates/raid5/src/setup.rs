@@ -20,7 +20,7 @@ pub enum Consistency {
         /// resync.
         bits: Vec<u8>,
     },
-    /// The partial parity log restores parity, without reading other rows.
+    /// After a crash, the partial parity log restores the parity of the rows that it lists.
     PartialParity {
         /// The signature of the array's log headers.
         signature: u32,

@@ -1,6 +1,6 @@
-//! Sets attributes. The first check, without a lock, is whether the mode and the access list let
-//! the caller write. Every further check of a `SetAttr` is made under the operation lock, which is
-//! then held until the attributes have changed.
+//! Sets attributes. To set a size, or the present time on another user's file, the caller must
+//! have the right to write; this is checked before any lock is taken. All other checks are made
+//! under the operation lock, which is then held until the attributes have changed.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;

@@ -8,7 +8,7 @@
 //!
 //! A claim may draw more blocks than it uses, because the search returns a single run. So a claim
 //! that can draw no blocks is refused only after it has waited to be [`Alone`]: earlier claims have
-//! finished, new claims wait, and unused blocks have been returned. Only then is the count exact.
+//! finished, new claims wait, and unused blocks have been returned. Then the count is exact.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};

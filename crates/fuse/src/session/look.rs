@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_micros(30);
 const MOST: u8 = 16;
 /// A look without a request cancels this many successful looks.
 const STEP: u8 = 4;
-/// A reader that has stopped looking tries one look after this number of requests. If that look
+/// A reader that has stopped looking serves this number of requests and then looks once. If it
 /// finds no request, the number doubles, up to [`SELDOM`], because on a busy machine a look takes
 /// processor time from other programs.
 const AGAIN: u16 = 32;

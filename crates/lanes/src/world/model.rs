@@ -24,8 +24,8 @@ pub(crate) const LANES: usize = 2;
 #[cfg(shuttle)]
 pub(crate) const LANES: usize = 4;
 
-/// Under the checkers, waits are not counted. Counting needs an attempt before each wait, which
-/// would only double the number of schedules to explore.
+/// Under the checkers, waits are not counted. To count them, `lock` would first call `try_lock`,
+/// which would only double the number of schedules to explore.
 pub(crate) const COUNTS_WAITS: bool = false;
 
 /// A mutex of this world, without poisoning.
