@@ -58,8 +58,8 @@ impl Converted {
     }
 }
 
-/// Numbers the files in the order of the tree, in which a directory and everything below it come
-/// before the next name.
+/// Converts the tree. Numbers the files in the order of the tree, in which a directory and
+/// everything below it come before the next name. But `lost+found` comes directly after the root.
 pub(crate) fn convert(
     mut tree: Tree,
     data: Vec<FileData>,

@@ -45,8 +45,8 @@ impl Meta {
     }
 
     /// Takes the permissions from the access control list, if there is one. The result is the same
-    /// as if a program had set the mode and then the list.
-    /// A list that is equivalent to a mode is not kept, as in the kernel.
+    /// as if a program had set the mode and then the list. As in the kernel, a list is removed if
+    /// the mode alone expresses it.
     pub(crate) fn take_permissions_of_list(&mut self) {
         if let Some(list) = self.access_list() {
             self.permissions = self.permissions & 0o7000 | list.mode_bits();

@@ -191,7 +191,7 @@ fn lstat(path: &Path) -> Result<Stat> {
         .map_err(|error| wrong(path, error.into()))
 }
 
-/// Returns the attributes of a file, with the owner that the rules give it.
+/// Returns the attributes of a file, with the owner that [`Tree::owned`] gives it.
 fn owned(tree: &Tree, path: &Path, stat: &Stat) -> Result<Meta> {
     let here = |error: Error| Error { place: path.display().to_string(), ..error };
     tree.owned(meta(path, stat)?).map_err(here)

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A file of the host that is opened when its first bytes are read.
+/// A file of the host. If it is not open yet, it is opened when its first bytes are read.
 pub(crate) struct HostFile {
     path: PathBuf,
     open: Mutex<Option<Arc<File>>>,

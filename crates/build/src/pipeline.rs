@@ -1,8 +1,8 @@
 //! Moves file data to the device on several threads.
 //!
-//! Data travels in batches of whole blocks. Any thread may read, inspect and write a batch, but
-//! batches claim their blocks in the order of their numbers. Therefore the layout depends neither
-//! on the number of threads nor on their speed.
+//! Data travels in numbered batches of whole blocks. Any thread may read, inspect and write a
+//! batch, but batches claim their blocks on the device in the order of the batch numbers. Therefore
+//! the layout depends neither on the number of threads nor on their speed.
 
 use crate::error::{Cause, Error, Result};
 use crate::host_file::HostFile;
@@ -22,7 +22,8 @@ const BATCH: usize = 1 << 20;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FileData {
     pub(crate) extents: Vec<Extent>,
-    /// A sum over the file's blocks that hold data, if a digest was requested. Holes do not count.
+    /// The sum of [`mixed`] over all blocks of the file that are not zeros; 0 if no digest was
+    /// requested.
     pub(crate) digest: u64,
 }
 
@@ -373,7 +374,8 @@ fn mixed(at: u32, crc: u32) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Puts the data of files into batches, in the order of the tree or of the stream.
+/// Puts the data of files into batches. The files of a directory come in the order of the tree,
+/// those of an archive in the order of its entries.
 pub(crate) struct Feeder<'p, 'd> {
     pipeline: &'p Pipeline<'d>,
     sender: mpsc::SyncSender<Batch>,

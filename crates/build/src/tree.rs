@@ -9,7 +9,7 @@ use crate::owners::Owners;
 use lanefs_ondisk::Time;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The longest chain of symbolic links in one name.
+/// The largest number of symbolic links that are followed for one name.
 const MOST_LINKS: usize = 40;
 
 /// A file or directory of the tree.
@@ -20,7 +20,7 @@ pub(crate) struct NodeId(u32);
 #[derive(Debug, Clone, Copy)]
 struct Name {
     node: NodeId,
-    /// The layer that made the name most recently.
+    /// The layer (a source, or a layer of a container image) that made the name most recently.
     layer: u32,
 }
 

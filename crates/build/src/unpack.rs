@@ -35,7 +35,7 @@ impl Packing {
 }
 
 /// Two digests of the input: the digest of the bytes as they were read, and the digest of the
-/// unpacked bytes.
+/// unpacked bytes. `None` if a digest was not requested or could not be computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Digests {
     pub(crate) packed: Option<String>,

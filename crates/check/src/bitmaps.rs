@@ -1,5 +1,6 @@
-//! The last pass compares the bitmaps with the claimed clusters, and checks the counts of free
-//! blocks and inodes.
+//! Compares the block bitmaps with the claims (the clusters that the check found in use), and the
+//! inode bitmaps with the inodes in use. Checks the counts of free blocks, free inodes and
+//! directories in the group descriptors.
 
 use crate::fault::{Fault, Unit};
 use crate::groups::used_inodes;
@@ -15,7 +16,7 @@ use std::ops::Range;
 /// The largest number of runs of differing bits that are reported for one bitmap.
 const MOST_RUNS: usize = 8;
 
-/// Sums over all groups.
+/// Sums of what the check itself counted in all groups.
 #[derive(Debug, Default)]
 pub struct Sums {
     free_clusters: AtomicU64,
@@ -200,7 +201,7 @@ fn read(run: &Run<'_>, block: Block, buffer: &mut Vec<u8>, place: Place) -> bool
     result.is_ok()
 }
 
-/// Checks that all bits after the last block or inode are set.
+/// Checks that all bits after the last block or inode of the group are set.
 fn check_padding(run: &Run<'_>, place: Place, bytes: &[u8], bits: u32, by: Unit) {
     let end = run.volume.block_bytes() as u32 * 8;
     let is_set =
@@ -210,7 +211,7 @@ fn check_padding(run: &Run<'_>, place: Place, bytes: &[u8], bits: u32, by: Unit)
     }
 }
 
-/// Reports each run of bits in which a bitmap differs from the claims.
+/// Reports the first [`MOST_RUNS`] runs of bits in which a bitmap differs from the bits of `used`.
 fn compare(
     run: &Run<'_>,
     place: Place,

@@ -67,7 +67,8 @@ pub enum Error {
     /// with a transaction first.
     #[error("the log has fast commits to be replayed: run lanefs recover first")]
     FastCommits,
-    /// The host has too little memory to keep one word for each inode of the file system.
+    /// The host has too little memory for one word for each inode of the file system, or for the
+    /// maps of used clusters.
     #[error("not enough memory for {inodes} inodes")]
     TooManyInodes {
         /// The number of inodes.
@@ -132,8 +133,8 @@ pub(crate) fn inspect(
     if journal::needs_replay_elsewhere(&volume) {
         return Err(Error::LogElsewhere);
     }
-    // The log may contain newer descriptors, but the log itself can only be found through the
-    // descriptors in place.
+    // The log can only be found through the descriptors in place. Their faults are not reported
+    // here, because the log may contain newer descriptors.
     let scratch = Collector::new(0);
     let groups = Groups::read(&volume, &scratch);
     if let Some(after) = journal::check(&volume, &groups, &report) {

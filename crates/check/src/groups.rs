@@ -16,8 +16,8 @@ use lanefs_ondisk::{Block, Group, Ino};
 const FLAGS: usize = 0x12;
 const ITABLE_UNUSED: usize = 0x1c;
 
-/// All descriptors; `None` for a descriptor with invalid block numbers. The inodes of such a group
-/// cannot be read.
+/// All descriptors; `None` for a descriptor that cannot be read or has invalid block numbers. The
+/// inodes of its group cannot be read.
 pub struct Groups {
     groups: Vec<Option<GroupDesc>>,
 }
@@ -44,7 +44,8 @@ impl Groups {
         Groups { groups }
     }
 
-    /// Returns the descriptor of a group; `None` if it contains invalid block numbers.
+    /// Returns the descriptor of a group; `None` if the descriptor cannot be read or has invalid
+    /// block numbers.
     pub fn get(&self, group: Group) -> Option<&GroupDesc> {
         self.groups.get(usize::try_from(group.0).ok()?)?.as_ref()
     }

@@ -1,4 +1,5 @@
-//! Repairs an image in memory, as e2fsck -y does. The result is a plan of blocks to write.
+//! Repairs an image in memory, without questions, like e2fsck -y. The result is a plan of blocks to
+//! write.
 //!
 //! A round checks the image and mends the faults of one stage; the next round checks again. In this
 //! way the checker decides when a repair is complete, and a fault that is only a consequence of

@@ -49,8 +49,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The number of faults that were not kept, because there were too many findings.
     pub left_out: u64,
-    /// The names of the parts that were not checked, because the checker does not know their
-    /// format.
+    /// The names of the parts that the checker cannot check, for example features that it does not
+    /// know.
     pub unchecked: Vec<String>,
     /// Counts of the checked objects.
     pub totals: Totals,
@@ -129,7 +129,7 @@ impl Collector {
         }
     }
 
-    /// Records the name of a part that the checker does not know.
+    /// Records the name of a part that the checker cannot check.
     pub(crate) fn unchecked(&self, what: impl Into<String>) {
         let (mut names, what) = (self.unchecked.lock(), what.into());
         if !names.contains(&what) {

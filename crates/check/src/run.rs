@@ -34,7 +34,7 @@ impl Add for Taken {
     }
 }
 
-/// An attribute block that inodes share.
+/// An attribute block, which several inodes may share.
 #[derive(Debug)]
 pub struct SharedBlock {
     /// The number of inodes that were found to refer to the block.
@@ -79,7 +79,7 @@ pub struct Run<'a> {
     /// The usage of all owners, which is counted only with the feature `quota`.
     pub usages: Mutex<Usages>,
     pub directories: Mutex<Vec<Ino>>,
-    /// Entries of directories.
+    /// The number of directory entries that were checked.
     pub entries: AtomicU64,
     /// The number of directory blocks that were read. They are counted because a hostile image
     /// could have one block in many directories.

@@ -79,8 +79,8 @@ fn check_copies(run: &Run<'_>, block: u64, backups: &[Group]) -> Result<(), &'st
     Ok(())
 }
 
-/// Returns whether the mmp block is valid. Its sequence number must stand for a state or be one of
-/// a mount.
+/// Returns whether the mmp block is valid. Its sequence number must be at most [`LAST_SEQUENCE`]
+/// or one of the two numbers that stand for a state (not mounted, or being checked).
 fn has_mmp(run: &Run<'_>) -> bool {
     let block = Block(run.volume.raw().s_mmp_block.get());
     if !run.volume.is_for_files(block) {

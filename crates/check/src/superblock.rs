@@ -145,8 +145,8 @@ pub fn copy(device: &dyn Device) -> Option<Superblock> {
     })
 }
 
-/// Returns the number of blocks per group that the superblock stores, and the logarithm of the
-/// block size that it stores. The superblock may be damaged.
+/// Returns the binary logarithm of the block size, and the number of blocks per group, as the
+/// superblock in place states them. The superblock may be damaged.
 fn hint(device: &dyn Device) -> Option<(u32, u64)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;

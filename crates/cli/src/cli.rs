@@ -1,4 +1,5 @@
-//! Code shared by several subcommands. It follows the conventions of other Unix tools.
+//! Code shared by several subcommands. Sizes, modes, owners and patterns are written as for other
+//! Unix tools.
 
 mod acl_text;
 mod arguments;

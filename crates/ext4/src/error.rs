@@ -100,7 +100,8 @@ pub enum Error {
     /// The size exceeds the largest file that the format allows.
     #[error("file too large")]
     FileTooLarge,
-    /// The operation does not exist for this kind of object.
+    /// The operation does not exist for this kind of inode, or it needs a feature that the file
+    /// system lacks.
     #[error("operation not supported")]
     NotSupported,
     /// The inode that the caller refers to does not exist any more.

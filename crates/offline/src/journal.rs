@@ -9,10 +9,10 @@
 //!
 //! During an addition or a removal, the inode is in use for some time while the superblock names no
 //! journal. That is harmless, since the inode is reserved, and no program reads it unless the
-//! superblock names it. After a crash, [`crate::recover`] removes the remains. If the superblock is
-//! not clean, it first frees the journal's blocks; in any case it clears the inode. Freeing the
-//! blocks is safe only if no other program has written since. Equal times in the inode and in the
-//! superblock show that no other program has written.
+//! superblock names it. After a crash, [`crate::recover`] removes the remains: if the superblock is
+//! not clean, the recovery first frees the journal's blocks; in any case it clears the inode.
+//! Freeing the blocks is safe only if no other program has written to the file system since the
+//! crash. Equal times in the inode and in the superblock show that none has.
 
 use crate::commit::seconds;
 use crate::error::{Error, Refusal, Unchecked};
@@ -116,7 +116,7 @@ impl Image {
     }
 
     /// Returns the length of a new journal. As in tune2fs, the blocks for fast commits are added to
-    /// the wanted length.
+    /// the blocks of the log.
     fn wanted_length(&self, size: JournalSize, present: Option<JournalLength>) -> JournalLength {
         let all = self.geometry().block_count();
         let log = present.map(|now| now.blocks.saturating_sub(now.fast_commit_blocks));
@@ -130,8 +130,8 @@ impl Image {
         JournalLength { blocks: log.saturating_add(fast_commit_blocks), fast_commit_blocks }
     }
 
-    /// Replaces the journal by one of the same length. The new journal lies entirely before the
-    /// limit, because no blocks beyond the limit are allocated.
+    /// Replaces the journal by one of the same length. All blocks of the new journal lie before
+    /// `self.limit`, if a limit is set.
     pub(crate) fn make_journal_anew(&mut self) -> Result<(), Error> {
         let Some(length) = self.journal_length()? else { return Ok(()) };
         let orphan_file = self.remove_orphan_file()?;

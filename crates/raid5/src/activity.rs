@@ -80,7 +80,7 @@ impl Activity {
     ///
     /// # Locking
     /// The caller has held the lock of the array's state since [`Activity::clean`], so no writer
-    /// can have switched the activity on.
+    /// can have set the state to on since then.
     pub(crate) fn unclean(&self) {
         self.0.store(UNSURE, Ordering::Release);
     }

@@ -38,11 +38,11 @@ pub enum AssembleError {
     Mixed {
         /// A member.
         name: PathBuf,
-        /// The member's array.
+        /// The UUID of the array to which `name` belongs.
         set: md::Uuid,
         /// Another member.
         other: PathBuf,
-        /// The other member's array.
+        /// The UUID of the array to which `other` belongs.
         other_set: md::Uuid,
     },
     /// A device was given twice, or together with a copy of itself.
@@ -58,7 +58,7 @@ pub enum AssembleError {
     Differs {
         /// A member.
         name: PathBuf,
-        /// The freshest member.
+        /// The freshest member, which has the highest event count.
         other: PathBuf,
         /// The field in which they differ.
         field: &'static str,

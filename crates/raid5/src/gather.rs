@@ -48,9 +48,9 @@ pub(crate) fn choose(
     }
 }
 
-/// Returns the indexes of `waiting` by distance from the start of `own`: first the parts after it,
-/// ascending, then those before it, descending. So of two parts on the same side of `own`, the
-/// nearer one comes first.
+/// Returns the indexes of the `waiting` parts in this order: first the parts after the start of
+/// `own`, ascending, then the parts before it, descending. So of two parts on the same side of
+/// `own`, the nearer one comes first.
 fn by_distance(own: &[RowPart], waiting: &[RowPart]) -> Vec<usize> {
     let start = own.iter().map(|part| part.first).min().unwrap_or(0);
     let (mut after, mut before): (Vec<usize>, Vec<usize>) =

@@ -184,7 +184,8 @@ struct Logged<'a> {
     at: u64,
 }
 
-/// The bytes of the array that an entry covers: `disks` pieces of `strip` bytes, a chunk apart.
+/// The bytes of the array that an entry covers: `disks` pieces of `strip` bytes each. Each piece
+/// starts one chunk after the start of the previous piece.
 struct Extent {
     first: u64,
     last: u64,
@@ -267,15 +268,16 @@ impl Logged<'_> {
     }
 }
 
-/// Returns the unit of parity: blocks of 4 KiB, or sectors if the entry does not cover whole
-/// blocks.
+/// Returns the number of bytes of which parity is computed at once: a block of 4 KiB, or a sector
+/// if the entry does not cover whole blocks.
 fn block_of(extent: &Extent) -> u64 {
     let whole = extent.first.is_multiple_of(4096) && extent.strip.is_multiple_of(4096);
     if whole { 4096 } else { SECTOR }
 }
 
-/// Computes the XOR of one block of all strips. Returns `None` if a member of the row is missing or
-/// not yet rebuilt in this row, or if no strip has such a block.
+/// Computes the XOR of the blocks at offset `at` of all pieces in `extent`. Returns `None` if the
+/// member with one of these blocks is missing or not yet rebuilt in this row, or if no piece has a
+/// block at this offset.
 fn xor_of_data(
     shape: &Geometry,
     members: &[Option<Member>],

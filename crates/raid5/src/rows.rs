@@ -279,8 +279,9 @@ impl RowHold<'_> {
 }
 
 impl Taken {
-    /// Borrows the bytes of a waiter that was removed from the queue. The waiter's thread still
-    /// waits, so it has not taken back its bytes.
+    /// Borrows the bytes of a waiter that was removed from the queue or from the offers. The
+    /// waiter's thread waits for the outcome, so the loan of its bytes is not over. (If the thread
+    /// fails to write another part of an offered request, it ends the loan without waiting.)
     fn from_queue(waiter: Arc<Waiter>) -> Option<Taken> {
         let Request { part, loan, .. } = waiter.request.as_ref()?;
         let (part, bytes) = (*part, Loan::borrow(loan));

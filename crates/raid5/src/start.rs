@@ -63,8 +63,8 @@ pub(crate) fn start(
 impl Start {
     fn geometry(&self) -> Result<Geometry, AssembleError> {
         let fresh = &self.fresh;
-        // Level 5 has six layouts, and the layout number in the superblock was checked to be one of
-        // them.
+        // The default is never used: the layout number in the superblock was checked to be one of
+        // the six that level 5 has.
         let layout = Layout::from_md(fresh.layout()).unwrap_or(Layout::LeftSymmetric);
         let chunk = u64::from(fresh.chunk()) * SECTOR;
         let members = fresh.members() as usize;
@@ -135,7 +135,8 @@ impl Start {
         self.plan.slots.iter().map(member).collect()
     }
 
-    /// Applies the log if it has entries.
+    /// Applies the partial parity logs of the members. Returns `None` if the array has no such logs
+    /// or was closed cleanly.
     fn apply_log(
         &self,
         geometry: &Geometry,
@@ -243,7 +244,8 @@ impl Start {
         let metadata = Arc::new(metadata);
         let consistency = self.consistency(intents.as_ref(), signature);
         if writes == Writes::Members {
-            // If a member fails here, it is recorded as failed, so its content does not matter.
+            // A member that cannot be written here is recorded as failed, and the array starts
+            // without it.
             let mut without = |lost: Slots| lost.iter().for_each(|slot| members[slot] = None);
             if is_right {
                 without(metadata.declare_clean()?);
@@ -290,8 +292,9 @@ impl Start {
     }
 }
 
-/// Leaves out each member that has not recorded the last event, and whose bitmap lacks a bit that
-/// is set in the freshest member's bitmap: the bit was set for a write that the member missed.
+/// Leaves out each member whose event count is below that of the freshest member, and whose bitmap
+/// lacks a bit that is set in the freshest member's bitmap: the bit was set for a write that the
+/// member missed.
 fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     let fresh = &candidates[plan.freshest];
     let believed = |intents: &Intents, of: &Candidate| {

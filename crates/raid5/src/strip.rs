@@ -72,7 +72,8 @@ pub(crate) fn pieces(shape: &Geometry, part: RowPart) -> Vec<Piece> {
     .collect()
 }
 
-/// A range of offsets, in whole blocks, in which the same chunks are written in the same way.
+/// A range of whole blocks, at the same offsets in all chunks of a row. The chunks that are written
+/// are the same in the whole range, and so are those written only in part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Strip {
     pub(crate) from: u64,

@@ -51,8 +51,8 @@ impl Array {
     ) -> Result<Progress, DeviceError> {
         let RowPart { row, first, len, .. } = group.own;
         let _unit = self.budget.take(row, &self.counters);
-        // Because of the fence, the unit is taken before the state that it protects is read: see
-        // `RowBudget::none_taken`.
+        // Because of the fence, the unit of the row budget is taken before the array's state is
+        // read. `RowBudget::none_taken` relies on this order.
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(row * self.shape.row_len() + first, len)?;
         self.begin()?;
@@ -77,7 +77,7 @@ impl Array {
     }
 
     /// # Locking
-    /// The caller holds the strips' range exclusively, and a unit of the budget.
+    /// The caller holds the strips' range exclusively, and a unit of the row budget.
     fn carry_out(
         &self,
         write: &RowWrite<'_>,
@@ -325,10 +325,11 @@ impl Array {
 
     /// Writes old content back over new content, after a failure that stops writes.
     ///
-    /// The row also lacks a second member, whose data can be computed only from old parity and old
-    /// data. So a half-finished write would lose data that was acknowledged earlier. Chunks whose
-    /// old content was not read stay as they are, since no data depends on this content. Strips
-    /// whose parity was written are complete and keep the new data.
+    /// The row now lacks two members: the one that failed during this write, and another one. The
+    /// data of the other one can be computed only from old parity and old data. So a half-finished
+    /// write would lose data that was acknowledged earlier. Chunks whose old content was not read
+    /// stay as they are, since no data depends on this content. Strips whose parity was written are
+    /// complete and keep the new data.
     fn undo(&self, write: &RowWrite<'_>, prepared: &[Prepared<'_>], failed: &Failed) {
         let half = |done: &&Prepared<'_>| {
             done.plan.method == Method::Modify && done.strip.from >= failed.parity_below
@@ -351,7 +352,8 @@ impl Array {
         }
     }
 
-    /// Records the failed members, and checks that the row is complete without them.
+    /// Records the failure of a member. If the row now lacks more than one member, undoes the
+    /// half-finished write, stops all writes to the array and returns the error.
     fn settle_failures(
         &self,
         write: &RowWrite<'_>,
@@ -400,7 +402,7 @@ struct Failed {
     slots: Slots,
     /// The error of the first failed member.
     first: Option<Lost>,
-    /// Members whose writes all succeeded.
+    /// Members on which at least one write succeeded.
     written: Slots,
     /// All parity below this byte of the chunks was written.
     parity_below: u64,

@@ -1,6 +1,7 @@
 //! Sets attributes. To set a size, or the present time on another user's file, the caller must
-//! have the right to write; this is checked before any lock is taken. All other checks are made
-//! under the operation lock, which is then held until the attributes have changed.
+//! have the right to write; this is checked before any lock is taken. All other checks of
+//! [`Vfs::set_attr`] are made under the operation lock, which is then held until the attributes
+//! have changed.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;

@@ -45,9 +45,9 @@ pub struct OpenFile {
     inode: InodeRef,
     flags: OpenFlags,
     opener: Credentials,
-    /// Set after a write to this open file has checked for file capabilities. One check suffices,
-    /// because the capabilities are cleared no matter which user writes. If two threads write
-    /// before the flag is set, both make the check.
+    /// Set after a write to this open file has cleared the file's capabilities, if it had any.
+    /// Later writes to this open file do not look for capabilities. If two threads write before the
+    /// flag is set, both look for them.
     capability_dropped: AtomicBool,
 }
 

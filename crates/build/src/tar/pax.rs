@@ -10,15 +10,16 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Offset and length of each piece in GNU's sparse format 0.0, which repeats the same keys for
-    /// each piece.
+    /// Offset and length of each piece in GNU's sparse format 0.0. They are not in `values`,
+    /// because this format repeats the same keys for each piece.
     pub(crate) sparse: Vec<(u64, u64)>,
     offset: Option<u64>,
 }
 
 impl Records {
     /// Adds the records of a header. A record replaces an earlier record with the same key. A
-    /// record with an empty value removes the earlier record.
+    /// record with an empty value only removes the earlier record, unless its key is that of an
+    /// extended attribute (`SCHILY.xattr`), whose value may be empty.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), Cause> {
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -23,7 +23,7 @@ pub(crate) struct Item {
 #[derive(Debug)]
 pub(crate) enum Body {
     Directory,
-    /// A hard link: a further name of an existing file.
+    /// A hard link: a further name of an existing file, whose name is given here.
     Link(Vec<u8>),
     /// Any other file. The data of a regular file follows.
     File(Kind),
@@ -37,7 +37,8 @@ pub(crate) struct Reader<R> {
     /// Which parts of the current file the archive holds.
     map: Map,
     next_piece: usize,
-    /// The bytes of data that are not read yet; the next field counts the padding after them.
+    /// The number of data bytes that are not read yet. The next field is the number of padding
+    /// bytes after them.
     left: u64,
     padding: u64,
     name: String,

@@ -108,7 +108,8 @@ fn put_superblock(device: &dyn Device, superblock: &Superblock) {
     }
 }
 
-/// Returns the fields that no mount changes and that determine where the structures are.
+/// Returns the fields that a superblock and its copies must agree on. They determine where the
+/// structures are and how they are read, and mounts hardly ever change them.
 fn layout(raw: &RawSuperblock) -> Vec<u32> {
     let incompat = Incompat::META_BG | Incompat::BIT64 | Incompat::FLEX_BG | Incompat::EXTENTS;
     let incompat = incompat | Incompat::FILETYPE | Incompat::CSUM_SEED | Incompat::INLINE_DATA;

@@ -16,7 +16,7 @@ use std::ops::Range;
 /// How a repair separates files that use the same blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shared {
-    /// Each file gets its own copy.
+    /// The first file keeps the blocks; each of the other files gets its own copy.
     #[default]
     Clone,
     /// The first file keeps the blocks; the other files get holes.

@@ -135,7 +135,7 @@ fn partitioned(device: &dyn Device, table: &str) -> String {
     }
 }
 
-/// Returns the number and the first byte of each primary partition.
+/// Returns the number of each primary partition, and the offset in bytes at which it begins.
 fn mbr_starts(device: &dyn Device) -> Vec<(u32, u64)> {
     let Some(entries) = read::<64>(device, 446) else { return Vec::new() };
     let (entries, _) = entries.as_chunks::<16>();
@@ -147,8 +147,8 @@ fn mbr_starts(device: &dyn Device) -> Vec<(u32, u64)> {
     numbered.map(|(number, entry)| (number, start(entry))).collect()
 }
 
-/// Returns the number and the first byte of each partition of a GPT with sectors of this size (UEFI
-/// specification, 5.3); `None` without a GPT.
+/// Returns the number of each partition of a GPT, and the offset in bytes at which it begins (UEFI
+/// specification, 5.3). Sectors have `sector` bytes. Returns `None` without a GPT.
 fn gpt_starts(device: &dyn Device, sector: u64) -> Option<Vec<(u32, u64)>> {
     let header = read::<92>(device, sector)?;
     let word = |at: usize| header.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));

@@ -362,9 +362,9 @@ fn is_stream(path: &Path) -> bool {
     })
 }
 
-/// Returns whether the copy writes into an existing target, and therefore follows a symbolic link
-/// at the target's path. This is the case if the only source is a regular file, or a link that is
-/// followed to a regular file.
+/// Returns whether a file that exists at the target's path is overwritten in place. If the path is
+/// a symbolic link, the copy then follows the link. This is the case if existing files are to be
+/// overwritten and the only source is a regular file, or a link that is followed to a regular file.
 fn fills_target(images: &Images, sources: &[Operand], plan: Plan) -> Result<bool, Failure> {
     let [source] = sources else { return Ok(false) };
     if plan.existing != Existing::Overwrite {

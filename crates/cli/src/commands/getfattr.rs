@@ -45,7 +45,8 @@ pub struct Arguments {
         allow_hyphen_values = true
     )]
     pattern: String,
-    /// Encode values as text, hex or base64; the default is text where most of a value is printable
+    /// Encode values as text, hex or base64 [default: text if most of the value is printable, else
+    /// base64]
     #[arg(short, long, value_name = "CODE")]
     encoding: Option<Encoding>,
     /// Print values only, unchanged
@@ -102,7 +103,9 @@ impl Arguments {
         let Some(name) = &self.name else {
             let mut found = tree.attributes(node)?;
             let start = if self.pattern == "-" { "" } else { self.pattern.as_str() };
-            // Patterns of getfattr(1) are regular expressions, and most of them begin with `^`.
+            // Patterns of getfattr(1) are regular expressions, and most of them only match the
+            // start of a name, such as `^user\.`. So that these work here, a leading `^` and each
+            // `\` are dropped.
             let start = start.trim_start_matches('^').replace('\\', "");
             found.retain(|(name, _)| name.starts_with(start.as_bytes()));
             found.sort_unstable();
@@ -148,7 +151,8 @@ impl Arguments {
     }
 }
 
-/// Returns a path without the slash at its start; `.` for the root.
+/// Returns a path without the slash at its start; `.` for the root. If `absolute`, returns the path
+/// unchanged.
 pub fn shown(path: &Path, absolute: bool) -> &[u8] {
     let bytes = path.as_os_str().as_encoded_bytes();
     if absolute {

@@ -150,7 +150,8 @@ fn on_device(
     Ok(made)
 }
 
-/// Prints a hint that the new root directory belongs to root, unless root runs the command.
+/// Prints a hint that the new root directory belongs to root, unless root runs the command or
+/// `--root-owner` is given.
 fn print_owner_hint(arguments: &Arguments) {
     use rustix::process::{getegid, geteuid};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());

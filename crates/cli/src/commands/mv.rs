@@ -91,7 +91,7 @@ fn move_one(
     match source {
         Operand::Image(place) => {
             let fs = images.get(&place.image)?;
-            // A copy in an image is durable before the source is removed.
+            // A copy in an image is made durable before the source is removed.
             if let Operand::Image(to) = target {
                 let synced = images.get(&to.image)?.sync();
                 synced.map_err(|error| Failure::within(to.image.display(), &error))?;

@@ -34,9 +34,10 @@ pub enum Dereference {
 /// What happens to a file that already exists in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// The existing file is overwritten. A regular file does not replace a device, FIFO or socket.
+    /// The existing file is overwritten or replaced. It is an error if a regular file would replace
+    /// a device, FIFO or socket.
     Overwrite,
-    /// The existing file is overwritten or replaced.
+    /// The existing file is overwritten or replaced, even if it is a device, FIFO or socket.
     Replace,
     /// The existing file stays unchanged.
     Keep,
@@ -345,7 +346,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 self.progress.copied_bytes(read as u64);
                 at += read as u64;
             }
-            // A file that shrinks during the copy is copied up to its new end.
+            // If the file shrinks during the copy, its copy has a hole from the new end on.
             if at == start {
                 break;
             }
@@ -392,8 +393,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn later(&self, from: &S::Node, meta: &Meta, to: &T::Node) {
-        // Nodes are cloned before these locks are taken, because cloning takes a reference to an
-        // inode and may thus take a lock.
+        // Nodes are cloned before the two locks below are taken, because cloning takes a reference
+        // to an inode and may thus take a lock.
         let made = Made { from: from.clone(), meta: *meta, to: to.clone() };
         let work = Work { from: from.clone(), to: to.clone() };
         self.directories.lock().push(made);

@@ -89,8 +89,9 @@ impl FileData<'_> {
     }
 
     /// Claims whole clusters for file blocks from `at` on. Takes them from the inode's window if
-    /// the window continues at `at`, else from the groups. In the second case, a regular file that
-    /// grows also gets a new window, which follows these blocks, unless `at` is 0.
+    /// the window continues at `at`, else from the groups. In the second case, the inode also gets
+    /// a new window after these blocks if it is a regular file, no block is mapped from `at` on,
+    /// and `at` is not 0.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {
@@ -105,8 +106,9 @@ impl FileData<'_> {
             false => 0,
         };
         let goal = self.goal_at(map, at);
-        // `drawn` is kept until the window is listed. Until then, a thread that searches for space
-        // waits. So it finds the window when it takes back the listed windows.
+        // `drawn` is dropped only after the window is listed. Until then, a thread that lacks space
+        // waits for this claim. So that thread finds the window when it takes back the blocks of
+        // all listed windows.
         let Found { mut claim, drawn, elsewhere } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),

@@ -68,8 +68,8 @@ impl Objects {
 
 impl FileData<'_> {
     /// Adds spare bytes to a quota file: the rest of its last block, or a new block. The committer
-    /// writes a new block as a whole before the block counts as used, so this function does not
-    /// write the block.
+    /// writes a new block as a whole before the file's header counts the block as used, so this
+    /// function does not write the block.
     fn grow_quota_file(&self, ledger: &Ledger) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let (len, rest) = ledger.len();

@@ -32,7 +32,7 @@ use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
 /// A change of an inode's attributes that is ready for Apply.
 pub(crate) struct XattrChange<'f> {
     in_inode: Option<Vec<u8>>,
-    /// The group of the block that may be freed.
+    /// A hold on the group of the old attribute block, which the change may free.
     hold: Option<GroupHold<'f>>,
     block: BlockEdit,
     values: ValueChange,
@@ -141,7 +141,7 @@ impl<'m> FileData<'m> {
         Ok((in_inode, block))
     }
 
-    /// Returns the input of the attribute planner.
+    /// Returns the inode's attributes in the form that `plan/xattr.rs` takes.
     pub(crate) fn xattr_state<'a>(
         &self,
         in_inode: &'a [u8],
@@ -282,7 +282,8 @@ impl<'m> FileData<'m> {
         Acl::from_disk(stored).map_err(|cause| Corruption::Acl { ino, cause }.into())
     }
 
-    /// Apply: changes the record and the block. Uses at most [`XattrChange::credits`].
+    /// Apply: changes the inode's record and its attribute block. Uses at most
+    /// [`XattrChange::credits`].
     pub(crate) fn apply_xattrs(
         &self,
         handle: &mut Handle<'_>,
@@ -401,7 +402,8 @@ impl<'m> FileData<'m> {
     }
 }
 
-/// Stores the first attributes of a new inode in its record, or in a block of its own.
+/// Stores the first attributes of a new inode in its record. If they do not all fit there, returns
+/// an attribute block with the others.
 pub(crate) fn prepare_new_xattrs(
     objects: &Objects,
     ino: Ino,

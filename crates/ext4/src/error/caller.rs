@@ -103,7 +103,7 @@ pub enum BadSize {
         /// The number of blocks that are reserved for descriptors.
         reserved: u64,
     },
-    /// A new group is shorter than its own metadata.
+    /// The new groups have no room for their metadata.
     #[error("a new group has no room for its metadata")]
     ShortGroup,
     /// The resize inode refers to blocks outside of the file system.

@@ -86,7 +86,8 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     raw.s_blocks_count_lo.set(blocks as u32);
     raw.s_blocks_count_hi.set((blocks >> 32) as u32);
     raw.s_inodes_count.set(inodes);
-    // The commit sets the counts; until then they must have values that a check accepts.
+    // The right counts of free blocks and inodes are set later. Until then the counts must not
+    // exceed the new totals, because a check of the superblock would fail.
     let free = superblock.free_blocks().min(blocks);
     raw.s_free_blocks_count_lo.set(free as u32);
     raw.s_free_blocks_count_hi.set((free >> 32) as u32);

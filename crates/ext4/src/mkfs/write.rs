@@ -74,8 +74,9 @@ fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> 
         .collect()
 }
 
-/// Returns whether a group contains only its own metadata, so that its bitmap need not be written.
-/// The last group's bitmap is always written, because e2fsck checks the bits after the group's end.
+/// Returns whether the block bitmap of a group need not be written, because the group contains only
+/// its own metadata. The last group's bitmap is always written, because e2fsck checks the bits
+/// after the group's end.
 fn is_computable(geometry: &Geometry, group: Group, desc: &GroupDesc) -> bool {
     let own = Bitmap::uninitialised_blocks(group, desc.metadata(geometry), geometry);
     group.0 + 1 < geometry.group_count()

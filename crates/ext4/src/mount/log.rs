@@ -16,8 +16,8 @@ use lanefs_ondisk::jbd2::Sequence;
 use lanefs_ondisk::superblock::{OrphanEntries, Recovery as OnDisk, SUPERBLOCK_OFFSET, Superblock};
 use lanefs_ondisk::{BlockSize, Unsupported};
 
-/// The largest amount of memory, in bytes, that the replay of a read-only mount may take. No log is
-/// larger.
+/// The largest amount of memory, in bytes, that the replay of a read-only mount may take. With
+/// blocks of 4 KiB, the largest log that mke2fs makes by default has about half of this size.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// A file system in the state after the replay of its log.

@@ -12,8 +12,7 @@ use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
 /// The byte range of the superblock on the device.
 pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
 
-/// Holds the superblock that the committer patches; no other thread touches it except at mount and
-/// close.
+/// Holds the superblock. While the file system is in use, only the committer changes it.
 pub(crate) struct SuperState {
     inner: Mutex<Inner>,
     /// An error that no captured superblock contains yet. Any thread may record one, whatever
@@ -35,8 +34,9 @@ impl SuperState {
         SuperState { inner: Mutex::new(Rank::Load, inner), error }
     }
 
-    /// Committer: returns the block with the superblock. Sets the free block and inode counts in
-    /// it, and also the head of the orphan list and the number of blocks, if they are given.
+    /// Committer: returns the block with the superblock. Sets the counts of free blocks and of free
+    /// inodes in it. If `orphan_head` or `blocks` is given, sets the head of the orphan list or the
+    /// number of blocks too.
     pub(crate) fn capture(
         &self,
         free: (u64, u64),

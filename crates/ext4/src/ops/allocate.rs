@@ -26,11 +26,11 @@ const CHUNK: u64 = 4 << 20;
 
 /// How a write holds the growth lock of its file.
 pub(super) enum Growth<'a> {
-    /// The write ends inside the file.
+    /// Not held: the write ends inside the file.
     None,
-    /// Other writes may extend the file at the same time.
+    /// Held shared: other writes may extend the file at the same time.
     Beside { _others: SharedHold<'a> },
-    /// No other write extends the file.
+    /// Held exclusively: no other write extends the file.
     Alone { _hold: ExclusiveHold<'a> },
 }
 

@@ -126,9 +126,9 @@ impl Fs {
         }
     }
 
-    /// Reserves the inode's usage within the limits of a new group or project. A new user needs no
-    /// reservation, because only the superuser may give an inode to another user, and limits do not
-    /// apply to the superuser.
+    /// Reserves the inode's usage within the limits of a new group or project. Reserves nothing if
+    /// `set` contains a user: only the superuser may give an inode to another user, and limits do
+    /// not apply to the superuser.
     fn hold_for_owners(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Vec<Held>, Error> {
         if self.objects.mount.quotas().is_none() || set.uid.is_some() {
             return Ok(Vec::new());

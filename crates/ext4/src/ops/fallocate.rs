@@ -1,4 +1,5 @@
-//! Implements fallocate(2): allocate, keep the size, punch, zero. `shift.rs` collapses and inserts.
+//! Implements fallocate(2): allocates space, punches holes and zeroes ranges. The modes that
+//! collapse and insert ranges are in `shift.rs`.
 
 use crate::alloc::Privilege;
 use crate::attr::{Fallocate, SyncMode};
@@ -16,9 +17,11 @@ use lanefs_lanes::sync::Arc;
 /// The largest number of blocks that one step allocates.
 const STEP: u32 = 1 << 16;
 
-/// Whether a handle has mapped the last hole of a range. That handle has changed the inode too.
+/// Whether [`Fs::allocate_range`] has applied the change `then` to the inode.
 enum Last {
+    /// The handle that mapped the end of the range has applied the change.
     Applied,
+    /// No handle mapped the end of the range, so the change was not applied.
     HadNoHole,
 }
 
@@ -113,8 +116,8 @@ impl Fs {
         }
     }
 
-    /// Maps every hole of the range to unwritten blocks. The handle that maps the last hole also
-    /// applies the change `then` to the inode.
+    /// Maps the holes of the range to unwritten blocks, in steps. If the last step has a hole, the
+    /// handle that maps the end of the range also applies the change `then` to the inode.
     fn allocate_range(
         &self,
         inode: &Arc<Inode>,

@@ -80,7 +80,7 @@ impl Fs {
         self.cut(inode, size, Tail::Whole)
     }
 
-    /// Sets a smaller size, and frees the blocks after it.
+    /// Sets a smaller size, and frees the blocks after the new end.
     fn cut(&self, inode: &Arc<Inode>, size: u64, tail: Tail) -> Result<(), Error> {
         let now = now();
         let keep = size.div_ceil(self.objects.volume.block_size() as u64) as u32;

@@ -47,7 +47,8 @@ impl Offer {
         if flags & init::INIT_EXT != 0 {
             flags |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
         }
-        // Without these flags SETXATTR has another layout, and chown would not remove set-user-ID.
+        // Without SETXATTR_EXT, the record of SETXATTR is shorter. Without HANDLE_KILLPRIV_V2,
+        // chown would not remove set-user-ID.
         if flags & init::SETXATTR_EXT == 0 || flags & init::HANDLE_KILLPRIV_V2 == 0 {
             return Err(Errno::INVAL);
         }

@@ -63,8 +63,8 @@ impl Destination<ImageNode> {
         Ok(Destination { dir, name: Some(name), kind: Kind::of(&place.path) })
     }
 
-    /// Returns the destination `place`. If the copy's path is a symbolic link, returns the link's
-    /// target instead.
+    /// Returns this destination, which was found at `place`. If the copy's path is a symbolic link,
+    /// returns the link's target instead.
     ///
     /// # Errors
     /// If the link leads to no file.
@@ -79,7 +79,7 @@ impl Destination<ImageNode> {
         if self.name.is_none() || !is_link(&place.path) {
             return Ok(self);
         }
-        // Also fails if the links form a circle, so the loop ends.
+        // This call fails if the links form a circle, so the loop below ends.
         fs.metadata(&place.path).map_err(failed)?;
         let mut path = place.path.clone();
         while is_link(&path) {
@@ -110,7 +110,7 @@ impl Destination<PathBuf> {
         self.name.as_ref().map(|name| self.dir.join(OsStr::from_bytes(name)))
     }
 
-    /// Returns the destination; if the copy's path is a symbolic link, returns the link's target
+    /// Returns this destination. If the copy's path is a symbolic link, returns the link's target
     /// instead.
     ///
     /// # Errors

@@ -224,7 +224,8 @@ fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Fa
     arguments.paths().map(open).collect()
 }
 
-/// Returns the full name as in mdadm: HOST:NAME.
+/// Returns the array's full name, as in mdadm: HOST:NAME. Returns `name` alone if it has a colon
+/// already, if the host has no name, or if the full name would be longer than 32 bytes.
 fn full_name(name: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {

@@ -1,5 +1,5 @@
 //! Opens a device or file that is to become a member. Creates the file if it does not exist.
-//! Refuses a device or file that holds data.
+//! Refuses a device or file that holds data, unless the user gives `--force`.
 
 use super::member_name::real;
 use crate::cli::{Failure, open_image};

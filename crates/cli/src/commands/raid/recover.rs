@@ -27,7 +27,7 @@ pub struct Arguments {
     array: ArrayArgument,
     #[command(flatten)]
     nothing_more: NothingMore,
-    /// Accept that blocks may be wrong in the rows that were being written
+    /// Accept that blocks may be wrong in the rows that were being written at the crash
     #[arg(long)]
     force: bool,
 }

@@ -114,17 +114,18 @@ impl Server {
     /// of the file in its writeback cache. Programs such as `tar -S` do not read a file without
     /// sectors, because they take the whole file for a hole.
     ///
-    /// The kernel asks for the attributes again after a close. [`Server::release`] makes the kernel
-    /// do so when the last handle for writing is closed. If the kernel sends no OPEN, the server
-    /// does not know which files are open.
+    /// After each close(2) the kernel asks for the attributes again. If a reply has shown one
+    /// sector, [`Server::release`] makes the kernel ask once more after the last handle for writing
+    /// was closed. If the kernel sends no OPEN, the server does not know which files are open, and
+    /// shows one sector for every regular file that has none.
     fn shown_sectors(&self, attr: &Attr) -> u64 {
         let may_have_data = self.may_hide_data(attr)
             && (self.wishes.opens == Opens::NotAsked || self.writers.show_sector(attr.ino));
         if may_have_data { 1 } else { attr.sectors }
     }
 
-    /// Returns whether an inode that is open for writing may have all its data only in the kernel's
-    /// cache.
+    /// Returns whether all data of an inode may be only in the kernel's cache, provided that the
+    /// inode is open for writing.
     pub(super) fn may_hide_data(&self, attr: &Attr) -> bool {
         self.wishes.caching == Caching::Writeback
             && attr.sectors == 0
@@ -155,7 +156,7 @@ impl Server {
     }
 
     /// Returns the reply to a look-up that found an inode; the kernel may cache the name for
-    /// `entry_valid` seconds. The caller counts the look-up.
+    /// `entry_valid` seconds. The calling function has to count the look-up (`Fs::hold`).
     pub(super) fn entry(&self, attr: &Attr, entry_valid: u64) -> abi::EntryOut {
         abi::EntryOut {
             nodeid: Node::id(attr.ino, attr.generation),

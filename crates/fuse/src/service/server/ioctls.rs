@@ -24,7 +24,8 @@ const FS_SET_XATTR: u32 = 0x401c_5820;
 /// `FITRIM` of `<linux/fs.h>`, with a `struct fstrim_range`.
 pub const RESIZE: u32 = 0x4008_6610;
 pub const TRIM: u32 = 0xc018_5879;
-/// An ioctl of Lanefs: 1 makes the file system read-only and its image clean, 0 makes it writable.
+/// An ioctl of Lanefs. The argument 1 makes the file system read-only and its image clean; the
+/// argument 0 makes the file system writable.
 const SET_READ_ONLY: u32 = 0x4004_4cc1;
 /// The size of `struct fsxattr` in bytes.
 const FSXATTR: usize = 28;

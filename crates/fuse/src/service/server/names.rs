@@ -49,8 +49,8 @@ impl Server {
             return Ok(());
         }
         self.check(&request.header, &dir, Want::EXECUTE)?;
-        // The kernel locks the directory against changes until the reply, so the inode keeps its
-        // number.
+        // The kernel locks the directory against changes until the reply. So the name stays, and
+        // the number of its inode is not reused before the inode is read.
         match self.fs().lookup(&dir, name)? {
             Some(named) => self.put_node(&dir, &self.fs().get(named.ino, None)?, outbox),
             // This reply lets the kernel cache that the name does not exist.

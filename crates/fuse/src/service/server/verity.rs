@@ -41,10 +41,10 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a verity file. The request has a `struct fsverity_enable_arg`: version, algorithm,
-    /// block size, salt length and signature length, which have 32 bits each, and reserved words.
-    /// The salt follows this struct. FUSE does not check permissions for an ioctl, so the server
-    /// does.
+    /// Makes a file a verity file. The request has a `struct fsverity_enable_arg`: version,
+    /// algorithm, block size, salt length and signature length, which have 32 bits each, and
+    /// reserved words. The salt follows this struct. FUSE does not check permissions for an ioctl,
+    /// so the server does.
     ///
     /// # Errors
     /// The same errors as in the kernel's ext4; EOPNOTSUPP for a request with a signature.
