@@ -141,6 +141,20 @@ fn all_free_clusters_are_trimmed_and_counted() {
 }
 
 #[test]
+fn fallocate_maps_the_holes_of_clusters_in_use() {
+    let Some(image) = Image::make("-b 1024 -O bigalloc -C 4096", "64M") else { return };
+    by_library(&image, &[create("f", Kind::Regular), write("f", 0, 1024)]);
+    let mount = open(&image);
+    let file = found(mount.fs(), "f");
+    mount.fs().fallocate(&file, Fallocate::Allocate, 0, 4096, Privilege::Root).expect("room");
+    let extents = mount.fs().extents(&file).expect("listed");
+    assert_eq!(extents.iter().map(|extent| extent.len).sum::<u64>(), 4096, "{extents:?}");
+    drop(file);
+    mount.close().expect("closed");
+    image.assert_clean("allocated");
+}
+
+#[test]
 fn the_last_cluster_is_given_and_taken_back() {
     let Some(image) = Image::make("-b 1024 -O bigalloc,^has_journal -C 16384", "32M") else {
         return;

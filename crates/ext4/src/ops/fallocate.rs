@@ -10,7 +10,7 @@ use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::{Concerns, InodeState};
-use crate::plan::extent::{Extent, State};
+use crate::plan::extent::{Extent, State, overlapping};
 use crate::plan::mapping::Form;
 use lanefs_lanes::sync::Arc;
 
@@ -133,7 +133,9 @@ impl Fs {
             let stop = last.min(at.saturating_add(STEP));
             let (mut claims, mut extents, _held) = self.data(inode).claim_holes(at..stop, by)?;
             let covered = extents.last().map_or(stop, Extent::end);
-            if claims.is_empty() {
+            // Holes in clusters in use need no claims, so the claims do not tell whether there are
+            // holes.
+            if self.data(inode).with_map(|map| overlapping(map, at..covered))? == extents {
                 at = covered;
                 continue;
             }
