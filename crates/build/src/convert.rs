@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// How the times of files are converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
-    /// All times are kept, except the time of creation, which is that of the build.
+    /// All times are kept. A file without a creation time gets the time of the build.
     Kept,
     /// All times of a file become its modification time. If a limit is given (in seconds) and the
     /// modification time is later, all times become the limit.
@@ -192,7 +192,7 @@ impl Converter {
                 meta.mtime,
                 meta.atime.unwrap_or(meta.mtime),
                 meta.ctime.unwrap_or(meta.mtime),
-                now,
+                meta.crtime.unwrap_or(now),
             ),
             Times::Clamped(limit) => {
                 let limit = limit.map(|secs| Time { secs: secs as i64, nanos: 0 });

@@ -205,6 +205,7 @@ fn meta(path: &Path, stat: &Stat) -> Result<Meta> {
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
         atime: Some(time(stat.st_atime, stat.st_atime_nsec)),
         ctime: Some(time(stat.st_ctime, stat.st_ctime_nsec)),
+        crtime: None,
         attributes: Vec::new(),
     };
     for name in attribute_names(path)? {

@@ -141,6 +141,24 @@ fn extended_headers_are_bounded_and_checked() {
 }
 
 #[test]
+fn records_of_libarchive_are_used() {
+    let dir = scratch();
+    let records = pax(&[
+        ("LIBARCHIVE.creationtime", "1234567890.5"),
+        ("LIBARCHIVE.xattr.user.a%3Db", "AAEC/w"),
+        ("LIBARCHIVE.xattr.user.both", "b2xk"),
+        ("SCHILY.xattr.user.both", "new"),
+    ]);
+    outcome(dir.path(), &[records, file("f", b"x")]).unwrap();
+    let debugfs =
+        |command: &str| shell(dir.path(), &format!("debugfs -R '{command}' a.img 2>/dev/null"));
+    let stat = debugfs("stat f");
+    assert!(stat.contains("crtime: 0x499602d2:77359400"), "{stat}");
+    assert_eq!(debugfs("ea_get -x f user.a=b").trim(), "user.a=b (4) = 00 01 02 ff");
+    assert_eq!(debugfs("ea_get -V f user.both").trim(), "new");
+}
+
+#[test]
 fn maps_of_holes_are_checked() {
     let dir = scratch();
     let dir = dir.path();

@@ -278,6 +278,7 @@ fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> 
         mtime: records.time("mtime")?.map_or_else(|| header.mtime().map(whole), Ok)?,
         atime: records.time("atime")?.or(atime.map(whole)),
         ctime: records.time("ctime")?.or(ctime.map(whole)),
+        crtime: records.time("LIBARCHIVE.creationtime")?,
         attributes: Vec::new(),
     };
     for (name, value) in records.attributes()? {
