@@ -46,6 +46,8 @@ pub enum Cause {
     Changed,
     #[error("the archive ends in the middle of it")]
     Truncated,
+    #[error("not a tar archive: {found}")]
+    NotTar { found: &'static str },
     #[error("the checksum of its header is wrong")]
     HeaderChecksum,
     #[error("its header has no valid {field}")]

@@ -115,6 +115,19 @@ fn a_broken_archive_is_refused_where_it_breaks() {
 }
 
 #[test]
+fn a_source_that_is_no_archive_is_called_that() {
+    let dir = scratch();
+    let say = |bytes: &[u8]| raw_outcome(dir.path(), bytes.to_vec()).unwrap_err();
+    let plain = "it must be a plain tar, or one compressed by gzip, zstd or xz";
+    assert_eq!(say(b"hello\n"), format!("stream: not a tar archive: {plain}"));
+    assert_eq!(say(&[b'x'; 5000]), format!("stream: not a tar archive: {plain}"));
+    let unpack = "it is a zip archive, so unpack it first";
+    assert_eq!(say(b"PK\x03\x04"), format!("stream: not a tar archive: {unpack}"));
+    let garbage = [file("f", b"x"), vec![b'x'; 512]].concat();
+    assert_eq!(say(&garbage), "stream: after f: the checksum of its header is wrong");
+}
+
+#[test]
 fn extended_headers_are_bounded_and_checked() {
     let dir = scratch();
     let dir = dir.path();

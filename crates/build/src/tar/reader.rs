@@ -1,6 +1,6 @@
 //! The entries of an archive, one after another.
 
-use super::header::{BLOCK, Header};
+use super::header::{self, BLOCK, Header};
 use super::pax::Records;
 use super::sparse::{self, Map, ended};
 use crate::entry::{Kind, Meta};
@@ -41,6 +41,8 @@ pub(crate) struct Reader<R> {
     left: u64,
     padding: u64,
     name: String,
+    /// Whether a valid header was read.
+    is_tar: bool,
 }
 
 impl<R: Read> Reader<R> {
@@ -53,6 +55,7 @@ impl<R: Read> Reader<R> {
             left: 0,
             padding: 0,
             name: "the first header".into(),
+            is_tar: false,
         }
     }
 
@@ -111,15 +114,23 @@ impl<R: Read> Reader<R> {
     /// Reads the next header that is not a volume label; `None` at the end.
     fn header(&mut self) -> Result<Option<Header>> {
         loop {
-            let mut bytes = Box::new([0; BLOCK]);
-            let behind = || format!("after {}", self.name);
-            match read_block(&mut self.input, &mut bytes) {
-                Ok(true) => {}
+            let mut bytes = [0; BLOCK];
+            let is_read = match read_block(&mut self.input, &mut bytes) {
                 // Like other programs, Lanefs accepts an archive without an end mark.
                 Ok(false) => return Ok(None),
-                Err(cause) => return Err(Error::new(behind(), cause)),
-            }
-            let header = Header::check(bytes).map_err(|cause| Error::new(behind(), cause))?;
+                Ok(true) => Ok(()),
+                Err(cause) => Err(cause),
+            };
+            let header =
+                is_read.and_then(|()| Header::check(&bytes)).map_err(|cause| match cause {
+                    Cause::Truncated | Cause::HeaderChecksum
+                        if !self.is_tar && !header::has_magic(&bytes) =>
+                    {
+                        Error::new("", Cause::NotTar { found: foreign(&bytes) })
+                    }
+                    cause => Error::new(format!("after {}", self.name), cause),
+                })?;
+            self.is_tar = true;
             match header {
                 Some(header) if header.kind() == b'V' => {}
                 header => return Ok(header),
@@ -286,6 +297,20 @@ fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> 
     }
     meta.take_permissions_of_list();
     Ok(meta)
+}
+
+/// Returns what a source that is no archive is, according to its first block.
+fn foreign(start: &[u8; BLOCK]) -> &'static str {
+    match start {
+        [b'B', b'Z', b'h', ..] => "it is compressed by bzip2, so decompress it first",
+        [0x04, 0x22, 0x4d, 0x18, ..] => "it is compressed by lz4, so decompress it first",
+        [0x5d, 0, 0, ..] => "it is compressed by lzma, so decompress it first",
+        [0x1f, 0x9d, ..] => "it is compressed by compress(1), so decompress it first",
+        [b'P', b'K', 3 | 5, ..] => "it is a zip archive, so unpack it first",
+        [b'0', b'7', b'0', b'7', b'0', ..] => "it is a cpio archive, so unpack it first",
+        [b'h', b's', b'q', b's', ..] => "it is a squashfs image, so unpack it first",
+        _ => "it must be a plain tar, or one compressed by gzip, zstd or xz",
+    }
 }
 
 fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
