@@ -9,7 +9,6 @@ use lanefs_ondisk::{FileType, Time};
 use rustix::fs::{AtFlags, CWD, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -133,11 +132,11 @@ impl Walk<'_, '_, '_> {
     fn data(&mut self, path: &Path, stat: &Stat, node: NodeId, size: u64) -> Result<()> {
         let block = self.feeder.block_size();
         let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+        let from = Arc::new(HostFile::new(path.into()));
         if allocated >= size {
-            let from = Arc::new(HostFile::new(path.into(), None));
             return self.feeder.host_data(node, &from, 0, size);
         }
-        let file = File::open(path).map_err(|error| wrong(path, error))?;
+        let file = from.open()?;
         let seek = |to| match rustix::fs::seek(&file, to) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NXIO) => Ok(None),
@@ -162,7 +161,6 @@ impl Walk<'_, '_, '_> {
             pieces.push((start, end - start));
             at = end.next_multiple_of(block);
         }
-        let from = Arc::new(HostFile::new(path.into(), Some(file)));
         pieces
             .into_iter()
             .try_for_each(|(start, len)| self.feeder.host_data(node, &from, start, len))

@@ -13,6 +13,7 @@ use lanefs_ext4::mkfs::{Filling, MkfsError};
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
+use std::fs::File;
 use std::sync::Arc;
 
 /// The size of a full batch in bytes.
@@ -184,6 +185,8 @@ impl<'d> Pipeline<'d> {
     /// Reads those parts of a batch that come from files of the host.
     fn fill(&self, batch: &mut Batch) -> Result<()> {
         let mut start = 0;
+        // Consecutive pieces of one file share the open file.
+        let mut open: Option<(&Arc<HostFile>, File)> = None;
         for piece in &batch.pieces {
             if let Some(from) = &piece.from {
                 let end = start + from.len;
@@ -191,7 +194,12 @@ impl<'d> Pipeline<'d> {
                     batch.bytes.resize(end, 0);
                 }
                 let place = batch.bytes.get_mut(start..end).unwrap_or_default();
-                from.file.read(u64::from(piece.at) * self.block as u64, place)?;
+                let file = match open.take() {
+                    Some((known, file)) if Arc::ptr_eq(known, &from.file) => file,
+                    _ => from.file.open()?,
+                };
+                from.file.read(&file, u64::from(piece.at) * self.block as u64, place)?;
+                open = Some((&from.file, file));
             }
             start += piece.blocks as usize * self.block;
             // Extending the buffer also fills the rest of a file's last block with zeros.

@@ -3,7 +3,9 @@
 mod mounting;
 mod trees;
 
-use mounting::{Image, KernelMounted, LANEFS, assert_clean, can_mount, needs, run, shell, try_run};
+use mounting::{
+    Image, KernelMounted, LANEFS, assert_clean, can_mount, needs, run, scratch, shell, try_run,
+};
 use std::path::Path;
 use std::process::Command;
 use trees::{assert_same, fill, survey};
@@ -315,4 +317,13 @@ fn a_tree_deeper_than_any_path_is_walked() {
         &format!("{LANEFS} tar {path} | {LANEFS} mkfs -q --size 64M {built} --from -"),
     );
     assert_eq!(lanefs(&["diff", "--times", path, built]), "");
+}
+
+#[test]
+fn many_small_sparse_files_need_few_descriptors() {
+    let dir = scratch();
+    let dir = dir.path();
+    shell(dir, "mkdir tree; for n in $(seq 600); do echo $n >tree/$n; done; truncate -s 9K tree/*");
+    with_few_descriptors(dir, "mkfs -q a.img -b 1024 --size auto --from tree");
+    assert_eq!(with_few_descriptors(dir, "diff a.img tree"), "");
 }
