@@ -19,6 +19,8 @@ pub(crate) struct Meta {
     /// `None` if the source has no access time. In this case the modification time is used.
     pub(crate) atime: Option<Time>,
     pub(crate) ctime: Option<Time>,
+    /// `None` if the source has no creation time. In this case the time of the build is used.
+    pub(crate) crtime: Option<Time>,
     /// Extended attributes, sorted by name.
     pub(crate) attributes: Vec<Attribute>,
 }

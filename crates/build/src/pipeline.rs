@@ -13,6 +13,7 @@ use lanefs_ext4::mkfs::{Filling, MkfsError};
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
+use std::fs::File;
 use std::sync::Arc;
 
 /// The size of a full batch in bytes.
@@ -185,6 +186,8 @@ impl<'d> Pipeline<'d> {
     /// Reads those parts of a batch that come from files of the host.
     fn fill(&self, batch: &mut Batch) -> Result<()> {
         let mut start = 0;
+        // Consecutive pieces of one file share the open file.
+        let mut open: Option<(&Arc<HostFile>, File)> = None;
         for piece in &batch.pieces {
             if let Some(from) = &piece.from {
                 let end = start + from.len;
@@ -192,7 +195,12 @@ impl<'d> Pipeline<'d> {
                     batch.bytes.resize(end, 0);
                 }
                 let place = batch.bytes.get_mut(start..end).unwrap_or_default();
-                from.file.read(u64::from(piece.at) * self.block as u64, place)?;
+                let file = match open.take() {
+                    Some((known, file)) if Arc::ptr_eq(known, &from.file) => file,
+                    _ => from.file.open()?,
+                };
+                from.file.read(&file, u64::from(piece.at) * self.block as u64, place)?;
+                open = Some((&from.file, file));
             }
             start += piece.blocks as usize * self.block;
             // Extending the buffer also fills the rest of a file's last block with zeros.
@@ -398,7 +406,7 @@ impl Feeder<'_, '_> {
         let block = self.pipeline.block as u64;
         let (mut at, end) = (offset, offset + len);
         while at < end {
-            let number = u32::try_from(at / block).map_err(|_| too_large(end))?;
+            let number = file_block(at / block, end)?;
             let start = self.room(file, number)?;
             let within = (at % block) as usize;
             // The number of bytes for which the batch has room.
@@ -451,7 +459,7 @@ impl Feeder<'_, '_> {
         let block = self.pipeline.block as u64;
         let (mut at, end) = (offset, offset + len);
         while at < end {
-            let number = u32::try_from(at / block).map_err(|_| too_large(end))?;
+            let number = file_block(at / block, end)?;
             let used: usize = self.pieces.iter().map(|piece| piece.blocks as usize).sum();
             let room = (BATCH - used * block as usize) as u64;
             if room == 0 {
@@ -491,7 +499,10 @@ impl Feeder<'_, '_> {
     }
 }
 
-fn too_large(bytes: u64) -> Error {
-    let fault = lanefs_ext4::mkfs::FileFault::Size { bytes };
-    Error::new("", Cause::File(fault))
+/// Returns the number of a block in a file with this end. No file of ext4 has the block `u32::MAX`,
+/// so the number of the block after it also fits.
+fn file_block(number: u64, end: u64) -> Result<u32> {
+    let fault = lanefs_ext4::mkfs::FileFault::Size { bytes: end };
+    let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
+    number.ok_or_else(|| Error::new("", Cause::File(fault)))
 }

@@ -12,6 +12,10 @@ use std::io::{self, BufRead, BufReader, Read};
 const PIECE: usize = 256 << 10;
 const WAITING: usize = 8;
 
+/// The largest accepted memory for unpacking xz, in KiB. `xz -9` needs 65 MiB.
+const MOST_XZ: u32 = 512 << 10;
+const TOO_MUCH: &str = "unpacking it needs more memory than the 512 MiB that are allowed";
+
 /// The kinds of compression, which are recognised by the first bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
@@ -130,6 +134,10 @@ fn send_all(input: &mut dyn Read, sender: &mpsc::SyncSender<io::Result<Vec<u8>>>
             Ok(0) => return true,
             Ok(_) => sender.send(Ok(piece)).is_err(),
             Err(error) => {
+                let error = match error.kind() {
+                    io::ErrorKind::OutOfMemory => io::Error::other(TOO_MUCH),
+                    _ => error,
+                };
                 let _ = sender.send(Err(error));
                 true
             }
@@ -148,15 +156,12 @@ fn unpacking<'r, R: Read + 'r>(packing: Packing, input: R) -> Box<dyn Read + 'r>
             input: Some(input),
             part: None,
             begin: begin_member,
-            end: GzDecoder::into_inner,
+            end: |member| Ok(member.into_inner()),
         }),
-        Packing::Zstd => Box::new(Parts {
-            input: Some(input),
-            part: None,
-            begin: begin_frame,
-            end: ZstdFrame::into_inner,
-        }),
-        Packing::Xz => Box::new(lzma_rust2::XzReader::new(input, true)),
+        Packing::Zstd => {
+            Box::new(Parts { input: Some(input), part: None, begin: begin_frame, end: end_frame })
+        }
+        Packing::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(input, true, MOST_XZ)),
     }
 }
 
@@ -168,7 +173,7 @@ struct Parts<R, D> {
     /// Begins the next part; `None` at the end of the stream.
     begin: fn(R) -> io::Result<Option<D>>,
     /// Takes a part that was read to its end, and returns the rest of the stream.
-    end: fn(D) -> R,
+    end: fn(D) -> io::Result<R>,
 }
 
 impl<R, D: Read> Read for Parts<R, D> {
@@ -182,7 +187,7 @@ impl<R, D: Read> Read for Parts<R, D> {
             if read > 0 || buf.is_empty() {
                 return Ok(read);
             }
-            self.input = self.part.take().map(self.end);
+            self.input = self.part.take().map(self.end).transpose()?;
         }
     }
 }
@@ -213,6 +218,16 @@ fn begin_frame<R: BufRead>(mut input: R) -> io::Result<Option<ZstdFrame<R>>> {
             Some(0x50..=0x5f) => skip_frame(&mut input)?,
             Some(_) => return StreamingDecoder::new(input).map(Some).map_err(io::Error::other),
         }
+    }
+}
+
+/// Ends a frame. Checks its checksum, if it has one, because the decoder does not.
+fn end_frame<R: BufRead>(frame: ZstdFrame<R>) -> io::Result<R> {
+    let (input, decoder) = frame.into_parts();
+    let stored = decoder.get_checksum_from_data();
+    match stored.is_none() || stored == decoder.get_calculated_checksum() {
+        true => Ok(input),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "a checksum of zstd is wrong")),
     }
 }
 
