@@ -54,7 +54,8 @@ fn changed_in_the_log(options: &[&str], change: impl Fn(&mut [u8])) -> Image {
     let image = Image::made(&[&["-b", "1024", "-O", "^metadata_csum"], options].concat(), "16M");
     let copy = image.path().with_extension("superblock");
     let mut bytes = std::fs::read(image.path()).unwrap()[1024..2048].to_vec();
-    // The image needs recovery; debugfs sets this flag in the superblock on the device.
+    // debugfs sets this flag in the superblock on the device when it writes to the log. So the copy
+    // in the log has it too.
     bytes[0x60] |= Incompat::RECOVER.bits() as u8;
     change(&mut bytes);
     std::fs::write(&copy, bytes).unwrap();
@@ -168,8 +169,8 @@ fn work(base: &Arc<RamDevice>) -> Arc<RecordingDevice> {
     recording
 }
 
-/// Returns the states in which a write of the superblock was torn: one of its two sectors is old,
-/// and the other is new.
+/// Returns device states in which a write of the superblock was torn: one of its two sectors is
+/// old, and the other is new. The number is that of the write among the recorded events.
 fn torn(recording: &RecordingDevice) -> Vec<(usize, OverlayDevice)> {
     let all = recording.recording();
     let mut states = Vec::new();

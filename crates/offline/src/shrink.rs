@@ -17,10 +17,10 @@ use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// Moving blocks adds nodes to extent trees and block maps. For these nodes, this number of blocks
-/// is left free, plus one block for each [`SPARE_SHARE`] moved blocks.
+/// Moving blocks adds nodes to extent trees and block maps. For these nodes, a shrink requires this
+/// number of free blocks, plus one free block for each [`SPARE_SHARE`] moved blocks.
 const SPARE: u64 = 64;
-/// The number of moved blocks for which one block is left free.
+/// The number of moved blocks for which a shrink requires one more free block.
 const SPARE_SHARE: u64 = 64;
 
 impl Image {
@@ -68,8 +68,8 @@ impl Image {
             if !fits(end)? {
                 continue;
             }
-            // Within the last group a binary search works: if a number of blocks is sufficient,
-            // every larger number is sufficient too.
+            // The smallest size ends in this group. A binary search finds it, because if a number
+            // of blocks is sufficient, every larger number is sufficient too.
             let (mut no, mut yes) = (end - (end - first - 1) % per_group - 1, end);
             while yes - no > 1 {
                 let middle = no + (yes - no) / 2;
@@ -197,7 +197,8 @@ impl Image {
     /// Refuses file systems that this module cannot make smaller, because of their features.
     fn check_can_shrink(&self) -> Result<(), Error> {
         let features = self.superblock.features();
-        // A move may change inode numbers, which `ea_inode` and `inline_data` store in inodes.
+        // A shrink may change inode numbers. With `ea_inode` and `inline_data`, the inodes of other
+        // files contain such numbers, and this module does not change them there.
         for (bit, feature) in [
             (Incompat::META_BG, "meta_bg"),
             (Incompat::EA_INODE, "ea_inode"),

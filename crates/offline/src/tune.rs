@@ -76,7 +76,8 @@ pub struct Settings {
     pub default_options: Vec<OptionChange>,
     /// Further mount options as text, at most 63 bytes.
     pub mount_options: Option<Vec<u8>>,
-    /// The number of blocks in one chunk of a RAID, that is, of consecutive blocks on one disk.
+    /// The number of blocks in one chunk of a RAID. A chunk is a run of consecutive blocks on one
+    /// disk.
     pub stride: Option<u16>,
     /// The number of data blocks in a full stripe.
     pub stripe_width: Option<u32>,
@@ -93,8 +94,8 @@ pub struct Settings {
     pub journal: Option<JournalChange>,
 }
 
-/// Features that can be set, and features that can be cleared. Setting or clearing them touches
-/// only the superblock, the journal, the orphan file and the `mmp` block.
+/// Features that can be set. Setting them touches only the superblock, the journal, the orphan file
+/// and the `mmp` block.
 const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::FAST_COMMIT)
@@ -107,6 +108,8 @@ const SETTABLE: Features = Features {
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::VERITY),
 };
+/// Features that can be cleared. Clearing them touches no metadata besides that named for
+/// [`SETTABLE`].
 const CLEARABLE: Features = Features {
     compat: Compat::HAS_JOURNAL.union(Compat::FAST_COMMIT).union(Compat::STABLE_INODES),
     incompat: Incompat::CSUM_SEED.union(Incompat::MMP),
@@ -232,8 +235,9 @@ impl Image {
         let encrypts = change.set.incompat.contains(Incompat::ENCRYPT)
             && !now.incompat.contains(Incompat::ENCRYPT);
         if sets || encrypts {
-            // The field and its feature are in different sectors. The field is written first, so
-            // even a torn superblock never has the feature without the field.
+            // The fields `s_checksum_seed` and `s_encrypt_algos` are in another sector than the
+            // features that need them. The fields are written first, so even a torn superblock
+            // never has such a feature without its field.
             let mut before = self.found.raw().clone();
             if sets {
                 before.s_checksum_seed.set(seed);

@@ -55,8 +55,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Decodes the header at the start of `block`. Returns `None` if there is no valid header;
-    /// where recovery expects a header, this marks the end of the log.
+    /// Decodes the header at the start of `block`. Returns `None` if there is no valid header.
+    /// Where recovery expects a header, a block without one marks the end of the log.
     pub fn decode(block: &[u8]) -> Option<Header> {
         let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
         if raw.h_magic.get() != MAGIC {

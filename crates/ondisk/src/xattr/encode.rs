@@ -1,4 +1,4 @@
-//! Encodes both areas.
+//! Encodes the attributes in an inode and in an attribute block.
 
 use super::entry::{
     Attribute, END, ENTRY, HEADER, INODE_HEADER, MAGIC, RawEntry, RawHeader, Value, entry_hash,
