@@ -108,9 +108,9 @@ impl Fs {
     /// # Locking
     /// The caller holds the operation lock exclusively. A shared hold is sufficient on two
     /// conditions. First, the write covers only whole blocks of the device or, if the file is
-    /// encrypted, whole blocks of the file system. Second, no unwritten block is covered only
-    /// partly. If a write under a shared hold extends the file, the caller holds the growth lock
-    /// too.
+    /// encrypted, whole blocks of the file system. Second, no unwritten block and, with `bigalloc`,
+    /// no hole is covered only partly. If a write under a shared hold extends the file, the caller
+    /// holds the growth lock too.
     pub(super) fn write_chunks(
         &self,
         inode: &Arc<Inode>,
