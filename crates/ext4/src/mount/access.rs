@@ -4,7 +4,6 @@ use super::open::Mount;
 use crate::error::Error;
 use crate::policy::{Access, OnError, Purpose};
 use lanefs_lanes::sync::atomic::Ordering;
-use lanefs_ondisk::superblock::State;
 
 impl Mount {
     /// Makes the mount read-only, and the file system on the device clean, as after an unmount: all
@@ -37,9 +36,8 @@ impl Mount {
     pub fn make_writable(&self) -> Result<(), Error> {
         let objects = &self.fs.objects;
         let _growing = self.fs.growing.lock();
-        let is_new_damage = (objects.superblock.snapshot().state() - self.found)
-            .contains(State::ERROR)
-            && objects.on_error == OnError::ReadOnly;
+        let is_new_damage =
+            objects.superblock.has_met_errors() && objects.on_error == OnError::ReadOnly;
         if objects.access == Access::ReadOnly || objects.journal.is_aborted() || is_new_damage {
             return Err(Error::ReadOnly);
         }
