@@ -3,7 +3,7 @@
 use crate::alloc::Privilege;
 use crate::attr::{Fallocate, SyncMode};
 use crate::clock::now;
-use crate::data::holes::take_front;
+use crate::data::holes::{Overlap, take_front};
 use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
@@ -128,7 +128,8 @@ impl Fs {
         let mut applied = Last::HadNoHole;
         while at < last {
             let stop = last.min(at.saturating_add(STEP));
-            let (mut claims, mut extents, _held) = self.data(inode).claim_holes(at..stop, by)?;
+            let (mut claims, mut extents, _held) =
+                self.data(inode).claim_holes(at..stop, by, Overlap::Anywhere)?;
             let covered = extents.last().map_or(stop, Extent::end);
             if claims.is_empty() {
                 at = covered;
