@@ -224,3 +224,21 @@ fn a_mount_that_damage_made_read_only_does_not_become_writable_again() {
         assert!(has_errors(&*device), "{is_read_only_before}");
     }
 }
+
+#[test]
+fn a_mount_with_a_removed_file_that_is_open_does_not_become_read_only() {
+    let scene = Scene::new(&["-b", "4096"]);
+    scene.make("open").unwrap();
+    let fs = scene.mount.fs();
+    let root = fs.root().unwrap();
+    let open = fs.find(&root, b"open").unwrap().unwrap();
+    fs.unlink(&root, b"open").unwrap();
+    let refused = scene.mount.make_read_only();
+    assert!(matches!(refused, Err(Error::Busy)), "{refused:?}");
+    scene.make("still writable").unwrap();
+    drop((open, root));
+    scene.mount.make_read_only().unwrap();
+    let (state, image) = scene.cut(scene.device.mark());
+    assert!(is_clean(&state));
+    image.check();
+}
