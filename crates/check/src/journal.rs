@@ -120,6 +120,16 @@ impl LogBlocks {
     }
 }
 
+/// Returns the latest number of a transaction in the headers of the log's first `blocks` blocks,
+/// whatever the state of the log.
+pub fn latest_number(volume: &Volume, runs: &Runs, blocks: u32) -> Option<Sequence> {
+    let number = |at| {
+        let block = runs.block(FileBlock(at))?;
+        Header::number(&volume.read_block(block).ok()?)
+    };
+    (1..blocks.min(LONGEST)).filter_map(number).reduce(Sequence::latest)
+}
+
 /// The result of [`replay_onto`].
 pub enum Replayed {
     /// The log needs no replay.
@@ -156,7 +166,8 @@ pub fn replay_onto(
     let Ok(blocks) = log.replay(start, target, report) else { return Replayed::Damaged };
     let mut superblock = log.superblock.clone();
     superblock.set_start(None);
-    superblock.set_sequence(found.end.next());
+    let latest = latest_number(volume, &log.runs, log.superblock.blocks());
+    superblock.set_sequence(latest.map_or(found.end, |latest| found.end.latest(latest)).next());
     let first = log.runs.block(FileBlock(0)).unwrap_or_default();
     let at = first.0 << volume.geometry.block_size().bits();
     match target.write_at(at, &superblock.encode()) {

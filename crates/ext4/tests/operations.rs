@@ -370,3 +370,27 @@ fn the_access_time_of_a_file_marked_so_never_moves() {
     mount.close().unwrap();
     image.check();
 }
+
+#[test]
+fn a_truncation_to_the_present_size_frees_the_blocks_after_the_end() {
+    for (what, image) in images() {
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs();
+        let inode = fs.create(&fs.root().unwrap(), b"file", &file(0o644)).unwrap();
+        for size in [0, 5000] {
+            fs.write_at(&inode, 0, &vec![7; size], Privilege::Root).unwrap();
+            fs.release(&inode);
+            let before = inode.attr().sectors;
+            let how = Fallocate::AllocateKeepSize;
+            fs.fallocate(&inode, how, 0, 200 << 10, Privilege::Root).unwrap();
+            assert!(inode.attr().sectors > before, "{what}");
+            let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+            fs.set_attr(&inode, &set).unwrap();
+            assert_eq!((inode.attr().sectors, inode.attr().size), (before, size as u64), "{what}");
+            assert_eq!(contents(fs, &inode), vec![7; size], "{what}");
+        }
+        drop(inode);
+        mount.close().unwrap();
+        image.check();
+    }
+}

@@ -161,6 +161,11 @@ impl Holds {
         self.0.load(Ordering::Acquire) & NAMELESS != 0
     }
 
+    /// Returns whether the value has lost its last name and is still held.
+    pub fn is_held_nameless(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (NAMELESS | DEAD) == NAMELESS
+    }
+
     /// Marks a value without a name as dead, even if it is held. Returns `false` if the value is
     /// dead already, or has a name. Releasing a hold of a dead value has no effect.
     pub fn end_nameless(&self) -> bool {

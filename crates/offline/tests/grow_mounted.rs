@@ -80,6 +80,26 @@ fn a_file_system_that_grew_in_use_is_what_resize2fs_makes() {
     }
 }
 
+/// Without a resize inode, no block is reserved for further descriptors. So those of the new groups
+/// lie in these groups, and the old descriptors keep their places, as do their copies.
+#[test]
+fn without_reserved_blocks_a_file_system_in_use_grows_beside_its_old_descriptors() {
+    for features in ["^resize_inode", "^resize_inode,^flex_bg"] {
+        let options = format!("-b 1024 -J size=1 -g 256 -N 600 -O {features}");
+        let Some(image) = filled(&options, "14M", 2) else { return };
+        let listing = seen(image.device());
+        for megabytes in [15, 21, 40] {
+            let context = format!("{options}: {megabytes} MiB");
+            let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+            let blocks = mount.fs().grow(megabytes << 10).expect("a larger file system");
+            assert_eq!(blocks, megabytes << 10, "{context}");
+            mount.close().expect("an unmount");
+            image.assert_clean(&context);
+            same(&listing, &seen(image.device()), &context);
+        }
+    }
+}
+
 #[test]
 fn writers_that_met_the_end_go_on_in_the_new_blocks() {
     let options = "-b 1024 -J size=1 -g 1024 -N 4000 -E resize=120000";
@@ -413,5 +433,6 @@ fn growing_in_use_can_be_cut_at_any_write_with_other_layouts() {
     cut("-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000", [14, 20, 40], 1);
     cut("-b 1024 -J size=4 -N 2000", [14, 15, 40], 1);
     cut("-b 1024 -J size=1 -g 512 -O meta_bg,^resize_inode -N 2000", [14, 20, 40], 1);
+    cut("-b 1024 -J size=1 -g 512 -O ^resize_inode,^flex_bg -N 2000", [14, 20, 40], 1);
     cut("-b 1024 -J size=4 -g 1024 -O ^metadata_csum,^metadata_csum_seed -N 2000", [14, 20, 40], 1);
 }

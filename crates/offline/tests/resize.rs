@@ -100,9 +100,10 @@ fn growing_can_be_cut_at_every_write() {
 }
 
 #[test]
-#[ignore = "long: 2,000 states"]
+#[ignore = "long: 3,000 states"]
 fn growing_can_be_cut_at_every_write_with_other_layouts() {
-    [GROWN[2], GROWN[6], GROWN[7]].into_iter().for_each(cut);
+    let without_reserve = ("-b 1024 -J size=1 -g 512 -O ^resize_inode,^flex_bg", 1024, 14, 30);
+    [GROWN[2], GROWN[6], GROWN[7], without_reserve].into_iter().for_each(cut);
 }
 
 #[test]
@@ -120,6 +121,32 @@ fn growing_step_by_step_takes_descriptors_from_the_reserve() {
     let refused = grow(image.device(), 1024, 2000).expect_err("a refusal").to_string();
     assert!(refused.contains("resize inode reserves"), "{refused}");
     image.assert_clean("after the refusal");
+}
+
+/// Without a resize inode, no block is reserved for further descriptors. So those of the new groups
+/// lie in these groups, and the old descriptors keep their places, as do their copies.
+#[test]
+fn without_reserved_blocks_the_new_descriptors_lie_in_the_new_groups() {
+    for options in [
+        "-b 1024 -J size=1 -g 256 -N 600 -O ^resize_inode",
+        "-b 1024 -J size=1 -g 256 -N 600 -O ^resize_inode,^flex_bg",
+        "-b 1024 -J size=1 -g 256 -N 600 -O ^resize_inode,^sparse_super,^metadata_csum",
+    ] {
+        let Some(image) = filled(options, "14M", 2) else { return };
+        let listing = seen(image.device());
+        for megabytes in [15, 21, 40] {
+            lengthen(&image, megabytes);
+            let context = format!("{options}: {megabytes} MiB");
+            let blocks = grow(image.device(), 1024, megabytes);
+            assert_eq!(blocks.expect("a larger file system"), megabytes << 10, "{context}");
+            image.assert_clean(&context);
+            same(&listing, &seen(image.device()), &context);
+        }
+        let Some(mount) = image.kernel_mount("") else { continue };
+        std::fs::write(mount.path().join("by-the-kernel"), vec![7; 1 << 20]).expect("a file");
+        mount.unmount();
+        image.assert_clean(&format!("{options}, used by the kernel"));
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
 use crate::groups;
+use crate::journal::latest_number;
 use crate::mapping::Runs;
 use crate::place::Place;
 use crate::record::Record;
@@ -159,13 +160,18 @@ impl Mender<'_> {
         let first = self.read_inode(ino).and_then(|(_, record)| {
             let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
             let runs = Runs::of(self.run.volume, ino, &record);
-            Some((runs.block(FileBlock(0))?, u32::try_from(blocks).ok()?))
+            Some((runs.block(FileBlock(0))?, u32::try_from(blocks).ok()?, runs))
         });
-        let first = first.filter(|(first, _)| !self.is_shared(*first));
-        let Some((first, blocks)) = first else { return self.remove_journal(ino) };
+        let first = first.filter(|(first, ..)| !self.is_shared(*first));
+        let Some((first, blocks, runs)) = first else { return self.remove_journal(ino) };
         let block_size = self.run.volume.geometry.block_size();
         let uuid = self.run.volume.superblock().uuid();
-        let head = JournalSuperblock::new(block_size, blocks, uuid).encode();
+        let mut head = JournalSuperblock::new(block_size, blocks, uuid);
+        // If a number of the old log were used again, a replay could go on to an old transaction.
+        if let Some(latest) = latest_number(self.run.volume, &runs, blocks) {
+            head.set_sequence(latest.next());
+        }
+        let head = head.encode();
         if JournalSuperblock::decode(&head, block_size, blocks).is_err() {
             return self.remove_journal(ino);
         }

@@ -125,17 +125,22 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Returns whether the bytes `offset..end` cover a part of an unwritten block.
+    /// Returns whether the bytes `offset..end` cover a part of an unwritten block or, with
+    /// `bigalloc`, of a hole. The cluster of such a hole may be in use, and then all writes to the
+    /// hole go to the same block.
     pub(crate) fn cover_part_of_unwritten(&self, offset: u64, end: u64) -> Result<bool, Error> {
         let block_size = self.objects.volume.block_size() as u64;
         let is_inside = |edge: &u64| !edge.is_multiple_of(block_size);
         if !is_inside(&offset) && !is_inside(&end) {
             return Ok(false);
         }
+        let clusters_are_blocks = self.objects.volume.clusters().are_blocks();
         self.with_map(|map| {
             [offset, end].into_iter().filter(is_inside).any(|edge| {
-                let found = map.find(FileBlock((edge / block_size) as u32));
-                matches!(found, Mapping::Mapped { state: State::Unwritten, .. })
+                match map.find(FileBlock((edge / block_size) as u32)) {
+                    Mapping::Mapped { state, .. } => state == State::Unwritten,
+                    Mapping::Hole { .. } => !clusters_are_blocks,
+                }
             })
         })
     }

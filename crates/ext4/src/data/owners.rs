@@ -3,6 +3,7 @@
 
 use crate::alloc::Privilege;
 use crate::data::file_data::FileData;
+use crate::data::holes::Overlap;
 use crate::data::quota_file::LARGEST_QUOTA_FILE;
 use crate::error::Error;
 use crate::object::dirty::Dirty;
@@ -86,7 +87,8 @@ impl FileData<'_> {
             return Err(Error::NoSpace);
         }
         let n = (len / block_size) as u32;
-        let (claims, extents, _held) = self.claim_holes(n..n + 1, Privilege::Root)?;
+        let (claims, extents, _held) =
+            self.claim_holes(n..n + 1, Privilege::Root, Overlap::Anywhere)?;
         let Some(Extent { block, .. }) = extents.first().copied() else {
             return Err(Error::NoSpace);
         };

@@ -224,7 +224,7 @@ pub fn plan<'a>(
 ///
 /// # Errors
 /// [`Error::Journal`].
-pub(super) fn plan_copies<'a>(
+fn plan_copies<'a>(
     device: &'a dyn Device,
     superblock: &Superblock,
     log: &'a Log,

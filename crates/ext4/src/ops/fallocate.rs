@@ -4,7 +4,7 @@
 use crate::alloc::Privilege;
 use crate::attr::{Fallocate, SyncMode};
 use crate::clock::now;
-use crate::data::holes::take_front;
+use crate::data::holes::{Overlap, take_front};
 use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
@@ -131,7 +131,8 @@ impl Fs {
         let mut applied = Last::HadNoHole;
         while at < last {
             let stop = last.min(at.saturating_add(STEP));
-            let (mut claims, mut extents, _held) = self.data(inode).claim_holes(at..stop, by)?;
+            let (mut claims, mut extents, _held) =
+                self.data(inode).claim_holes(at..stop, by, Overlap::Anywhere)?;
             let covered = extents.last().map_or(stop, Extent::end);
             // Holes in clusters in use need no claims, so the claims do not tell whether there are
             // holes.

@@ -45,7 +45,8 @@ pub fn trim_mounted(mount_point: &Path, bytes: Range<u64>, least: u64) -> io::Re
 /// kernel obeys. Once a mount is read-only, its image is clean, as after an unmount.
 ///
 /// # Errors
-/// `PermissionDenied` unless the caller is root; `ResourceBusy` if files are open for writing;
+/// `PermissionDenied` unless the caller is root; `ResourceBusy` if files are open for writing,
+/// or removed files are open;
 /// `ReadOnlyFilesystem` if the file system was opened read-only or had an error.
 pub fn remount(mount_point: &Path, options: &Options) -> io::Result<()> {
     let root = File::open(mount_point)?;

@@ -351,7 +351,9 @@ impl Geometry {
         u64::from(u32::MAX) << self.block_size.bits()
     }
 
-    fn is_meta_bg(&self, meta_group: u32) -> bool {
+    /// Returns whether descriptor block `meta_group` and its backups lie in the groups that this
+    /// block describes. With `meta_bg`, this is so from block `s_first_meta_bg` on.
+    pub fn is_meta_bg(&self, meta_group: u32) -> bool {
         self.features.incompat.contains(Incompat::META_BG) && meta_group >= self.first_meta_bg
     }
 }
