@@ -12,10 +12,6 @@ use lanefs_ext4::{Attr, Error, FileDigest, InodeRef, NewVerity, SetAttr};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::encryption::Policy;
 
-/// The name of the attribute that holds a program's file capabilities. The attribute is removed
-/// when the program's contents or owner change.
-const CAPABILITY: &[u8] = b"security.capability";
-
 impl Vfs {
     /// Changes attributes of the inode as `set` says, if `who` may make this change.
     pub fn set_attr(
@@ -97,7 +93,7 @@ impl Vfs {
     ) -> Result<Attr, Error> {
         let owned = set.uid.is_some() || set.gid.is_some();
         if inode.file_type() == FileType::Regular && (owned || set.size.is_some()) {
-            self.drop_capability(inode)?;
+            self.fs().drop_capability(inode)?;
         }
         self.fs().set_attr_as(inode, decide)
     }
@@ -114,17 +110,5 @@ impl Vfs {
             Ok(Some(SetAttr { permissions: Some(permissions), ..SetAttr::default() }))
         })?;
         Ok(())
-    }
-
-    pub(crate) fn drop_capability(&self, inode: &InodeRef) -> Result<(), Error> {
-        match self.fs().get_xattr(inode, CAPABILITY) {
-            Ok(_) => {}
-            Err(Error::NoAttribute | Error::NotSupported) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        match self.fs().remove_xattr(inode, CAPABILITY) {
-            Err(Error::NoAttribute) => Ok(()),
-            other => other,
-        }
     }
 }

@@ -25,6 +25,7 @@ use crate::plan::xattr::{BlockChange, Stored, XattrState};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::Lines;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{AttributeName, Value, set_refcount};
 use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
@@ -319,6 +320,7 @@ impl<'m> FileData<'m> {
         });
         inode.change(handle, Concerns::Attributes, |state| {
             inode.xattrs.clear();
+            inode.lacks_capability.store(false, Ordering::Relaxed);
             area(state);
             if lost {
                 state.disk.file_acl = None;

@@ -87,8 +87,9 @@ impl Server {
         rules::check_opening(&inode.rights(), opening(flags))?;
         self.fs().check_contents(inode)?;
         if flags & libc::O_TRUNC != 0 {
-            if input.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
-                self.drop_privileges(inode, kernel)?;
+            match input.open_flags & abi::OPEN_KILL_SUIDGID {
+                0 => self.fs().drop_capability(inode)?,
+                _ => self.drop_privileges(inode, kernel)?,
             }
             self.fs().set_attr(inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
         }
@@ -149,7 +150,7 @@ impl Server {
             if input.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
                 self.drop_privileges(&inode, kernel)?;
             } else {
-                self.drop_capabilities(&inode, &inode.attr())?;
+                self.fs().drop_capability(&inode)?;
             }
             self.fs().write_at(&inode, input.offset, data, self.privilege(&request.header))?
         };

@@ -1,18 +1,20 @@
-//! Tests requests that no kernel sends. A peer other than the kernel (a guest with its own
-//! transport) must get errors, never a panic, a hang or a damaged file system.
+//! Tests the server without a kernel: the results of single requests, and requests that no kernel
+//! sends. A peer other than the kernel (a guest with its own transport) must get errors, never a
+//! panic, a hang or a damaged file system.
 
 use super::Server;
 use crate::ids::Ids;
-use crate::protocol::abi::{InHeader, opcode};
-use crate::protocol::{Outbox, Request, Wishes};
+use crate::protocol::abi::{self, InHeader, opcode};
+use crate::protocol::{Errno, Outbox, Request, Wishes};
 use crate::service::api::Service;
 use crate::transport::Channel;
 use fastrand::Rng;
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
-use lanefs_ext4::{Mount, MountOptions};
+use lanefs_ext4::{Attr, Mount, MountOptions, SetXattr};
 use lanefs_lanes::sync::Arc;
 use std::process::Command;
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 const SIZE: u64 = 8 << 20;
@@ -30,7 +32,18 @@ struct Scene {
 
 impl Scene {
     fn new(device: Arc<RamDevice>) -> Scene {
-        let mount = Mount::open(device, MountOptions::default()).unwrap();
+        Scene::with(device, MountOptions::default())
+    }
+
+    /// Makes a file system, and serves it.
+    fn of(mkfs_options: &MkfsOptions, options: MountOptions) -> Scene {
+        let device = Arc::new(RamDevice::create(SIZE).unwrap());
+        mkfs(&*device, mkfs_options).unwrap();
+        Scene::with(device, options)
+    }
+
+    fn with(device: Arc<RamDevice>, options: MountOptions) -> Scene {
+        let mount = Mount::open(device, options).unwrap();
         let nowhere = std::fs::File::options().write(true).open("/dev/null").unwrap();
         Scene {
             server: Server::new(mount, Wishes::default(), Ids::default()).unwrap(),
@@ -42,17 +55,7 @@ impl Scene {
     }
 
     fn ask(&mut self, opcode: u32, nodeid: u64, body: &[u8]) {
-        let header = InHeader {
-            len: (size_of::<InHeader>() + body.len()) as u32,
-            opcode,
-            unique: 2,
-            nodeid,
-            uid: 0,
-            gid: 0,
-            pid: 1,
-            total_extlen: 0,
-            padding: 0,
-        };
+        let header = header(opcode, nodeid, body, 0);
         let bytes = [header.as_bytes(), body].concat();
         let request = match self.cut.and_then(|cut| body.split_at_checked(cut)) {
             Some((operation, rest)) => Request::of_parts(header, operation, rest),
@@ -64,6 +67,21 @@ impl Scene {
             let node = self.outbox.finish(0, None)[16..24].try_into().unwrap();
             self.nodes.push(u64::from_ne_bytes(node));
         }
+    }
+}
+
+/// Returns the header of a request by this user.
+fn header(opcode: u32, nodeid: u64, body: &[u8], uid: u32) -> InHeader {
+    InHeader {
+        len: (size_of::<InHeader>() + body.len()) as u32,
+        opcode,
+        unique: 2,
+        nodeid,
+        uid,
+        gid: 0,
+        pid: 1,
+        total_extlen: 0,
+        padding: 0,
     }
 }
 
@@ -194,4 +212,96 @@ fn many_invalid_requests_do_no_harm() {
         println!("seed {seed} (again with LANEFS_SEED={seed})");
         one_run(seed);
     }
+}
+
+impl Scene {
+    /// Returns the bytes of the reply to a request by this user.
+    fn told_by(&self, uid: u32, opcode: u32, node: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Errno> {
+        let body = parts.concat();
+        let bytes = [header(opcode, node, &body, uid).as_bytes(), &body].concat();
+        let mut outbox = Outbox::new();
+        self.server.serve(Request::new(&bytes).unwrap(), &mut outbox, &self.nowhere)?;
+        Ok(outbox.put_so_far().to_vec())
+    }
+
+    /// Returns the bytes of the reply to a request by root.
+    fn told(&self, opcode: u32, node: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Errno> {
+        self.told_by(0, opcode, node, parts)
+    }
+
+    /// Creates a file in the root directory, and returns its node.
+    fn create(&self, name: &[u8], mode: u32) -> u64 {
+        let input = [0o100_000 | mode, 0, 0, 0];
+        let reply = self.told(opcode::MKNOD, 1, &[input.as_bytes(), name, b"\0"]).unwrap();
+        u64::from_ne_bytes(*reply.first_chunk().unwrap())
+    }
+
+    fn set_xattr(&self, node: u64, name: &[u8], flags: i32) -> Result<(), Errno> {
+        let input = [5, flags, 0, 0];
+        self.told(opcode::SETXATTR, node, &[input.as_bytes(), name, b"\0value"]).map(drop)
+    }
+
+    fn has_xattr(&self, node: u64, name: &[u8]) -> bool {
+        let input = [100u32, 0];
+        match self.told(opcode::GETXATTR, node, &[input.as_bytes(), name, b"\0"]) {
+            Err(Errno(libc::ENODATA)) => false,
+            value => value.unwrap() == b"value",
+        }
+    }
+
+    fn write(&self, node: u64) -> Result<(), Errno> {
+        // The fifth word is the size.
+        let input = [0u32, 0, 0, 0, 4, 0, 0, 0, 0, 0];
+        self.told(opcode::WRITE, node, &[input.as_bytes(), b"data"]).map(drop)
+    }
+}
+
+fn scene() -> Scene {
+    Scene::of(&MkfsOptions::default(), MountOptions::default())
+}
+
+const CAPABILITY: &[u8] = b"security.capability";
+
+#[test]
+fn each_write_and_truncation_removes_capabilities() {
+    let scene = scene();
+    // A program may get its permission to be executed only after the write.
+    for mode in [0o644, 0o755] {
+        let file = scene.create(format!("{mode:o}").as_bytes(), mode);
+        let writes = || scene.write(file).unwrap();
+        let truncates = || {
+            let input = [libc::O_WRONLY | libc::O_TRUNC, 0];
+            scene.told(opcode::OPEN, file, &[input.as_bytes()]).unwrap();
+        };
+        let acts: [&dyn Fn(); 4] = [&writes, &writes, &truncates, &writes];
+        for (n, act) in acts.iter().enumerate() {
+            scene.set_xattr(file, CAPABILITY, 0).unwrap();
+            assert!(scene.has_xattr(file, CAPABILITY));
+            act();
+            assert!(!scene.has_xattr(file, CAPABILITY), "{mode:o}, act {n}");
+            act();
+        }
+    }
+}
+
+/// Both writers wait for the lock that the first change holds, and then find the capabilities.
+#[test]
+fn two_writers_remove_the_same_capabilities() {
+    let scene = scene();
+    let file = scene.create(b"f", 0o755);
+    let inode = scene.server.inode(file).unwrap();
+    for _ in 0..5 {
+        scene.set_xattr(file, CAPABILITY, 0).unwrap();
+        std::thread::scope(|scope| {
+            let change = |attr: &Attr| {
+                (0..2).for_each(|_| drop(scope.spawn(|| scene.write(file).unwrap())));
+                std::thread::sleep(Duration::from_millis(30));
+                Ok(attr.permissions)
+            };
+            let fs = scene.server.fs();
+            fs.set_xattr_as(&inode, b"user.a", b"value", SetXattr::Any, change).unwrap();
+        });
+        assert!(!scene.has_xattr(file, CAPABILITY));
+    }
+    drop(inode);
 }
