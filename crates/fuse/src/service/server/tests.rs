@@ -5,7 +5,7 @@
 use super::Server;
 use crate::ids::Ids;
 use crate::protocol::abi::{self, InHeader, opcode};
-use crate::protocol::{Errno, Outbox, Request, Wishes};
+use crate::protocol::{Errno, Offer, Outbox, Request, Wishes};
 use crate::service::api::Service;
 use crate::transport::Channel;
 use fastrand::Rng;
@@ -304,4 +304,21 @@ fn two_writers_remove_the_same_capabilities() {
         assert!(!scene.has_xattr(file, CAPABILITY));
     }
     drop(inode);
+}
+
+#[test]
+fn the_kernel_sets_times_as_precise_as_inodes_store_them() {
+    for (inode_size, granularity) in [(128, 1_000_000_000), (256, 1u32)] {
+        let options = MkfsOptions { inode_size, ..MkfsOptions::default() };
+        let mut scene = Scene::of(&options, MountOptions::default());
+        let flags = (abi::init::SETXATTR_EXT | abi::init::HANDLE_KILLPRIV_V2) as u32;
+        let input = [abi::MAJOR, abi::MINOR, 0, flags];
+        let header = header(opcode::INIT, 0, input.as_bytes(), 0);
+        let bytes = [header.as_bytes(), input.as_bytes()].concat();
+        let offer = Offer::take(&mut Request::new(&bytes).unwrap()).unwrap();
+        offer.accept(scene.server.wishes(), false, &mut scene.outbox);
+        let at = std::mem::offset_of!(abi::InitOut, time_gran);
+        let told = scene.outbox.put_so_far()[at..].first_chunk().copied().unwrap();
+        assert_eq!(u32::from_ne_bytes(told), granularity, "inodes of {inode_size} bytes");
+    }
 }
