@@ -26,6 +26,8 @@ pub const RESIZE: u32 = 0x4008_6610;
 pub const TRIM: u32 = 0xc018_5879;
 /// An ioctl of Lanefs: 1 makes the file system read-only and its image clean, 0 makes it writable.
 const SET_READ_ONLY: u32 = 0x4004_4cc1;
+/// The flag of a file with an extent tree.
+const EXTENTS: u32 = InodeFlags::EXTENTS.bits();
 /// The size of `struct fsxattr` in bytes.
 const FSXATTR: usize = 28;
 /// The offset of `fsx_projid` in `struct fsxattr`.
@@ -73,6 +75,11 @@ impl Server {
             GET_VERSION => put_word(attr.generation, &input, outbox),
             SET_FLAGS => {
                 let flags = word(request.data(input.in_size as usize)?)?;
+                // The kernel's ext4 has the same error, except for files of a few blocks, which it
+                // changes to a block map.
+                if attr.flags & !flags & EXTENTS != 0 {
+                    return Err(Errno::OPNOTSUPP);
+                }
                 self.set_flags(&inode, flags, None, kernel)?;
             }
             FS_GET_XATTR => {

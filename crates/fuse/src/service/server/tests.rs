@@ -254,6 +254,13 @@ impl Scene {
         let input = [0u32, 0, 0, 0, 4, 0, 0, 0, 0, 0];
         self.told(opcode::WRITE, node, &[input.as_bytes(), b"data"]).map(drop)
     }
+
+    fn ioctl(&self, node: u64, cmd: u32, argument: u32) -> Result<Vec<u8>, Errno> {
+        // The last words are the sizes of the argument and of the result.
+        let input = [0, 0, 0, cmd, 0, 0, 4, 4];
+        let reply = self.told(opcode::IOCTL, node, &[input.as_bytes(), argument.as_bytes()])?;
+        Ok(reply[size_of::<abi::IoctlOut>()..].to_vec())
+    }
 }
 
 fn scene() -> Scene {
@@ -304,6 +311,20 @@ fn two_writers_remove_the_same_capabilities() {
         assert!(!scene.has_xattr(file, CAPABILITY));
     }
     drop(inode);
+}
+
+#[test]
+fn the_flag_for_extents_cannot_be_cleared() {
+    let scene = scene();
+    let file = scene.create(b"f", 0o644);
+    let (get, set) = (0x8008_6601, 0x4008_6602);
+    let flags = || u32::from_ne_bytes(*scene.ioctl(file, get, 0).unwrap().first_chunk().unwrap());
+    assert_eq!(flags(), 0x8_0000);
+    assert_eq!(scene.ioctl(file, set, 0), Err(Errno(libc::EOPNOTSUPP)));
+    assert_eq!(scene.ioctl(file, set, 0x40), Err(Errno(libc::EOPNOTSUPP)));
+    assert_eq!(flags(), 0x8_0000);
+    scene.ioctl(file, set, 0x8_0040).unwrap();
+    assert_eq!(flags(), 0x8_0040);
 }
 
 #[test]
