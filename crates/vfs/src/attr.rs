@@ -33,7 +33,7 @@ impl Vfs {
             check_resize(&attr)?;
         }
         let allowed = permitted(who, &attr, set)?;
-        self.apply(inode, &allowed, |attr| permitted(who, attr, set).map(Some))
+        self.apply(who, inode, &allowed, |attr| permitted(who, attr, set).map(Some))
     }
 
     /// Makes `policy` the encryption policy of an empty directory, if `who` owns it.
@@ -78,7 +78,7 @@ impl Vfs {
     ) -> Result<Attr, Error> {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         check_resize(&inode.attr())?;
-        self.apply(inode, &set, |attr| permitted(who, attr, &set).map(Some))
+        self.apply(who, inode, &set, |attr| permitted(who, attr, &set).map(Some))
     }
 
     /// Makes the change that `decide` returns for the present attributes. The operation lock is
@@ -87,6 +87,7 @@ impl Vfs {
     /// file are cleared first.
     fn apply(
         &self,
+        who: &Credentials,
         inode: &InodeRef,
         set: &SetAttr,
         decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
@@ -95,7 +96,7 @@ impl Vfs {
         if inode.file_type() == FileType::Regular && (owned || set.size.is_some()) {
             self.fs().drop_capability(inode)?;
         }
-        self.fs().set_attr_as(inode, decide)
+        self.fs().set_attr_as(inode, who.privilege(), decide)
     }
 
     /// Clears the set-ID bits of a program that `who` writes to.
@@ -104,7 +105,7 @@ impl Vfs {
         if rights.permissions & (SUID | SGID) == 0 || after_write(who, &rights).is_none() {
             return Ok(());
         }
-        self.fs().set_attr_as(inode, |attr| {
+        self.fs().set_attr_as(inode, who.privilege(), |attr| {
             let Some(permissions) = after_write(who, &attr.rights()) else { return Ok(None) };
             check_attributes(&attr.rights(), Change::MODE)?;
             Ok(Some(SetAttr { permissions: Some(permissions), ..SetAttr::default() }))

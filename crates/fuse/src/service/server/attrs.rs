@@ -264,7 +264,8 @@ impl Server {
         // A new owner always removes the privileges; a new size does so only if the kernel sets the
         // flag.
         let drops = costs && (chown || given(fattr::KILL_SUIDGID));
-        let attr = self.fs().set_attr_as(&inode, |now| {
+        let by = self.privilege(&request.header);
+        let attr = self.fs().set_attr_as(&inode, by, |now| {
             let rights = now.rights();
             rules::check_attributes(&rights, change)?;
             let asked = set.permissions;
@@ -284,7 +285,7 @@ impl Server {
         if stripped(&now.rights(), None)?.is_some() {
             // The mode is read again in the transaction, since a chmod(2) may have changed it
             // meanwhile.
-            self.fs().set_attr_as(inode, |now| {
+            self.fs().set_attr_as(inode, Privilege::Ordinary, |now| {
                 let permissions = stripped(&now.rights(), None)?;
                 Ok(permissions.map(|_| SetAttr { permissions, ..SetAttr::default() }))
             })?;
