@@ -24,6 +24,10 @@ use lanefs_ondisk::xattr::AttributeName;
 /// The attribute with a program's file capabilities.
 pub const CAPABILITY: &[u8] = b"security.capability";
 
+fn may_replace(how: SetXattr) -> bool {
+    matches!(how, SetXattr::Any | SetXattr::Replace)
+}
+
 impl Fs {
     /// Returns the value of an attribute by its full name (`user.x`). Access control lists are
     /// returned in the form of the system call.
@@ -79,7 +83,7 @@ impl Fs {
         let change = match is_acl(name) {
             // Nothing changes if the attribute already has this value: the kernel's ext4 does not
             // change ctime then either.
-            false if how != SetXattr::Create && self.data(inode).is_stored(name, value) => None,
+            false if may_replace(how) && self.data(inode).is_stored(name, value) => None,
             false => Some(self.plan_set(inode, name, value, how, &mut elsewhere)?),
             true => self.plan_acl(inode, name, value, special, &mut elsewhere)?,
         };

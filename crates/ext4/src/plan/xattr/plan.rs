@@ -36,10 +36,9 @@ pub enum BlockChange {
 /// block. The old value is removed from wherever it is stored.
 ///
 /// # Errors
-/// [`Error::Exists`] if the attribute exists and `how` is [`SetXattr::Create`].
-/// [`Error::NoAttribute`] if the attribute does not exist, and `how` is [`SetXattr::Replace`] or
-/// `value` is `None`. [`Error::NoSpace`] if the attribute does not fit. A corruption error. After
-/// an error the attributes are unchanged.
+/// [`Error::Exists`] if the attribute exists and `how` forbids that. [`Error::NoAttribute`] if the
+/// attribute does not exist, and `how` requires it or `value` is `None`. [`Error::NoSpace`] if the
+/// attribute does not fit. A corruption error. After an error the attributes are unchanged.
 pub fn plan_set(
     state: &XattrState<'_>,
     name: AttributeName<'_>,
@@ -49,8 +48,8 @@ pub fn plan_set(
     let decoded = state.decode()?;
     let old = decoded.find(name);
     match (old, how) {
-        (Some(_), SetXattr::Create) => return Err(Error::Exists),
-        (None, SetXattr::Replace) => return Err(Error::NoAttribute),
+        (Some(_), SetXattr::Create | SetXattr::CreateAndReplace) => return Err(Error::Exists),
+        (None, SetXattr::Replace | SetXattr::CreateAndReplace) => return Err(Error::NoAttribute),
         (None, _) if value.is_none() => return Err(Error::NoAttribute),
         _ => {}
     }

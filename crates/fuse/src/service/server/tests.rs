@@ -314,6 +314,16 @@ fn two_writers_remove_the_same_capabilities() {
 }
 
 #[test]
+fn an_attribute_that_must_exist_and_must_not_is_refused_as_by_the_kernel() {
+    let (scene, both) = (scene(), libc::XATTR_CREATE | libc::XATTR_REPLACE);
+    let file = scene.create(b"f", 0o644);
+    assert_eq!(scene.set_xattr(file, b"user.a", both), Err(Errno(libc::ENODATA)));
+    scene.set_xattr(file, b"user.a", 0).unwrap();
+    assert_eq!(scene.set_xattr(file, b"user.a", both), Err(Errno(libc::EEXIST)));
+    assert_eq!(scene.set_xattr(file, b"user.a", 4), Err(Errno(libc::EINVAL)));
+}
+
+#[test]
 fn the_flag_for_extents_cannot_be_cleared() {
     let scene = scene();
     let file = scene.create(b"f", 0o644);

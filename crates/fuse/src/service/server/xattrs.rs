@@ -6,6 +6,9 @@ use crate::transport::Channel;
 use lanefs_ext4::{CAPABILITY, SetXattr};
 use lanefs_vfs::rules::{self, SGID};
 
+/// The two flags of setxattr(2) together.
+const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
+
 /// Appends a value of at most `room` bytes; with `room` 0 the reply has the value's length.
 fn put_sized(value: &[u8], room: u32, outbox: &mut Outbox) -> Done {
     if room == 0 {
@@ -71,6 +74,7 @@ impl Server {
             0 => SetXattr::Any,
             libc::XATTR_CREATE => SetXattr::Create,
             libc::XATTR_REPLACE => SetXattr::Replace,
+            BOTH => SetXattr::CreateAndReplace,
             _ => return Err(Errno::INVAL),
         };
         let inode = self.inode(request.header.nodeid)?;
