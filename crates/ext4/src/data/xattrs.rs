@@ -457,11 +457,18 @@ fn xattr_state<'a>(
     in_inode: &'a [u8],
     block: &'a BlockData,
 ) -> XattrState<'a> {
+    let block_size = objects.volume.block_size();
     XattrState {
         ino,
         in_inode,
         block: block.as_ref().map(|(block, bytes)| (*block, &**bytes)),
-        block_size: objects.volume.block_size(),
+        block_size,
+        // Without room for entries, the first large value could fill the block, and no other value
+        // could move to an inode of its own. The kernel's ext4 leaves the same room.
+        entry_room: match objects.volume.value_seed {
+            Some(_) => (block_size / 8).min(1024),
+            None => 0,
+        },
     }
 }
 

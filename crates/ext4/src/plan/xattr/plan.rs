@@ -98,8 +98,18 @@ fn place<'a>(
     if let Some(in_inode) = xattr::encode_inode(state.in_inode.len(), &with(&old.in_inode)) {
         return Some((Some(in_inode), block_without(state, old)?));
     }
-    let block = xattr::encode_block(state.block_size, &with(&old.in_block))?;
+    let in_block = with(&old.in_block);
+    if xattr::value_room(&new.value) > 0 && !leaves_entry_room(state, &in_block) {
+        return None;
+    }
+    let block = xattr::encode_block(state.block_size, &in_block)?;
     Some((inode_without(state, old)?, BlockChange::Write(block)))
+}
+
+/// Returns whether the values in the block leave [`XattrState::entry_room`] free of values.
+fn leaves_entry_room(state: &XattrState<'_>, in_block: &[Attribute<'_>]) -> bool {
+    let values = in_block.iter().map(|attribute| xattr::value_room(&attribute.value));
+    values.sum::<usize>().saturating_add(state.entry_room) <= state.block_size
 }
 
 fn inode_without(state: &XattrState<'_>, old: &Parts<'_>) -> Option<Option<Vec<u8>>> {
