@@ -337,6 +337,34 @@ fn the_flag_for_extents_cannot_be_cleared() {
     assert_eq!(flags(), 0x8_0040);
 }
 
+/// The inodes before the first one that a name can refer to: among them the journal.
+#[test]
+fn inodes_of_the_file_system_itself_have_no_nodes() {
+    let scene = scene();
+    let before = scene.server.fs().root().unwrap().attr();
+    let set = |valid: u32| -> [u32; 22] { std::array::from_fn(|n| if n == 0 { valid } else { 0 }) };
+    let (size, mode) = (set(abi::fattr::SIZE), set(abi::fattr::MODE));
+    let refused = |result: Result<Vec<u8>, Errno>| assert!(result.is_err());
+    for (ino, generation) in (2..=11u64).flat_map(|ino| [(ino, 0), (ino, 1)]) {
+        // 2 is no node: the root is node 1.
+        if ino == 2 || ino == 11 {
+            continue;
+        }
+        let node = ino | generation << 32;
+        for set in [&size, &mode] {
+            refused(scene.told(opcode::SETATTR, node, &[set.as_bytes()]));
+        }
+        refused(scene.told(opcode::GETATTR, node, &[&[0; 16]]));
+        refused(scene.told(opcode::READ, node, &[&[0; 40]]));
+        assert!(scene.write(node).is_err());
+        assert!(scene.set_xattr(node, b"user.a", 0).is_err());
+        assert!(scene.ioctl(node, 0x4008_6602, 0x8_0000).is_err());
+        scene.told(opcode::FORGET, node, &[&1u64.to_ne_bytes()]).unwrap();
+    }
+    assert_eq!(scene.server.fs().root().unwrap().attr(), before);
+    scene.server.close().unwrap();
+}
+
 #[test]
 fn the_kernel_sets_times_as_precise_as_inodes_store_them() {
     for (inode_size, granularity) in [(128, 1_000_000_000), (256, 1u32)] {
