@@ -335,6 +335,9 @@ pub enum SetXattr {
     Create,
     /// Fails with [`crate::error::Error::NoAttribute`] if the attribute does not exist.
     Replace,
+    /// Always fails: with [`crate::error::Error::Exists`] if the attribute exists, otherwise with
+    /// [`crate::error::Error::NoAttribute`].
+    CreateAndReplace,
 }
 
 /// What fallocate(2) does with the range.

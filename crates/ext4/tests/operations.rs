@@ -181,6 +181,31 @@ fn names_move_between_directories() {
     }
 }
 
+/// The kernel's ext4 returns the same errors.
+#[test]
+fn a_file_without_a_name_is_not_created_in_a_removed_or_immutable_directory() {
+    let image = Image::made(&[], "32M");
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let dir = fs.create(&root, b"d", &directory()).unwrap();
+    let flagged = |flags: InodeFlags| {
+        let set = SetAttr { flags: Some(flags.bits()), ..SetAttr::default() };
+        fs.set_attr(&dir, &set).unwrap();
+        fs.create_unnamed(&dir, &file(0o600))
+    };
+    let immutable = flagged(InodeFlags::IMMUTABLE);
+    assert!(matches!(immutable, Err(Error::NotPermitted)), "{:?}", immutable.err());
+    flagged(InodeFlags::APPEND).unwrap();
+    flagged(InodeFlags::empty()).unwrap();
+    fs.rmdir(&root, b"d").unwrap();
+    let removed = fs.create_unnamed(&dir, &file(0o600));
+    assert!(matches!(removed, Err(Error::NotPermitted)), "{:?}", removed.err());
+    drop((root, dir, immutable, removed));
+    mount.close().unwrap();
+    image.check();
+}
+
 /// The first block of a large directory is the root of an index, not a leaf.
 #[test]
 fn large_directories_move_and_are_exchanged_between_directories() {

@@ -262,6 +262,30 @@ fn modes_owners_times_and_attributes_are_set() {
 }
 
 #[test]
+fn a_file_that_was_written_before_loses_its_capabilities_at_the_next_write() {
+    let image = Image::new("32M");
+    let fs = open(&image);
+    let file = fs.create_file("/f").unwrap();
+    let has = || file.xattr("security.capability").unwrap().is_some();
+    let acts: [&dyn Fn(); 4] = [
+        &|| file.write_all_at(b"data", 0).unwrap(),
+        &|| file.allocate(0, 8192).unwrap(),
+        &|| file.set_len(100).unwrap(),
+        &|| file.write_all_at(b"data", 0).unwrap(),
+    ];
+    for (n, act) in acts.iter().enumerate() {
+        fs.set_xattr("/f", "security.capability", b"value").unwrap();
+        assert!(has());
+        act();
+        assert!(!has(), "act {n}");
+        act();
+    }
+    drop(file);
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
 fn threads_share_a_file_system_as_it_is() {
     let image = Image::new("64M");
     let fs = open(&image);

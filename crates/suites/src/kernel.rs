@@ -164,6 +164,7 @@ impl Kernel {
                     SetXattr::Any => XattrFlags::empty(),
                     SetXattr::Create => XattrFlags::CREATE,
                     SetXattr::Replace => XattrFlags::REPLACE,
+                    SetXattr::CreateAndReplace => XattrFlags::CREATE | XattrFlags::REPLACE,
                 };
                 host::lsetxattr(self.at(path), &name[..], value, flags)?;
             }

@@ -7,7 +7,7 @@
 
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
-use lanefs_ext4::{Attr, Error, InodeRef, NewKind, SetAttr, SetXattr};
+use lanefs_ext4::{Attr, Error, InodeRef, NewKind, Privilege, SetAttr, SetXattr};
 use lanefs_vfs::{Credentials, NewNode, Vfs, VfsOptions};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn overtaken<T: Send>(
     vfs.set_attr(&root, &program, &SetAttr { uid: Some(7), ..chmod(permissions) }).unwrap();
     let came = std::thread::scope(|scope| {
         let mut begun = None;
-        let done = vfs.fs().set_attr_as(&program, |_| {
+        let done = vfs.fs().set_attr_as(&program, Privilege::Root, |_| {
             begun = Some(scope.spawn(|| later(&vfs, &program)));
             std::thread::sleep(Duration::from_millis(30));
             Ok(Some(first))

@@ -25,6 +25,7 @@ use crate::plan::xattr::{BlockChange, Stored, XattrState};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::Lines;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{AttributeName, Value, set_refcount};
 use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
@@ -320,6 +321,7 @@ impl<'m> FileData<'m> {
         });
         inode.change(handle, Concerns::Attributes, |state| {
             inode.xattrs.clear();
+            inode.lacks_capability.store(false, Ordering::Relaxed);
             area(state);
             if lost {
                 state.disk.file_acl = None;
@@ -457,11 +459,18 @@ fn xattr_state<'a>(
     in_inode: &'a [u8],
     block: &'a BlockData,
 ) -> XattrState<'a> {
+    let block_size = objects.volume.block_size();
     XattrState {
         ino,
         in_inode,
         block: block.as_ref().map(|(block, bytes)| (*block, &**bytes)),
-        block_size: objects.volume.block_size(),
+        block_size,
+        // Without room for entries, the first large value could fill the block, and no other value
+        // could move to an inode of its own. The kernel's ext4 leaves the same room.
+        entry_room: match objects.volume.value_seed {
+            Some(_) => (block_size / 8).min(1024),
+            None => 0,
+        },
     }
 }
 

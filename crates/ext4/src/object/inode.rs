@@ -62,6 +62,10 @@ pub struct Inode {
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
     /// The encryption context and the cipher, set when an encrypted inode first needs them.
     pub(crate) crypt: OnceLock<Box<InodeCrypt>>,
+    /// Set after a look-up that found no file capabilities, so that writes do not search the
+    /// attributes each time. Set under `op`; cleared with each change of an attribute, under `op`
+    /// exclusively.
+    pub(crate) lacks_capability: AtomicBool,
     /// Whether the file was found in an encrypted directory that has another encryption policy than
     /// the file, so that the file must not be opened. No lock protects this flag, because no other
     /// field depends on it.
@@ -147,6 +151,7 @@ impl Inode {
             rights: SeqCell::new(attr.rights()),
             target: OnceLock::new(),
             crypt: OnceLock::new(),
+            lacks_capability: AtomicBool::new(false),
             has_foreign_policy: AtomicBool::new(false),
             verity: OnceLock::new(),
             xattrs: lanefs_lanes::Cached::default(),

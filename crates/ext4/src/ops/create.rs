@@ -8,6 +8,7 @@ use crate::data::mapping::check_reach;
 use crate::data::values::NewValue;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
 use crate::error::{Error, InvalidArgument};
+use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
@@ -158,6 +159,10 @@ impl Fs {
     }
 
     /// Creates an unnamed file (O_TMPFILE), which is an orphan until [`Fs::link`] names it.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if `dir` is immutable or has no name any more, as on the kernel's
+    /// ext4; and the errors of [`Fs::create`].
     pub fn create_unnamed(&self, dir: &InodeRef, new: &NewInode<'_>) -> Result<InodeRef, Error> {
         self.objects.check_writable()?;
         if dir.file_type != FileType::Directory {
@@ -168,6 +173,10 @@ impl Fs {
         }
         let born = {
             let _shared = dir.op.shared();
+            flags::check_not_immutable(&dir.rights())?;
+            if dir.links() == 0 {
+                return Err(Error::NotPermitted);
+            }
             self.prepare_inode(dir, new, Naming::Unnamed)?
         };
         let inode = self.give_birth(born)?;

@@ -35,7 +35,7 @@ mod xattrs;
 
 use crate::ids::Ids;
 use crate::protocol::abi::{self, InHeader, opcode};
-use crate::protocol::{Caching, Checks, Errno, Opens, Outbox, Request, Wishes};
+use crate::protocol::{Caching, Checks, Errno, Opens, Outbox, Request, Times, Wishes};
 use crate::service::api::{Answer, Service};
 use crate::service::control::{self, Control};
 use crate::service::node::Node;
@@ -145,18 +145,20 @@ impl Server {
     /// Creates the server of `mount`. `ids` maps users and groups between the host and the image.
     /// If the file system can have verity files, the kernel is asked to send OPEN. Without OPEN,
     /// the kernel would write to its cached pages of a verity file, and show them to readers,
-    /// before the server could refuse the write.
+    /// before the server could refuse the write. If inodes store whole seconds, the kernel is told
+    /// so. Otherwise it would show nanoseconds that are not stored.
     ///
     /// # Errors
     /// If the root directory cannot be read.
     pub fn new(mount: Mount, wishes: Wishes, ids: Ids) -> Result<Server, lanefs_ext4::Error> {
         let block_size = mount.fs().stat_fs().block_size;
+        let times = if mount.fs().has_fine_times() { Times::Fine } else { Times::Seconds };
         let opens = if mount.fs().has_verity() { Opens::Asked } else { wishes.opens };
         Ok(Server {
             vfs: Vfs::without_names(mount)?,
             ids,
             block_size,
-            wishes: Wishes { opens, ..wishes },
+            wishes: Wishes { opens, times, ..wishes },
             is_in_first_namespace: host::is_in_first_namespace(),
             parallel_direct: false,
             writers: Writers::new(),

@@ -46,6 +46,14 @@ pub fn encode_inode(len: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>>
     Some(area)
 }
 
+/// Returns the number of bytes that a value takes at the back of an area.
+pub fn value_room(value: &Value<'_>) -> usize {
+    match value {
+        Value::Here(value) => padded(value.len()),
+        Value::Inode { .. } => 0,
+    }
+}
+
 /// Sets the number of inodes that share a block.
 pub fn set_refcount(block: &mut [u8], refcount: u32) {
     if let Some(field) = block.get_mut(4..8) {

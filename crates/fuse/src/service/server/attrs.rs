@@ -9,8 +9,6 @@ use lanefs_ext4::{Attr, Error, InodeRef, Privilege, Rdev, Rights, SetAttr, SetTi
 use lanefs_ondisk::{FileType, Time};
 use lanefs_vfs::rules::{self, Change, Member, without_set_id};
 
-/// The attribute with a program's capabilities; removed together with set-user-ID.
-pub(super) const CAPABILITIES: &[u8] = b"security.capability";
 /// `STATX_BASIC_STATS` and `STATX_BTIME`.
 const STATX_BASIC: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
@@ -262,12 +260,13 @@ impl Server {
         let chown = set.uid.is_some() || set.gid.is_some();
         let costs = now.file_type != FileType::Directory && (chown || set.size.is_some());
         if costs {
-            self.drop_capabilities(&inode, &now)?;
+            self.fs().drop_capability(&inode)?;
         }
         // A new owner always removes the privileges; a new size does so only if the kernel sets the
         // flag.
         let drops = costs && (chown || given(fattr::KILL_SUIDGID));
-        let attr = self.fs().set_attr_as(&inode, |now| {
+        let by = self.privilege(&request.header);
+        let attr = self.fs().set_attr_as(&inode, by, |now| {
             let rights = now.rights();
             rules::check_attributes(&rights, change)?;
             let asked = set.permissions;
@@ -287,13 +286,13 @@ impl Server {
         if stripped(&now.rights(), None)?.is_some() {
             // The mode is read again in the transaction, since a chmod(2) may have changed it
             // meanwhile.
-            self.fs().set_attr_as(inode, |now| {
+            self.fs().set_attr_as(inode, Privilege::Ordinary, |now| {
                 let permissions = stripped(&now.rights(), None)?;
                 Ok(permissions.map(|_| SetAttr { permissions, ..SetAttr::default() }))
             })?;
             kernel.forget_attributes(Node::id(now.ino, now.generation));
         }
-        self.drop_capabilities(inode, &now)
+        Ok(self.fs().drop_capability(inode)?)
     }
 
     /// Does the same as [`Server::drop_privileges`] for requests that have no flag for the removal.
@@ -305,21 +304,8 @@ impl Server {
         kernel: &Channel,
     ) -> Done {
         match by {
-            Privilege::Root => self.drop_capabilities(inode, &inode.attr()),
+            Privilege::Root => Ok(self.fs().drop_capability(inode)?),
             Privilege::Ordinary => self.drop_privileges(inode, kernel),
-        }
-    }
-
-    /// Removes capabilities. Files that cannot be executed are skipped, because capabilities have
-    /// no effect on them.
-    pub(super) fn drop_capabilities(&self, inode: &InodeRef, now: &Attr) -> Done {
-        if now.file_type != FileType::Regular || now.permissions & 0o111 == 0 {
-            return Ok(());
-        }
-        match self.fs().get_xattr(inode, CAPABILITIES) {
-            Ok(_) => Ok(self.fs().remove_xattr(inode, CAPABILITIES)?),
-            Err(Error::NoAttribute | Error::NotSupported) => Ok(()),
-            Err(error) => Err(error.into()),
         }
     }
 }
