@@ -208,7 +208,14 @@ fn a_degraded_array_whose_logs_were_damaged_is_refused_unless_that_is_accepted()
         }
         // With all members the array starts, and parity is recomputed.
         let whole = members.copies();
-        assert!(whole.open(None).expect("an array").array().status().unsynced_rows > 0);
+        let array = whole.open(None).expect("an array");
+        assert!(array.array().status().unsynced_rows > 0);
+        // Before that, no member is computed, even after another crash.
+        array.array().fail(2).expect("one may be missing");
+        match whole.copies().open(Some(2)).expect_err("parity is in doubt") {
+            AssembleError::DirtyAndDegraded { slot: 2, logs, .. } => assert!(logs.is_empty()),
+            other => panic!("{other}"),
+        }
         match members.open(Some(2)) {
             Ok(_) => assert!(starts, "{damaged:?}"),
             Err(AssembleError::DirtyAndDegraded { slot: 2, logs, .. }) => {

@@ -19,15 +19,15 @@ Examples:
   lanefs raid recover md:a.img,b.img,c.img
   lanefs raid recover --force md:a.img,missing,c.img
 
-An array with a missing member and no partial parity log is refused if it was not closed cleanly:
-in rows that were being written, data of the missing member cannot be computed. With --force all
-parity is trusted; blocks in those rows may then be wrong, without an error.")]
+An array with a missing member is refused if parity may be wrong: after a crash without a partial
+parity log, or before a resync is done. In such rows, data of the missing member cannot be computed.
+With --force all parity is trusted; blocks in those rows may then be wrong, without an error.")]
 pub struct Arguments {
     #[command(flatten)]
     array: ArrayArgument,
     #[command(flatten)]
     nothing_more: NothingMore,
-    /// Accept that blocks may be wrong in the rows that were being written
+    /// Accept that blocks may be wrong in rows whose parity may be wrong
     #[arg(long)]
     force: bool,
 }
