@@ -111,13 +111,26 @@ impl Array {
         if !missing.contains(slot) && failed.allows_more(missing) {
             self.write_parity(write, base, &parity, &mut failed);
         }
+        let has_parity = !(missing | failed.slots).contains(slot);
         self.settle_failures(write, prepared, missing, failed)?;
+        if has_parity {
+            self.note_right(write.row, prepared);
+        }
         match (logged, write.how) {
             (Some((log, ticket)), Durability::Cached) => log.written(ticket, self.gate.begun()),
             (Some((log, ticket)), Durability::Durable) => log.finished(ticket),
             (None, _) => {}
         }
         Ok(())
+    }
+
+    /// Records where parity in doubt was replaced by right parity.
+    fn note_right(&self, row: u64, prepared: &[Prepared<'_>]) {
+        for Prepared { strip, plan, .. } in prepared {
+            if matches!(plan.method, Method::FullRow | Method::Reconstruct) {
+                self.unsynced.written(row, strip.from, strip.to);
+            }
+        }
     }
 
     fn count_method(&self, method: Method) {
@@ -219,7 +232,7 @@ impl Array {
                 Some(index) => Missing::Data(index),
             },
         };
-        let unknown = self.unsynced.contains(row);
+        let unknown = self.unsynced.contains(row, strip.from, strip.to);
         let strip = StripShape {
             data: self.shape.data(),
             written: strip.written,
