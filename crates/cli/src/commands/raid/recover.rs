@@ -32,17 +32,20 @@ pub struct Arguments {
     force: bool,
 }
 
-/// Rebuilds members and recomputes parity, where needed.
-pub fn bring_in_step(array: &OpenArray) -> Result<(), DeviceError> {
+/// Rebuilds members and recomputes parity, where needed. `bar` creates a bar for the work of a name.
+pub fn bring_in_step(
+    array: &OpenArray,
+    bar: impl Fn(&'static str) -> Bar,
+) -> Result<(), DeviceError> {
     let status = array.array().status();
     for (slot, standing) in status.members.iter().enumerate() {
         if matches!(standing, Standing::Rebuilding { .. }) {
-            let bar = Bar::new("rebuilding");
+            let bar = bar("rebuilding");
             array.array().rebuild(slot, Rebuild::Whole, &mut |progress| bar.go_on(progress))?;
         }
     }
     if status.unsynced_rows > 0 {
-        let bar = Bar::new("computing parity");
+        let bar = bar("computing parity");
         array.array().resync(&mut |progress| bar.go_on(progress))?;
     }
     Ok(())
@@ -61,7 +64,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             ..ArrayOptions::new(Access::ReadWrite)
         })?;
         let found = array.array().status();
-        bring_in_step(&array).map_err(|error| arguments.array.failure(error))?;
+        bring_in_step(&array, Bar::new).map_err(|error| arguments.array.failure(error))?;
         let log = array.log();
         arguments.array.close(array)?;
         Ok(recovered(&found, log))
