@@ -4,8 +4,8 @@
 use crate::layout::Geometry;
 use crate::right_blocks::RightBlocks;
 use crate::setup::Consistency;
-use lanefs_lanes::Padded;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::{Mutex, Padded, Rank};
 
 /// The remaining work of a resync: rows from `next` on, in the regions that need a resync.
 #[derive(Debug)]
@@ -17,6 +17,26 @@ pub(crate) struct Unsynced {
     regions: Option<(u64, Box<[bool]>)>,
     /// `None` if all parity was right at the start.
     right: Option<RightBlocks>,
+    torn: Torn,
+}
+
+/// Ranges in which a write failed halfway, after which the array's writes stopped.
+#[derive(Debug)]
+struct Torn {
+    any: AtomicBool,
+    /// The row, and the offsets of the range's first byte and of the byte after its last.
+    ranges: Mutex<Vec<(u64, u64, u64)>>,
+}
+
+impl Torn {
+    fn new() -> Torn {
+        Torn { any: AtomicBool::new(false), ranges: Mutex::new(Rank::Bucket, Vec::new()) }
+    }
+
+    fn contains(&self, row: u64, from: u64, to: u64) -> bool {
+        let overlaps = |range: &(u64, u64, u64)| range.0 == row && range.1 < to && from < range.2;
+        self.any.load(Ordering::Acquire) && self.ranges.lock().iter().any(overlaps)
+    }
 }
 
 impl Unsynced {
@@ -40,12 +60,14 @@ impl Unsynced {
                     rows,
                     regions: Some((rows_of, regions)),
                     right: right(next),
+                    torn: Torn::new(),
                 }
             }
             _ => {
                 let next = (from / shape.chunk()).min(rows);
                 let next_row = Padded(AtomicU64::new(next));
-                Unsynced { next: next_row, rows, regions: None, right: right(next) }
+                let (right, torn) = (right(next), Torn::new());
+                Unsynced { next: next_row, rows, regions: None, right, torn }
             }
         }
     }
@@ -62,7 +84,18 @@ impl Unsynced {
     /// The caller holds these blocks.
     pub(crate) fn contains(&self, row: u64, from: u64, to: u64) -> bool {
         let is_right = |right: &RightBlocks| right.contain(row, from, to);
-        self.waits(row) && !self.right.as_ref().is_some_and(is_right)
+        self.torn.contains(row, from, to)
+            || self.waits(row) && !self.right.as_ref().is_some_and(is_right)
+    }
+
+    /// Records that a write failed halfway in this range. Parity is in doubt there until the next
+    /// start.
+    ///
+    /// # Locking
+    /// The caller holds the range exclusively.
+    pub(crate) fn tear(&self, row: u64, from: u64, to: u64) {
+        self.torn.ranges.lock().push((row, from, to));
+        self.torn.any.store(true, Ordering::Release);
     }
 
     /// Records that parity was written in the blocks with bytes in this range of offsets, and that
