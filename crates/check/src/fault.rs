@@ -151,7 +151,7 @@ pub enum Fault {
     Quota { id: u32 },
 
     // Special inodes.
-    #[error("inode {ino}: {what}")]
+    #[error("{what}")]
     Special { ino: u32, what: &'static str },
     #[error("the log has to be replayed; it was checked as after the replay of {blocks} blocks")]
     Replayed { blocks: u64 },
@@ -159,7 +159,7 @@ pub enum Fault {
     StaleLog,
     #[error("the log cannot be replayed: {why}")]
     NoReplay { why: String },
-    #[error("inode {ino} is an orphan that is not valid")]
+    #[error("an orphan that is not valid: inode {ino}")]
     Orphan { ino: u32 },
     #[error("{orphans} orphans are to be deleted by the next mount")]
     OrphansPending { orphans: u64 },

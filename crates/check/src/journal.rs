@@ -179,10 +179,10 @@ pub fn replay_onto(
 impl<'a> Log<'a> {
     fn open(volume: &'a Volume, groups: &Groups, ino: Ino) -> Result<Log<'a>, Fault> {
         let lost = |what| Fault::Special { ino: ino.0, what };
-        let bytes = groups.read_inode(volume, ino).ok_or(lost("cannot be read"))?;
+        let bytes = groups.read_inode(volume, ino).ok_or(lost("its inode cannot be read"))?;
         let record = Record::decode(&bytes);
         if record.links == 0 || !record.maps_blocks() {
-            return Err(lost("not a file with a log"));
+            return Err(lost("its inode is not a file with a log"));
         }
         let runs = Runs::of(volume, ino, &record);
         let blocks = record.size() >> volume.geometry.block_size().bits();

@@ -155,3 +155,19 @@ fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_by_key(|finding| finding.place);
     findings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lanefs_ondisk::Ino;
+
+    #[test]
+    fn a_finding_names_its_inode_once_before_the_fault() {
+        let place = Place::Inode { ino: Ino(7) };
+        let fault = Fault::Special { ino: 7, what: "not a resize inode" };
+        let text = Finding { place, fault }.to_string();
+        assert!(text.starts_with("inode 7: not a resize inode ("), "{text}");
+        let text = Finding { place, fault: Fault::Orphan { ino: 7 } }.to_string();
+        assert!(text.starts_with("inode 7: an orphan that is not valid"), "{text}");
+    }
+}

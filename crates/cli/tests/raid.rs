@@ -319,6 +319,28 @@ fn devices_with_contents_are_not_overwritten() {
 }
 
 #[test]
+fn creating_an_array_of_old_devices_tells_what_it_overwrites_and_does() {
+    let folder = scratch();
+    let said = script(
+        folder.path(),
+        "$L raid create a b c --size 16M --chunk 64K --name disks -q
+         for command in 'raid create a b c' 'mkfs b'; do
+             ! $L $command 2>&1 || exit 1
+         done
+         $L raid create --force a b c --chunk 64K 2>&1
+         echo quiet
+         $L raid create --force a b c --chunk 64K -q 2>&1
+         $L raid scrub md:c,a,b",
+    );
+    let refused = "it contains an md superblock of array ";
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains(refused)).collect();
+    let is_named = |line: &&str| line.contains("disks: --force overwrites it");
+    assert!(lines.len() == 2 && lines.iter().all(is_named), "{said}");
+    let (loud, quiet) = said.split_once("quiet").expect("both");
+    assert!(loud.contains("computing parity") && !quiet.contains("computing parity"), "{said}");
+}
+
+#[test]
 fn mkfs_takes_the_rows_of_the_array_and_large_files_start_with_one() {
     if !needs("e2fsck") || !needs("debugfs") {
         return;

@@ -74,6 +74,7 @@ const HOUSES: &[House] = &[
                 "log_recovery",
                 "member_check",
                 "parity_log",
+                "right_blocks",
             ],
             &["rows"],
             &["group", "setup"],

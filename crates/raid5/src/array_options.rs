@@ -12,8 +12,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(120);
 /// How to open an array that was not closed cleanly and has a missing member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirtyAndDegraded {
-    /// Refuse the array, because the missing member's data may be lost in rows that were being
-    /// written.
+    /// Refuse the array, because the missing member's data is lost in rows whose parity is wrong.
     #[default]
     Refuse,
     /// Start the array, and trust all parity.

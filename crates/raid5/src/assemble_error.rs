@@ -201,9 +201,9 @@ pub enum BadBitmapChunk {
 
 fn dirty_and_degraded(slot: usize, logs: &[usize], left_out: &[LeftOut]) -> String {
     let mut text = format!(
-        "the array was not closed cleanly, and slot {slot} has no member in sync: in rows that were being \
-         written, data of that member cannot be computed; old blocks too would be read back wrong, \
-         without an error"
+        "the array was not closed cleanly, and slot {slot} has no member in sync: in rows whose \
+         parity may be wrong, data of that member cannot be computed; old blocks too would be read \
+         back wrong, without an error"
     );
     if !logs.is_empty() {
         let slots: Vec<String> = logs.iter().map(|slot| slot.to_string()).collect();

@@ -33,7 +33,8 @@ impl Array {
         if self.is_read_only() || self.is_stopped() {
             return Ok(false);
         }
-        if self.unsynced.contains(place.row) && slot != self.shape.parity_slot(place.row) {
+        let in_doubt = self.unsynced.contains(place.row, place.from, place.from + len);
+        if in_doubt && slot != self.shape.parity_slot(place.row) {
             return Err(error.clone());
         }
         let Some(member) = self.members.still(*member) else { return Ok(false) };

@@ -91,6 +91,7 @@ mod plan;
 mod ram_array;
 mod read;
 mod request;
+mod right_blocks;
 mod row_write;
 mod rows;
 #[cfg(all(test, shuttle))]

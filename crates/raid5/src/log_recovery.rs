@@ -9,7 +9,7 @@
 //! Source: "Partial Parity Log" in Linux's md documentation. The results equal the results of
 //! kernels 6.1 and 7.2 on the same members, byte for byte.
 
-use crate::layout::Geometry;
+use crate::layout::{BLOCK, Geometry};
 use crate::standing::Member;
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::md::{Cause, SECTOR, ppl};
@@ -116,6 +116,22 @@ pub fn recover(
         member.device.flush().map_err(Failed::of(slot))?;
     }
     Ok(outcome)
+}
+
+/// Computes the parity of the first block of the data areas from its data, and writes it durably.
+/// Does nothing if a member of the first row is missing.
+///
+/// # Errors
+/// The error of the first member that cannot be read or written.
+pub fn restore_first_block(shape: &Geometry, members: &[Option<Member>]) -> Result<(), Failed> {
+    let (slot, disks) = (shape.parity_slot(0), shape.data() as u64);
+    let Some(parity) = members.get(slot).and_then(Option::as_ref) else { return Ok(()) };
+    let extent = Extent { first: 0, last: shape.row_len(), strip: BLOCK, disks };
+    if let Some(bytes) = xor_of_data(shape, members, &extent, 0, BLOCK)? {
+        let written = parity.device.write_durable_at(parity.data_offset, &bytes);
+        written.map_err(Failed::of(slot))?;
+    }
+    Ok(())
 }
 
 /// Empties the log of every member: old entries must not be applied after later writes.

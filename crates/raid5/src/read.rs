@@ -98,7 +98,8 @@ impl Array {
         buf: &mut [u8],
     ) -> Result<(), ReadError> {
         let parity = self.shape.parity_slot(place.row);
-        if slot != parity && self.unsynced.contains(place.row) {
+        let end = place.from + buf.len() as u64;
+        if slot != parity && self.unsynced.contains(place.row, place.from, end) {
             return Err(ReadError::Final(self.unknown(place.row, Operation::Read)));
         }
         let mut other = self.scratch.take(buf.len() as u64);

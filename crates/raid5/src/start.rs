@@ -7,7 +7,7 @@ use crate::assemble_error::AssembleError;
 use crate::assembly::Assembly;
 use crate::bad_blocks::BadBlocksDevice;
 use crate::candidate::Candidate;
-use crate::layout::{Geometry, Layout};
+use crate::layout::{BLOCK, Geometry, Layout};
 use crate::left_out::{LeftOut, Outside};
 use crate::log_recovery::{self, Failed, LogOutcome, Logs};
 use crate::metadata::{Intents, Known, Metadata, Writes};
@@ -206,6 +206,24 @@ impl Start {
         Consistency::Bitmap { chunk: intents.header.chunk(), bits }
     }
 
+    /// Records that parity may be wrong from the start, and returns from which byte on.
+    ///
+    /// With a log, offset 0 in a superblock says that only the logged rows are in doubt. So the
+    /// first block is restored at once, and the offset of the second block is recorded. Otherwise,
+    /// if a member were missing at the next start, the array would be started with wrong parity.
+    fn record_doubt(
+        &self,
+        geometry: &Geometry,
+        metadata: &Metadata,
+        members: &mut [Option<Member>],
+    ) -> Result<u64, AssembleError> {
+        let restored = log_recovery::restore_first_block(geometry, members);
+        restored.map_err(|failed| self.named(failed))?;
+        let from = if BLOCK < geometry.member_len() { BLOCK } else { u64::MAX };
+        metadata.set_resynced(from)?.iter().for_each(|lost| members[lost] = None);
+        Ok(from)
+    }
+
     /// Empties the partial parity logs. If a member cannot be written and the array works without
     /// it, the member is recorded as failed and left out of `members`.
     fn clear_logs(
@@ -234,7 +252,7 @@ impl Start {
         log: Option<LogOutcome>,
         signature: u32,
     ) -> Result<Started, AssembleError> {
-        let (is_right, unsynced_from) = self.parity_after(log);
+        let (is_right, mut unsynced_from) = self.parity_after(log);
         let writes = match self.options.access {
             Access::ReadWrite => Writes::Members,
             Access::ReadOnly => Writes::Nothing,
@@ -254,6 +272,9 @@ impl Start {
                 && intents.is_some_and(|intents| intents.bits != *bits)
             {
                 without(metadata.write_bits(0, bits)?);
+            }
+            if unsynced_from == 0 && self.has_log() {
+                unsynced_from = self.record_doubt(&geometry, &metadata, &mut members)?;
             }
             self.clear_logs(&metadata, &mut members, signature)?;
         }

@@ -208,7 +208,14 @@ fn a_degraded_array_whose_logs_were_damaged_is_refused_unless_that_is_accepted()
         }
         // With all members the array starts, and parity is recomputed.
         let whole = members.copies();
-        assert!(whole.open(None).expect("an array").array().status().unsynced_rows > 0);
+        let array = whole.open(None).expect("an array");
+        assert!(array.array().status().unsynced_rows > 0);
+        // Before that, no member is computed, even after another crash.
+        array.array().fail(2).expect("one may be missing");
+        match whole.copies().open(Some(2)).expect_err("parity is in doubt") {
+            AssembleError::DirtyAndDegraded { slot: 2, logs, .. } => assert!(logs.is_empty()),
+            other => panic!("{other}"),
+        }
         match members.open(Some(2)) {
             Ok(_) => assert!(starts, "{damaged:?}"),
             Err(AssembleError::DirtyAndDegraded { slot: 2, logs, .. }) => {
@@ -492,7 +499,10 @@ fn a_member_lost_before_the_resync_is_computed_only_if_that_is_accepted() {
         let model = scribble(&array, 36, 10);
         assert!(array.array().status().unsynced_rows > 0);
         let shape = *array.array().geometry();
-        let (row, lost) = (10, shape.data_slot(10, 0));
+        // A row in which nothing was written.
+        let unused = |row: &[u8]| row.iter().all(|byte| *byte == 0);
+        let row = model.chunks(shape.row_len() as usize).position(unused).expect("a row") as u64;
+        let lost = shape.data_slot(row, 0);
         array.array().fail(lost).expect("one may be missing");
         let mut got = [0; 4096];
         array.read_at(row * shape.row_len(), &mut got).expect_err("its parity may be wrong");

@@ -26,6 +26,11 @@ use words::Wanted;
 /// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("mkfs");
+    if arguments.image.as_os_str() == "-" {
+        let why = "an image cannot be written to standard output; ./- is the file of this name";
+        report.fail(Failure::new("-", why));
+        return report.exit();
+    }
     if arguments.makes_journal_device() {
         report.check(journal_device::make(arguments));
         return report.exit();
