@@ -8,6 +8,7 @@ use super::mender::{Mender, put16, put32};
 use super::salvage::EXTENT_MAGIC;
 use crate::bytes::{le16, le32};
 use crate::fault::Fault;
+use crate::groups::NOWHERE;
 use crate::inodes::BAD_BLOCKS;
 use crate::place::Place;
 use crate::record::Record;
@@ -263,6 +264,9 @@ impl Mender<'_> {
 
     /// Clears an inode, as if it had never been used.
     pub fn clear_inode(&mut self, ino: Ino, what: &str) {
+        if desc.inode_bitmap == NOWHERE {
+            return false;
+        }
         let Some((mut bytes, _)) = self.read_inode(ino) else { return };
         self.clear_bytes(&mut bytes);
         self.write_inode(ino, bytes);
