@@ -272,8 +272,8 @@ impl Checker<'_> {
         });
         links::check_paths(run, parents);
         links::check_counts(run, threads);
-        named::check(run);
         attributes::check_references(run);
+        named::check(run);
         quota::check(run);
         special::check(run);
         orphans::check(run);

@@ -100,7 +100,6 @@ pub enum Counts {
     Old,
 }
 
-/// Returns the superblock with a damaged field set to a valid value, if no other structure depends
 /// If a superblock of revision 0 has features or large inodes, returns it with revision 1. Revision
 /// 0 has neither, and its inodes would be read at wrong offsets.
 pub fn with_revision(raw: &RawSuperblock) -> Option<Superblock> {
@@ -115,6 +114,7 @@ pub fn with_revision(raw: &RawSuperblock) -> Option<Superblock> {
     Superblock::from_raw(raw).ok()
 }
 
+/// Returns the superblock with a damaged field set to a valid value, if no other structure depends
 /// on the field.
 fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];

@@ -264,6 +264,9 @@ impl Mender<'_> {
         let (volume, geometry) = (self.run.volume, &self.run.volume.geometry);
         let Some(place) = geometry.inode_place(ino) else { return false };
         let Some(desc) = self.run.groups.get(place.group) else { return false };
+        if desc.inode_bitmap == NOWHERE {
+            return false;
+        }
         let Some(bytes) = self.read_block(desc.inode_bitmap) else { return false };
         Bitmap::verify_inodes(&bytes, desc, geometry, volume.checksums).is_ok()
             && Bitmap::from_bytes(&bytes, geometry.inodes_per_group()).get(place.index)
@@ -271,9 +274,6 @@ impl Mender<'_> {
 
     /// Clears an inode, as if it had never been used.
     pub fn clear_inode(&mut self, ino: Ino, what: &str) {
-        if desc.inode_bitmap == NOWHERE {
-            return false;
-        }
         let Some((mut bytes, _)) = self.read_inode(ino) else { return };
         self.clear_bytes(&mut bytes);
         self.write_inode(ino, bytes);

@@ -6,6 +6,7 @@ use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
 use crate::mapping::Runs;
+use crate::named::{self, FIRST_INO, Purpose};
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
@@ -32,6 +33,7 @@ const EXTRA: u16 = 32;
 
 impl Mender<'_> {
     /// Mends the superblock, the descriptors and the journal.
+    pub fn mend_volume(&mut self, found: &[Finding]) {
         // All other findings may follow from a wrong number of an inode.
         let field = |finding: &Finding| match finding.fault {
             Fault::Field { field, .. } => Some(field),
@@ -42,13 +44,12 @@ impl Mender<'_> {
         if let Some(finding) = first.or(number) {
             return self.mend_superblock(&finding.fault);
         }
-    pub fn mend_volume(&mut self, found: &[Finding]) {
         for finding in found {
             match finding.place {
                 Place::Descriptor { group } => self.mend_descriptor(group, &finding.fault),
-                Place::Journal => self.mend_journal(&finding.fault),
                 // Without its inode table, a log only seems to be lost.
                 Place::Journal if !self.has_tables() => {}
+                Place::Journal => self.mend_journal(&finding.fault),
                 _ => self.mend_superblock(&finding.fault),
             }
         }
@@ -77,16 +78,16 @@ impl Mender<'_> {
             let is_used = self.read_inode(Ino(ino)).is_some_and(|(_, found)| found.is_in_use());
             if is_used { ino } else { 0 }
         });
-        let edited = self.edit_superblock(|raw| match fault {
         let [projects, orphans] = [Purpose::Quotas(Kind::Project), Purpose::Orphans]
             .map(|purpose| named::nameless(self.run, purpose).map_or(0, |ino| ino.0));
+        let edited = self.edit_superblock(|raw| match fault {
             Fault::Field { field: Field::Quotas(kind), .. } => match kind {
                 Kind::User => raw.s_usr_quota_inum.set(users),
                 Kind::Group => raw.s_grp_quota_inum.set(groups),
                 Kind::Project => raw.s_prj_quota_inum.set(projects),
             },
-            Fault::Field { field, .. } => mend_field(raw, *field),
             Fault::Field { field: Field::OrphanFile, .. } => set_orphan_file(raw, orphans),
+            Fault::Field { field, .. } => mend_field(raw, *field),
             Fault::Feature { feature: Feature::ResizeInode } => raw.s_reserved_gdt_blocks.set(0),
             Fault::Feature { feature: Feature::HasJournal } => clear_recovery(raw),
             Fault::Feature { feature: Feature::LargeFile } => {
@@ -153,7 +154,6 @@ impl Mender<'_> {
         self.act(Place::Descriptor { group }, format!("corrected ({fault})"));
     }
 
-    /// Empties a damaged log. If the journal's inode is damaged, restores its mapping from the copy
     /// Moves a bitmap that is in a block of other metadata: a bitmap of `group`, or else of another
     /// group.
     fn move_bitmaps(&mut self, group: Group, is_it: impl Fn(Block) -> bool) {
@@ -179,6 +179,7 @@ impl Mender<'_> {
         self.act(Place::Descriptor { group }, format!("a bitmap is moved to {new}"));
     }
 
+    /// Empties a damaged log. If the journal's inode is damaged, restores its mapping from the copy
     /// in the superblock. If this copy is not valid, removes the journal.
     fn mend_journal(&mut self, fault: &Fault) {
         let ino = Ino(self.run.volume.raw().s_journal_inum.get());
@@ -282,6 +283,10 @@ impl Mender<'_> {
         let words = geometry.block_size().bytes() as u64 / 4;
         let first = geometry.super_block().0 + 1 + u64::from(geometry.desc_blocks());
         let backups: Vec<Group> = geometry.backups().take(words as usize).collect();
+        let reserved = (0..u64::from(geometry.reserved_gdt_blocks())).map(|n| Block(first + n));
+        if reserved.into_iter().any(|block| self.is_shared(block)) {
+            return;
+        }
         let mut top = vec![0; geometry.block_size().bytes()];
         for n in 0..u64::from(geometry.reserved_gdt_blocks()) {
             let index = (u64::from(geometry.desc_blocks()) + n) % words;
@@ -345,6 +350,16 @@ pub fn clear_recovery(raw: &mut RawSuperblock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
 }
 
+/// Sets the number of the orphan file's inode. If it is 0, orphans are kept in the orphan list.
+fn set_orphan_file(raw: &mut RawSuperblock, ino: u32) {
+    let file = Compat::ORPHAN_FILE.bits();
+    let has_file = raw.s_feature_compat.get() & file != 0;
+    raw.s_orphan_file_inum.set(if has_file { ino } else { 0 });
+    if ino == 0 {
+        raw.s_feature_compat.set(raw.s_feature_compat.get() & !file);
+    }
+}
+
 /// Sets a superblock field to a valid value. Any valid value will do, because no structure depends
 /// on these fields.
 fn mend_field(raw: &mut RawSuperblock, field: Field) {
@@ -373,13 +388,3 @@ fn mend_field(raw: &mut RawSuperblock, field: Field) {
         | Field::JournalUsers => {}
     }
 }
-/// Sets the number of the orphan file's inode. If it is 0, orphans are kept in the orphan list.
-fn set_orphan_file(raw: &mut RawSuperblock, ino: u32) {
-    let file = Compat::ORPHAN_FILE.bits();
-    let has_file = raw.s_feature_compat.get() & file != 0;
-    raw.s_orphan_file_inum.set(if has_file { ino } else { 0 });
-    if ino == 0 {
-        raw.s_feature_compat.set(raw.s_feature_compat.get() & !file);
-    }
-}
-
