@@ -20,6 +20,7 @@ pub enum Field {
     Mmp,
     FirstInode,
     Revision,
+    ChecksumSeed,
     JournalError,
     JournalUsers,
 }
@@ -52,6 +53,7 @@ impl fmt::Display for Field {
             Field::Mmp => "the block of mmp",
             Field::FirstInode => "the first inode that is not reserved",
             Field::Revision => "the revision",
+            Field::ChecksumSeed => "the stored seed of checksums, without metadata_csum,",
             Field::JournalError => "the error number",
             Field::JournalUsers => "the number of its file systems",
         })

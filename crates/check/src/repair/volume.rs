@@ -380,6 +380,10 @@ fn mend_field(raw: &mut RawSuperblock, field: Field) {
         }
         Field::FirstInode => raw.s_first_ino.set(FIRST_INO),
         Field::Revision => raw.s_rev_level.set(1),
+        Field::ChecksumSeed => {
+            let seed = Incompat::CSUM_SEED.bits();
+            raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !seed);
+        }
         Field::JournalDevice => raw.s_journal_dev.set(0),
         Field::Quotas(_)
         | Field::OrphanFile
