@@ -177,6 +177,7 @@ const HOUSES: &[House] = &[
                 "bitmaps",
                 "journal",
                 "links",
+                "named",
                 "orphans",
                 "quota",
                 "special",

@@ -250,8 +250,9 @@ impl Image {
     }
 
     /// Writes the superblock and its backups: one backup before the primary superblock and the
-    /// others after it. So if there are two or more backups, an intact backup agrees at every
-    /// moment with the primary superblock, whether the primary is the old or the new one.
+    /// others after it. With two or more backups, an intact backup agrees at every moment with the
+    /// primary superblock, whether the primary is the old or the new one. With a single backup, at
+    /// least one of the two is always intact: a torn primary has the new backup.
     pub(crate) fn write_all_superblocks(&self) -> Result<(), Error> {
         let geometry = self.geometry();
         let mut backups = geometry.backups();
