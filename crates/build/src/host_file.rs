@@ -1,6 +1,7 @@
 //! Files of the host, read by several threads.
 
 use crate::error::{Cause, Error, Result};
+use crate::short_path::ShortPath;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -18,7 +19,8 @@ impl HostFile {
     }
 
     pub(crate) fn open(&self) -> Result<File> {
-        File::open(&self.path).map_err(|error| self.failed(error))
+        let open = || File::open(ShortPath::new(&self.path)?);
+        open().map_err(|error| self.failed(error))
     }
 
     /// Fills `buf` with the bytes of the open `file` from `offset` on.

@@ -194,7 +194,7 @@ const HOUSES: &[House] = &[
     House {
         name: "build",
         floors: &[
-            &["base64", "error", "entry", "owners", "progress", "verity"],
+            &["base64", "error", "entry", "owners", "progress", "short_path", "verity"],
             &["host_file", "tar", "tree", "unpack"],
             &["container", "pipeline", "table"],
             &["apply", "convert", "host"],

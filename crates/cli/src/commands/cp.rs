@@ -9,7 +9,7 @@ use crate::cli::{
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Source,
-    Target, Verbose,
+    Target, Trail, Verbose,
 };
 use destination::{Destination, Kind};
 use lanefs::{FileSystem, FileType, Follow};
@@ -259,7 +259,7 @@ fn into<T: Target>(
         }
         match source {
             Operand::Host(path) => {
-                report.check(one(&from_host, &host, path, path, target, destination));
+                report.check(one(&from_host, &host, &Trail::new(path), path, target, destination));
             }
             Operand::Image(place) => {
                 let tree = ImageTree::new(images.get(&place.image)?, &place.image);

@@ -5,7 +5,7 @@ mod changes;
 mod pair;
 
 use crate::cli::{Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Screen};
-use crate::copy::{HostTree, ImageTree, Source};
+use crate::copy::{HostTree, ImageTree, Source, Trail};
 use aspect::{Aspect, Aspects, Change};
 use changes::Changes;
 use lanefs::Follow;
@@ -100,12 +100,12 @@ fn compare(arguments: &Arguments, report: &Report) -> Result<Found, Failure> {
         }
         (Operand::Image(a), Operand::Host(b)) => {
             let (first, second) = (tree(a)?, HostTree::new());
-            let tops = (first.find(&a.path, Follow::Links)?, b.clone());
+            let tops = (first.find(&a.path, Follow::Links)?, Trail::new(b));
             between(arguments, report, &first, &second, tops)
         }
         (Operand::Host(a), Operand::Image(b)) => {
             let (first, second) = (HostTree::new(), tree(b)?);
-            let tops = (a.clone(), second.find(&b.path, Follow::Links)?);
+            let tops = (Trail::new(a), second.find(&b.path, Follow::Links)?);
             between(arguments, report, &first, &second, tops)
         }
         (Operand::Standard, _) | (_, Operand::Standard) => {
