@@ -148,14 +148,11 @@ fn unpacking<'r, R: Read + 'r>(packing: Packing, input: R) -> Box<dyn Read + 'r>
             input: Some(input),
             part: None,
             begin: begin_member,
-            end: GzDecoder::into_inner,
+            end: |member| Ok(member.into_inner()),
         }),
-        Packing::Zstd => Box::new(Parts {
-            input: Some(input),
-            part: None,
-            begin: begin_frame,
-            end: ZstdFrame::into_inner,
-        }),
+        Packing::Zstd => {
+            Box::new(Parts { input: Some(input), part: None, begin: begin_frame, end: end_frame })
+        }
         Packing::Xz => Box::new(lzma_rust2::XzReader::new(input, true)),
     }
 }
@@ -168,7 +165,7 @@ struct Parts<R, D> {
     /// Begins the next part; `None` at the end of the stream.
     begin: fn(R) -> io::Result<Option<D>>,
     /// Takes a part that was read to its end, and returns the rest of the stream.
-    end: fn(D) -> R,
+    end: fn(D) -> io::Result<R>,
 }
 
 impl<R, D: Read> Read for Parts<R, D> {
@@ -182,7 +179,7 @@ impl<R, D: Read> Read for Parts<R, D> {
             if read > 0 || buf.is_empty() {
                 return Ok(read);
             }
-            self.input = self.part.take().map(self.end);
+            self.input = self.part.take().map(self.end).transpose()?;
         }
     }
 }
@@ -213,6 +210,16 @@ fn begin_frame<R: BufRead>(mut input: R) -> io::Result<Option<ZstdFrame<R>>> {
             Some(0x50..=0x5f) => skip_frame(&mut input)?,
             Some(_) => return StreamingDecoder::new(input).map(Some).map_err(io::Error::other),
         }
+    }
+}
+
+/// Ends a frame. Checks its checksum, if it has one, because the decoder does not.
+fn end_frame<R: BufRead>(frame: ZstdFrame<R>) -> io::Result<R> {
+    let (input, decoder) = frame.into_parts();
+    let stored = decoder.get_checksum_from_data();
+    match stored.is_none() || stored == decoder.get_calculated_checksum() {
+        true => Ok(input),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "a checksum of zstd is wrong")),
     }
 }
 

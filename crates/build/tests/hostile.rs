@@ -172,6 +172,22 @@ fn records_of_libarchive_are_used() {
 }
 
 #[test]
+fn a_damaged_compressed_stream_is_refused() {
+    let dir = scratch();
+    shell(
+        dir.path(),
+        "head -c 100000 /dev/urandom >f; tar -cf a.tar f; for c in gzip zstd xz; do
+            $c -k -c a.tar >a.$c; done",
+    );
+    for name in ["a.gzip", "a.zstd", "a.xz"] {
+        let mut bytes = std::fs::read(dir.path().join(name)).unwrap();
+        raw_outcome(dir.path(), bytes.clone()).unwrap();
+        bytes[50_000] ^= 1;
+        raw_outcome(dir.path(), bytes).expect_err(name);
+    }
+}
+
+#[test]
 fn maps_of_holes_are_checked() {
     let dir = scratch();
     let dir = dir.path();
