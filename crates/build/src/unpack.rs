@@ -12,6 +12,10 @@ use std::io::{self, BufRead, BufReader, Read};
 const PIECE: usize = 256 << 10;
 const WAITING: usize = 8;
 
+/// The largest accepted memory for unpacking xz, in KiB. `xz -9` needs 65 MiB.
+const MOST_XZ: u32 = 512 << 10;
+const TOO_MUCH: &str = "unpacking it needs more memory than the 512 MiB that are allowed";
+
 /// The kinds of compression, which are recognised by the first bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
@@ -130,6 +134,10 @@ fn send_all(input: &mut dyn Read, sender: &mpsc::SyncSender<io::Result<Vec<u8>>>
             Ok(0) => return true,
             Ok(_) => sender.send(Ok(piece)).is_err(),
             Err(error) => {
+                let error = match error.kind() {
+                    io::ErrorKind::OutOfMemory => io::Error::other(TOO_MUCH),
+                    _ => error,
+                };
                 let _ = sender.send(Err(error));
                 true
             }
@@ -153,7 +161,7 @@ fn unpacking<'r, R: Read + 'r>(packing: Packing, input: R) -> Box<dyn Read + 'r>
         Packing::Zstd => {
             Box::new(Parts { input: Some(input), part: None, begin: begin_frame, end: end_frame })
         }
-        Packing::Xz => Box::new(lzma_rust2::XzReader::new(input, true)),
+        Packing::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(input, true, MOST_XZ)),
     }
 }
 

@@ -188,6 +188,22 @@ fn a_damaged_compressed_stream_is_refused() {
 }
 
 #[test]
+fn an_archive_of_xz_that_demands_too_much_memory_is_refused() {
+    let dir = scratch();
+    shell(dir.path(), "echo x >f; tar -c f | xz >a.xz");
+    // The header of the first block asks for a dictionary of 4 GiB.
+    let mut bytes = std::fs::read(dir.path().join("a.xz")).unwrap();
+    let end = 12 + (usize::from(bytes[12]) + 1) * 4;
+    let filter = (14..end).find(|at| bytes[*at..].starts_with(&[0x21, 1])).unwrap();
+    bytes[filter + 2] = 40;
+    let mut sum = flate2::Crc::new();
+    sum.update(&bytes[12..end - 4]);
+    bytes[end - 4..end].copy_from_slice(&sum.sum().to_le_bytes());
+    let error = raw_outcome(dir.path(), bytes).unwrap_err();
+    assert!(error.ends_with("needs more memory than the 512 MiB that are allowed"), "{error}");
+}
+
+#[test]
 fn maps_of_holes_are_checked() {
     let dir = scratch();
     let dir = dir.path();
