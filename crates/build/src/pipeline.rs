@@ -404,7 +404,7 @@ impl Feeder<'_, '_> {
         let block = self.pipeline.block as u64;
         let (mut at, end) = (offset, offset + len);
         while at < end {
-            let number = u32::try_from(at / block).map_err(|_| too_large(end))?;
+            let number = file_block(at / block, end)?;
             let start = self.room(file, number)?;
             let within = (at % block) as usize;
             // The number of bytes for which the batch has room.
@@ -457,7 +457,7 @@ impl Feeder<'_, '_> {
         let block = self.pipeline.block as u64;
         let (mut at, end) = (offset, offset + len);
         while at < end {
-            let number = u32::try_from(at / block).map_err(|_| too_large(end))?;
+            let number = file_block(at / block, end)?;
             let used: usize = self.pieces.iter().map(|piece| piece.blocks as usize).sum();
             let room = (BATCH - used * block as usize) as u64;
             if room == 0 {
@@ -497,7 +497,10 @@ impl Feeder<'_, '_> {
     }
 }
 
-fn too_large(bytes: u64) -> Error {
-    let fault = lanefs_ext4::mkfs::FileFault::Size { bytes };
-    Error::new("", Cause::File(fault))
+/// Returns the number of a block in a file with this end. No file of ext4 has the block `u32::MAX`,
+/// so the number of the block after it also fits.
+fn file_block(number: u64, end: u64) -> Result<u32> {
+    let fault = lanefs_ext4::mkfs::FileFault::Size { bytes: end };
+    let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
+    number.ok_or_else(|| Error::new("", Cause::File(fault)))
 }

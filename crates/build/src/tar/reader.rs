@@ -103,8 +103,13 @@ impl<R: Read> Reader<R> {
 
     /// Skips the rest of the current entry's data by calling `seek`.
     pub(crate) fn seek_past(&mut self, seek: impl FnOnce(&mut R, u64)) {
-        let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
+        let rest = self.take_rest();
         seek(&mut self.input, rest);
+    }
+
+    /// Returns how many bytes lie before the next header. A header may claim almost 2^64 bytes.
+    fn take_rest(&mut self) -> u64 {
+        std::mem::take(&mut self.left).saturating_add(std::mem::take(&mut self.padding))
     }
 
     fn wrong(&self, name: &[u8], cause: Cause) -> Error {
@@ -266,7 +271,7 @@ impl<R: Read> Reader<R> {
     }
 
     fn skip(&mut self) -> Result<()> {
-        let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
+        let rest = self.take_rest();
         if rest == 0 {
             return Ok(());
         }
