@@ -130,6 +130,13 @@ mod tests {
     }
 
     #[test]
+    fn a_block_is_whole_beside_another_part_of_its_chunk() {
+        let strips = strips_of(&shape(), &[part(0, 1), part(2, 3)]);
+        let partial: Vec<_> = strips.iter().map(|strip| (strip.from, strip.partial)).collect();
+        assert_eq!(partial, [(0, Slots::default()), (CHUNK / 2, Slots::default())]);
+    }
+
+    #[test]
     fn parts_that_overlap_or_leave_a_gap_between_chunks_are_not_joined() {
         let own = part(4, 8);
         assert_eq!(chosen(own, &[part(7, 9)], Join::Any), []);

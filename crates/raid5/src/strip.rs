@@ -128,7 +128,7 @@ pub(crate) fn strips(pieces: &[Piece]) -> Vec<Strip> {
         if written.is_empty() {
             continue;
         }
-        let partial = of(&|p| written.contains(p.index) && !(p.from <= from && end <= p.to));
+        let partial = written - of(&|p| p.from <= from && end <= p.to);
         all.push(Strip { from, to: end, written, partial });
     }
     all

@@ -355,8 +355,8 @@ impl Array {
                 _ if done.strip.from < failed.parity_below => {
                     !written.any(|i| failed.slots.contains(self.shape.data_slot(row, i)))
                 }
-                Method::FullRow | Method::Reconstruct => false,
-                Method::Modify => {
+                Method::FullRow | Method::Reconstruct if done.plan.rebuild.is_none() => false,
+                Method::FullRow | Method::Reconstruct | Method::Modify => {
                     self.put_back(row, done, failed);
                     self.is_as_before(row, done)
                 }

@@ -175,6 +175,28 @@ fn a_second_failure_in_the_middle_of_a_block_does_not_change_other_data() {
     }
 }
 
+#[test]
+fn a_write_to_a_part_of_a_missing_block_is_undone_if_the_parity_fails() {
+    for (consistency, before) in consistencies().iter().flat_map(|c| [(c, 0), (c, 1)]) {
+        let mut rig = rig(consistency);
+        let slot = rig.shape.parity_slot(0);
+        let hook = Arc::new(HookDevice::new(rig.members[slot].take().unwrap()));
+        rig.members[slot] = Some(hook.clone());
+        let array = rig.start();
+        let model: Vec<u8> = (0..array.len()).map(|at| (at / 512 * 37 + at) as u8).collect();
+        array.write_at(0, &model).unwrap();
+        array.fail(rig.shape.data_slot(0, 1)).unwrap();
+        hook.on(Kind::Write, before, || Outcome::Failed);
+        let chunk = rig.shape.chunk() as usize;
+        if array.write_at(0, &vec![0x5a; chunk + 100]).is_ok() {
+            continue;
+        }
+        let mut got = [0; 4096];
+        array.read_at(chunk as u64, &mut got).unwrap();
+        assert!(got[..] == model[chunk..][..4096], "{consistency:?} {before}");
+    }
+}
+
 /// A disk with sectors that cannot be read until a write makes the disk remap them.
 struct Worn {
     below: Arc<dyn Device>,

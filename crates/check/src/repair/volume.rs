@@ -5,7 +5,6 @@ use super::mender::{Mender, put16, put32};
 use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
-use crate::groups;
 use crate::journal::latest_number;
 use crate::mapping::Runs;
 use crate::named::{self, FIRST_INO, Purpose};
