@@ -18,6 +18,7 @@
 use crate::bitmaps::{self, Sums};
 use crate::claims::Claims;
 use crate::fault::Fault;
+use crate::field::Field;
 use crate::groups::Groups;
 use crate::parents::Parents;
 use crate::place::Place;
@@ -26,7 +27,8 @@ use crate::run::Run;
 use crate::states::States;
 use crate::superblock::Counts;
 use crate::volume::Volume;
-use crate::{attributes, directories, journal, links, orphans, quota, special, superblock, table};
+use crate::{attributes, directories, journal, links, named, orphans, quota, special};
+use crate::{superblock, table};
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::thread;
@@ -136,6 +138,7 @@ pub(crate) fn inspect(
     // descriptors in place.
     let scratch = Collector::new(0);
     let groups = Groups::read(&volume, &scratch);
+    volume = with_journal(volume, &groups, &report);
     if let Some(after) = journal::check(&volume, &groups, &report) {
         let opened = superblock::open(&*after, &report).map_err(Error::NoSuperblock)?;
         let superblock;
@@ -143,7 +146,7 @@ pub(crate) fn inspect(
         // The kernel writes the superblock's counts only when it unmounts. After a crash, only the
         // counts in the group descriptors are right.
         counts = Counts::Old;
-        volume = Volume::new(after, superblock);
+        volume = with_journal(Volume::new(after, superblock), &groups, &scratch);
     }
     if superblock::is_truncated(&volume, &report) {
         return Ok(report.into_report(Totals::default()));
@@ -155,6 +158,14 @@ pub(crate) fn inspect(
     let checker = Checker { volume, counts, groups, report: report_to, options, told };
     let totals = checker.run(then)?;
     Ok(report.into_report(totals))
+}
+
+/// Corrects the number of the journal's inode in memory, if it names another inode.
+fn with_journal(volume: Volume, groups: &Groups, report: &Collector) -> Volume {
+    let Some(superblock) = named::with_journal(&volume, groups) else { return volume };
+    let found = volume.raw().s_journal_inum.get().into();
+    report.add(Place::Superblock, Fault::Field { field: Field::JournalInode, found });
+    Volume::new(Arc::clone(volume.device()), superblock)
 }
 
 struct Checker<'a> {
@@ -263,6 +274,7 @@ impl Checker<'_> {
         links::check_paths(run, parents);
         links::check_counts(run, threads);
         attributes::check_references(run);
+        named::check(run);
         quota::check(run);
         special::check(run);
         orphans::check(run);

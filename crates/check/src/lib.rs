@@ -35,6 +35,7 @@ mod inodes;
 mod journal;
 mod links;
 mod mapping;
+mod named;
 mod orphans;
 mod parallel;
 mod parents;

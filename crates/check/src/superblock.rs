@@ -2,6 +2,7 @@
 
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
+use crate::named::FIRST_INO;
 use crate::place::Place;
 use crate::report::Collector;
 use crate::volume::Volume;
@@ -70,7 +71,14 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
 /// mends that field in memory. After any other damage, reads the first intact copy.
 pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
     match read_primary(device) {
-        Ok(superblock) => Ok((superblock, Counts::Right)),
+        Ok(superblock) => match with_revision(superblock.raw()) {
+            Some(revised) => {
+                let fault = Fault::Field { field: Field::Revision, found: 0 };
+                report.add(Place::Superblock, fault);
+                Ok((revised, Counts::Right))
+            }
+            None => Ok((superblock, Counts::Right)),
+        },
         Err(cause) => {
             report.add(Place::Superblock, Fault::Superblock(cause.clone()));
             if let Some(repaired) = without(device, &cause) {
@@ -91,6 +99,20 @@ pub enum Counts {
     Old,
 }
 
+/// If a superblock of revision 0 has features or large inodes, returns it with revision 1. Revision
+/// 0 has neither, and its inodes would be read at wrong offsets.
+pub fn with_revision(raw: &RawSuperblock) -> Option<Superblock> {
+    let features =
+        [raw.s_feature_compat, raw.s_feature_incompat, raw.s_feature_ro_compat].map(|f| f.get());
+    let has_more = features != [0; 3] || usize::from(raw.s_inode_size.get()) > GOOD_OLD_SIZE;
+    if raw.s_rev_level.get() != 0 || !has_more {
+        return None;
+    }
+    let mut raw = raw.clone();
+    raw.s_rev_level.set(1);
+    Superblock::from_raw(raw).ok()
+}
+
 /// Returns the superblock with a damaged field set to a valid value, if no other structure depends
 /// on the field.
 fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
@@ -99,7 +121,12 @@ fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     let mut raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
     match cause {
         Cause::LastOrphan { .. } => raw.s_last_orphan.set(0),
-        Cause::OrphanFileInode { .. } => raw.s_orphan_file_inum.set(0),
+        Cause::FirstInode { .. } => raw.s_first_ino.set(FIRST_INO),
+        Cause::OrphanFileInode { .. } => {
+            let file = Compat::ORPHAN_FILE.bits();
+            raw.s_feature_compat.set(raw.s_feature_compat.get() & !file);
+            raw.s_orphan_file_inum.set(0);
+        }
         Cause::FreeInodes { .. } => raw.s_free_inodes_count.set(0),
         Cause::FreeBlocks { .. } => {
             raw.s_free_blocks_count_lo.set(0);
@@ -109,7 +136,8 @@ fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
             raw.s_r_blocks_count_lo.set(0);
             raw.s_r_blocks_count_hi.set(0);
         }
-        Cause::JournalPlace { ino, .. } if *ino != 0 => raw.s_journal_dev.set(0),
+        Cause::JournalPlace { device, .. } if *device != 0 => raw.s_journal_dev.set(0),
+        Cause::JournalPlace { .. } => raw.s_journal_inum.set(Ino::JOURNAL.0),
         _ => return None,
     }
     Superblock::from_raw(raw).ok()

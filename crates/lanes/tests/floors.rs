@@ -176,6 +176,7 @@ const HOUSES: &[House] = &[
                 "bitmaps",
                 "journal",
                 "links",
+                "named",
                 "orphans",
                 "quota",
                 "special",

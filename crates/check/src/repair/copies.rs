@@ -7,6 +7,7 @@ use super::volume::clear_recovery;
 use crate::checker::Error;
 use crate::groups::{self, Groups};
 use crate::journal::{self, LogBlocks, Replayed};
+use crate::named;
 use crate::place::Place;
 use crate::superblock::{self, Counts};
 use crate::volume::Volume;
@@ -32,9 +33,24 @@ pub fn recover(
     }
     recover_descriptors(device, &volume, actions);
     guess_descriptor(device, &volume, actions);
+    let volume = recover_journal(device, volume, actions);
     replay(device, &volume, is_copy, actions)?;
     let groups = Groups::read(&volume, &silent());
     Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
+}
+
+/// Corrects the number of the journal's inode, if it names another inode.
+fn recover_journal(
+    device: &Arc<OverlayDevice>,
+    volume: Volume,
+    actions: &mut Vec<Action>,
+) -> Volume {
+    let groups = Groups::read(&volume, &silent());
+    let Some(superblock) = named::with_journal(&volume, &groups) else { return volume };
+    put_superblock(&**device, &superblock);
+    let what = "names the reserved inode of the journal again".into();
+    actions.push(Action { place: Place::Superblock, what });
+    Volume::new(device.clone(), superblock)
 }
 
 /// Returns the block size of a file system whose superblock was recovered.
@@ -51,7 +67,8 @@ fn recover_superblock(
     let mut act = |what: &str| {
         actions.push(Action { place: Place::Superblock, what: what.into() });
     };
-    let is_whole = superblock::read_primary(&**device).is_ok();
+    let is_whole = superblock::read_primary(&**device)
+        .is_ok_and(|found| superblock::with_revision(found.raw()).is_none());
     let (found, counts) = match superblock::open(&**device, &silent()) {
         Ok(found) => found,
         Err(cause) => {
@@ -90,7 +107,7 @@ fn reseal(device: &Arc<OverlayDevice>) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
     let raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
-    let superblock = Superblock::from_raw(raw).ok()?;
+    let superblock = superblock::with_revision(&raw).or_else(|| Superblock::from_raw(raw).ok())?;
     let other = Arc::new(device.fork());
     put_superblock(&*other, &superblock);
     (faults(other) <= FEW_FAULTS).then(|| {

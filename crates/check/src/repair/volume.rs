@@ -7,6 +7,7 @@ use crate::fault::Fault;
 use crate::field::{Feature, Field};
 use crate::groups;
 use crate::mapping::Runs;
+use crate::named::{self, FIRST_INO, Purpose};
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
@@ -34,6 +35,16 @@ const EXTRA: u16 = 32;
 impl Mender<'_> {
     /// Mends the superblock, the descriptors and the journal.
     pub fn mend_volume(&mut self, found: &[Finding]) {
+        // All other findings may follow from a wrong number of an inode.
+        let field = |finding: &Finding| match finding.fault {
+            Fault::Field { field, .. } => Some(field),
+            _ => None,
+        };
+        let first = found.iter().find(|finding| field(finding) == Some(Field::FirstInode));
+        let number = found.iter().find(|finding| field(finding).is_some_and(Field::is_inode));
+        if let Some(finding) = first.or(number) {
+            return self.mend_superblock(&finding.fault);
+        }
         for finding in found {
             match finding.place {
                 Place::Descriptor { group } => self.mend_descriptor(group, &finding.fault),
@@ -66,12 +77,15 @@ impl Mender<'_> {
             let is_used = self.read_inode(Ino(ino)).is_some_and(|(_, found)| found.is_in_use());
             if is_used { ino } else { 0 }
         });
+        let [projects, orphans] = [Purpose::Quotas(Kind::Project), Purpose::Orphans]
+            .map(|purpose| named::nameless(self.run, purpose).map_or(0, |ino| ino.0));
         let edited = self.edit_superblock(|raw| match fault {
             Fault::Field { field: Field::Quotas(kind), .. } => match kind {
                 Kind::User => raw.s_usr_quota_inum.set(users),
                 Kind::Group => raw.s_grp_quota_inum.set(groups),
-                Kind::Project => raw.s_prj_quota_inum.set(0),
+                Kind::Project => raw.s_prj_quota_inum.set(projects),
             },
+            Fault::Field { field: Field::OrphanFile, .. } => set_orphan_file(raw, orphans),
             Fault::Field { field, .. } => mend_field(raw, *field),
             Fault::Feature { feature: Feature::ResizeInode } => raw.s_reserved_gdt_blocks.set(0),
             Fault::Feature { feature: Feature::HasJournal } => clear_recovery(raw),
@@ -199,7 +213,9 @@ impl Mender<'_> {
         let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
         let runs = Runs::of(self.run.volume, ino, &record);
         let mapped: u64 = runs.extents().iter().map(|extent| u64::from(extent.len)).sum();
-        if mapped < blocks || blocks == 0 || bytes == old {
+        let has_log = runs.block(FileBlock(0)).and_then(|at| self.read_block(at));
+        let has_log = has_log.is_some_and(|bytes| named::is_log(&bytes));
+        if mapped < blocks || blocks == 0 || bytes == old || !has_log {
             return false;
         }
         self.write_inode(ino, bytes);
@@ -222,7 +238,9 @@ impl Mender<'_> {
             raw.s_jnl_blocks = Default::default();
             raw.s_orphan_file_inum.set(0);
         });
-        for ino in [Some(ino), orphans].into_iter().flatten() {
+        // A file with a name keeps its content.
+        let inos = [Some(ino), orphans].into_iter().flatten();
+        for ino in inos.filter(|ino| self.run.states.get(*ino).names() == 0) {
             self.clear_inode(ino, "cleared: the journal is removed");
         }
         self.act(Place::Journal, "removed, since it is lost: lanefs tune -j makes a new one");
@@ -308,6 +326,16 @@ pub fn clear_recovery(raw: &mut RawSuperblock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
 }
 
+/// Sets the number of the orphan file's inode. If it is 0, orphans are kept in the orphan list.
+fn set_orphan_file(raw: &mut RawSuperblock, ino: u32) {
+    let file = Compat::ORPHAN_FILE.bits();
+    let has_file = raw.s_feature_compat.get() & file != 0;
+    raw.s_orphan_file_inum.set(if has_file { ino } else { 0 });
+    if ino == 0 {
+        raw.s_feature_compat.set(raw.s_feature_compat.get() & !file);
+    }
+}
+
 /// Sets a superblock field to a valid value. Any valid value will do, because no structure depends
 /// on these fields.
 fn mend_field(raw: &mut RawSuperblock, field: Field) {
@@ -322,9 +350,21 @@ fn mend_field(raw: &mut RawSuperblock, field: Field) {
         Field::WantedExtraSize => raw.s_want_extra_isize.set(extra),
         Field::Encoding => raw.s_encoding.set(1),
         Field::JournalDeviceUuid => raw.s_journal_uuid = [0; 16],
-        Field::OrphanFile => raw.s_orphan_file_inum.set(0),
-        Field::JournalInode => raw.s_journal_inum.set(0),
+        Field::JournalInode => {
+            let has_journal = raw.s_feature_compat.get() & Compat::HAS_JOURNAL.bits() != 0;
+            raw.s_journal_inum.set(if has_journal { Ino::JOURNAL.0 } else { 0 });
+        }
+        Field::FirstInode => raw.s_first_ino.set(FIRST_INO),
+        Field::Revision => raw.s_rev_level.set(1),
+        Field::ChecksumSeed => {
+            let seed = Incompat::CSUM_SEED.bits();
+            raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !seed);
+        }
         Field::JournalDevice => raw.s_journal_dev.set(0),
-        Field::Quotas(_) | Field::Mmp | Field::JournalError | Field::JournalUsers => {}
+        Field::Quotas(_)
+        | Field::OrphanFile
+        | Field::Mmp
+        | Field::JournalError
+        | Field::JournalUsers => {}
     }
 }
