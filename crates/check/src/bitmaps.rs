@@ -2,7 +2,7 @@
 //! blocks and inodes.
 
 use crate::fault::{Fault, Unit};
-use crate::groups::used_inodes;
+use crate::groups::{NOWHERE, used_inodes};
 use crate::parallel;
 use crate::place::Place;
 use crate::run::Run;
@@ -191,7 +191,11 @@ pub fn used_inodes_of(run: &Run<'_>, group: Group, bits: u32) -> Used {
     used
 }
 
+/// Reads a bitmap. A bitmap without a valid block number is reported with its descriptor.
 fn read(run: &Run<'_>, block: Block, buffer: &mut Vec<u8>, place: Place) -> bool {
+    if block == NOWHERE {
+        return false;
+    }
     buffer.resize(run.volume.block_bytes(), 0);
     let result = run.volume.read(block, buffer);
     if result.is_err() {

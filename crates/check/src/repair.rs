@@ -162,8 +162,10 @@ fn round(
     let report = checker::inspect(view, &options, &|_| {}, &mut |run, parents, findings| {
         let mut mender = Mender::new(run, parents, device, shared, findings, actions);
         touches_log = mender.log_is_damaged();
+        // Without its inode table, a group seems to have no inodes, and names of them seem wrong.
+        let has_tables = mender.has_tables();
         for stage in Stage::ALL {
-            if mends && !changed {
+            if mends && !changed && (has_tables || stage == Stage::Volume) {
                 mender.mend(stage);
                 changed = mender.changed;
             }

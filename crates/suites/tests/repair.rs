@@ -130,6 +130,48 @@ fn dumped(image: &Image, name: &str) -> Vec<u8> {
     std::fs::read(&copy).expect("a dump")
 }
 
+#[test]
+fn a_repair_does_not_write_into_an_extent_node_of_another_file() {
+    let Some(image) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let _ = write_pieces(&image, "damaged", 1);
+    let whole = write_pieces(&image, "whole", 100);
+    image.assert_clean("filled");
+    let [damaged, other] = ["damaged", "whole"].map(|name| image.inode_at(name, BLOCK));
+    let device = image.device();
+    let mut field = [0; 24];
+    let (root, entry) = field.split_at_mut(12);
+    device.read_at(damaged + BLOCK_FIELD, root).unwrap();
+    device.read_at(other + BLOCK_FIELD + 12, entry).unwrap();
+    assert_eq!((root[2], root[6]), (1, 1), "a root with one node");
+    // The root of the damaged file has a second entry, which refers to the node of the other file,
+    // and a wrong capacity.
+    root[2..6].copy_from_slice(&[2, 0, 9, 0]);
+    entry[..4].copy_from_slice(&1000u32.to_le_bytes());
+    device.write_at(damaged + BLOCK_FIELD, root).unwrap();
+    device.write_at(damaged + BLOCK_FIELD + 24, entry).unwrap();
+    drop(device);
+    keeps_all(&image, "an entry that refers to a node of another file");
+    assert!(dumped(&image, "whole") == whole, "the other file has its old content");
+}
+
+#[test]
+fn space_for_a_repair_is_not_taken_from_a_file_whose_mapping_is_damaged() {
+    let Some(image) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let (one, _) = (write_pieces(&image, "one", 1), write_pieces(&image, "two", 1));
+    image.assert_clean("filled");
+    let device = image.device();
+    for name in ["one", "two"] {
+        // The capacity in the root is wrong, so the check reads nothing below.
+        let at = image.inode_at(name, BLOCK) + BLOCK_FIELD + 4;
+        device.write_at(at, &[9, 0]).unwrap();
+    }
+    drop(device);
+    // The repair needs a block for the resize inode.
+    image.debugfs("sif <7> block[DIND] 0");
+    keeps_all(&image, "two damaged roots");
+    assert!(dumped(&image, "one") == one && dumped(&image, "two") == one);
+}
+
 /// Writes `word` at `offset` in the descriptor of `group`, and in all copies of this descriptor. An
 /// image of [`DESCRIBED`] has copies in groups 1, 3 and 5.
 fn describe(image: &Image, group: u64, offset: u64, word: u32) {
@@ -141,6 +183,38 @@ fn describe(image: &Image, group: u64, offset: u64, word: u32) {
 }
 
 const DESCRIBED: &str = "-b 1024 -g 1024 -N 512 -O ^metadata_csum,^uninit_bg,^resize_inode";
+
+#[test]
+fn bitmaps_without_a_place_of_their_own_are_moved() {
+    const INODE_BITMAP: u64 = 4;
+    let Some(clean) = filled(DESCRIBED) else { return };
+    let stats = clean.debugfs("stats");
+    let tables = stats.split("inode table at ").skip(1);
+    let tables: Vec<u32> =
+        tables.map(|rest| rest.split_whitespace().next().unwrap().parse().unwrap()).collect();
+    for (group, offset, block) in [
+        (0, 0, 999_999),
+        (1, 0, 999_999),
+        (1, INODE_BITMAP, 0),
+        (0, 0, tables[1]),
+        (0, INODE_BITMAP, tables[2] + 1),
+        (3, 0, tables[0] + 2),
+    ] {
+        let image = copy_of(&clean);
+        describe(&image, group, offset, block);
+        keeps_all(&image, &format!("group {group}, offset {offset}: block {block}"));
+    }
+}
+
+#[test]
+fn a_group_whose_inode_table_is_lost_loses_no_name() {
+    let Some(image) = filled(DESCRIBED) else { return };
+    describe(&image, 0, 8, 999_999);
+    let before = std::fs::read(image.path()).unwrap();
+    let plan = plan(image.device(), Shared::Clone).expect("a plan");
+    assert!(plan.leaves_faults() && plan.repair().unwrap().is_empty(), "{:?}", plan.actions);
+    assert!(std::fs::read(image.path()).unwrap() == before);
+}
 
 fn report(image: &Image, threads: usize, findings: usize) -> Report {
     let options = Options { threads, findings, ..Options::default() };

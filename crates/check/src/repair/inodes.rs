@@ -8,6 +8,7 @@ use super::mender::{Mender, put16, put32};
 use super::salvage::EXTENT_MAGIC;
 use crate::bytes::{le16, le32};
 use crate::fault::Fault;
+use crate::groups::NOWHERE;
 use crate::inodes::BAD_BLOCKS;
 use crate::place::Place;
 use crate::record::Record;
@@ -256,6 +257,9 @@ impl Mender<'_> {
         let (volume, geometry) = (self.run.volume, &self.run.volume.geometry);
         let Some(place) = geometry.inode_place(ino) else { return false };
         let Some(desc) = self.run.groups.get(place.group) else { return false };
+        if desc.inode_bitmap == NOWHERE {
+            return false;
+        }
         let Some(bytes) = self.read_block(desc.inode_bitmap) else { return false };
         Bitmap::verify_inodes(&bytes, desc, geometry, volume.checksums).is_ok()
             && Bitmap::from_bytes(&bytes, geometry.inodes_per_group()).get(place.index)

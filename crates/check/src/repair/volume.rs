@@ -5,7 +5,6 @@ use super::mender::{Mender, put16, put32};
 use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
-use crate::groups;
 use crate::mapping::Runs;
 use crate::named::{self, FIRST_INO, Purpose};
 use crate::place::Place;
@@ -48,6 +47,8 @@ impl Mender<'_> {
         for finding in found {
             match finding.place {
                 Place::Descriptor { group } => self.mend_descriptor(group, &finding.fault),
+                // Without its inode table, a log only seems to be lost.
+                Place::Journal if !self.has_tables() => {}
                 Place::Journal => self.mend_journal(&finding.fault),
                 _ => self.mend_superblock(&finding.fault),
             }
@@ -141,22 +142,41 @@ impl Mender<'_> {
             Fault::Descriptor(Cause::ItableUnused { .. }) => desc.itable_unused = 0,
             Fault::Flags { .. } => desc.flags -= GroupFlags::BLOCK_UNINIT,
             Fault::DoublyClaimed { start, .. } => {
-                // The doubly claimed bitmap can move to any free block. Its content need not be
-                // copied, because the last stage computes all bitmaps again.
-                let Some(new) = self.allocate() else { return };
-                match *start {
-                    start if start == desc.block_bitmap => desc.block_bitmap = new,
-                    start if start == desc.inode_bitmap => desc.inode_bitmap = new,
-                    _ => return,
-                }
-                if groups::check_places(self.run.volume, group, &desc).is_err() {
-                    return;
-                }
+                return self.move_bitmaps(group, |block| block == *start);
+            }
+            Fault::Descriptor(Cause::BlockBitmapPlace { block: lost })
+            | Fault::Descriptor(Cause::InodeBitmapPlace { block: lost }) => {
+                return self.move_bitmaps_of(group, |block| block == *lost);
             }
             _ => return,
         }
         self.write_descriptor(group, &desc);
         self.act(Place::Descriptor { group }, format!("corrected ({fault})"));
+    }
+
+    /// Moves a bitmap that is in a block of other metadata: a bitmap of `group`, or else of another
+    /// group.
+    fn move_bitmaps(&mut self, group: Group, is_it: impl Fn(Block) -> bool) {
+        let all = (0..self.run.volume.geometry.group_count()).map(Group);
+        let has_it = |group: &Group| {
+            let desc = self.run.groups.get(*group);
+            desc.is_some_and(|desc| is_it(desc.block_bitmap) || is_it(desc.inode_bitmap))
+        };
+        if let Some(owner) = std::iter::once(group).chain(all).find(has_it) {
+            self.move_bitmaps_of(owner, is_it);
+        }
+    }
+
+    /// Moves the first bitmap of `group` whose block `is_it` accepts to a free block. Its content
+    /// need not be copied, because the last stage computes all bitmaps again.
+    fn move_bitmaps_of(&mut self, group: Group, is_it: impl Fn(Block) -> bool) {
+        let Some(mut desc) = self.descriptor(group) else { return };
+        let bitmaps = [&mut desc.inode_bitmap, &mut desc.block_bitmap];
+        let Some(bitmap) = bitmaps.into_iter().find(|block| is_it(**block)) else { return };
+        let Some(new) = self.allocate_for(group) else { return };
+        *bitmap = new;
+        self.write_descriptor(group, &desc);
+        self.act(Place::Descriptor { group }, format!("a bitmap is moved to {new}"));
     }
 
     /// Empties a damaged log. If the journal's inode is damaged, restores its mapping from the copy
