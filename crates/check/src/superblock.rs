@@ -55,6 +55,7 @@ const KNOWN_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::READONLY)
     .union(RoCompat::PROJECT)
     .union(RoCompat::VERITY)
+    .union(RoCompat::SHARED_BLOCKS)
     .union(RoCompat::ORPHAN_PRESENT);
 const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::IMAGIC_INODES)

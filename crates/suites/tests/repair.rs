@@ -220,3 +220,60 @@ fn report(image: &Image, threads: usize, findings: usize) -> Report {
     let options = Options { threads, findings, ..Options::default() };
     lanefs_check::check(image.device(), &options, &|_| {}).expect("a superblock")
 }
+
+#[test]
+fn the_findings_that_are_kept_do_not_depend_on_the_number_of_threads() {
+    let Some(image) = filled("-b 1024 -g 1024 -N 512") else { return };
+    // Files of several groups share blocks and have wrong fields.
+    let block = image.debugfs("blocks c");
+    let block = block.split_whitespace().next().expect("a block").to_string();
+    for path in ["a", "b", "d/a", "d/b", "d/e/f"] {
+        image.debugfs(&format!("sif {path} block[5] {block}"));
+        image.debugfs(&format!("sif {path} faddr 7"));
+        image.debugfs(&format!("sif {path} links_count 9"));
+    }
+    let all = report(&image, 1, 1000);
+    assert!(all.findings.len() > 10 && all.left_out == 0);
+    for findings in [0, 1, 5, all.findings.len() - 1] {
+        let one = report(&image, 1, findings);
+        assert_eq!(one.findings.len(), findings);
+        for _ in 0..5 {
+            let many = report(&image, 4, findings);
+            assert_eq!((many.findings, many.left_out), (one.findings.clone(), one.left_out));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_resize_inode_only_prevents_growth() {
+    let Some(image) = filled("-b 1024") else { return };
+    image.debugfs("sif <7> block[DIND] 0");
+    let found = report(&image, 1, 1000).findings;
+    let harm = found.iter().find(|finding| matches!(finding.fault, Fault::Special { .. }));
+    assert_eq!(harm.map(|finding| finding.harm()), Some(Harm::NoGrowth), "{found:?}");
+}
+
+#[test]
+fn files_may_share_blocks_with_the_feature_shared_blocks() {
+    let Some(image) = Image::make("-b 1024 -O ^metadata_csum,^has_journal,^orphan_file", "7M")
+    else {
+        return;
+    };
+    let source = image.path().with_extension("source");
+    std::fs::write(&source, text(1, 40_000)).expect("a source");
+    let [one, two] = ["one", "two"].map(|name| {
+        image.debugfs(&format!("write {} {name}", source.display()));
+        image.inode_at(name, BLOCK) + BLOCK_FIELD
+    });
+    let device = image.device();
+    let mut field = [0; 60];
+    device.read_at(one, &mut field).unwrap();
+    device.write_at(two, &field).unwrap();
+    drop(device);
+    image.debugfs("feature shared_blocks");
+    image.repair();
+    let verdicts = Verdicts::of(image.path());
+    assert!(verdicts.is_clean_for_e2fsck() && verdicts.is_clean_for_lanefs(), "{verdicts:?}");
+    assert_eq!(dumped(&image, "two"), dumped(&image, "one"));
+    assert!(Verdicts::of(image.path()).is_clean_for_lanefs());
+}
