@@ -32,6 +32,7 @@ pub fn recover(
         return Ok(None);
     }
     recover_descriptors(device, &volume, actions);
+    let volume = guess_reserved(device, volume, actions);
     guess_descriptor(device, &volume, actions);
     let volume = recover_journal(device, volume, actions);
     replay(device, &volume, is_copy, actions)?;
@@ -192,6 +193,38 @@ fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &m
         let what = "restored from its copy".into();
         actions.push(Action { place: Place::Descriptor { group }, what });
     }
+}
+
+/// Lowers the number of reserved descriptor blocks if these blocks overlap the bitmaps or the inode
+/// table of the only group, and the image has fewer faults afterwards.
+fn guess_reserved(
+    device: &Arc<OverlayDevice>,
+    volume: Volume,
+    actions: &mut Vec<Action>,
+) -> Volume {
+    let geometry = &volume.geometry;
+    let groups = Groups::read(&volume, &silent());
+    let Some(desc) = groups.get(Group(0)).filter(|_| geometry.group_count() == 1) else {
+        return volume;
+    };
+    let lowest = desc.block_bitmap.min(desc.inode_bitmap).min(desc.inode_table);
+    let first = geometry.super_block().0 + 1 + u64::from(geometry.desc_blocks());
+    let room = lowest.0.checked_sub(first).and_then(|room| u16::try_from(room).ok());
+    let Some(room) = room.filter(|room| u32::from(*room) < geometry.reserved_gdt_blocks()) else {
+        return volume;
+    };
+    let mut raw = volume.raw().clone();
+    raw.s_reserved_gdt_blocks.set(room);
+    let Ok(superblock) = Superblock::from_raw(raw) else { return volume };
+    let other = Arc::new(device.fork());
+    put_superblock(&*other, &superblock);
+    if faults(other) >= faults(device.clone()) {
+        return volume;
+    }
+    put_superblock(&**device, &superblock);
+    let what = format!("reserves {room} blocks for descriptors, which end before the bitmaps");
+    actions.push(Action { place: Place::Superblock, what });
+    Volume::new(device.clone(), superblock)
 }
 
 /// Guesses the descriptor of a small file system that has a single group, and so no copies of the

@@ -283,6 +283,10 @@ impl Mender<'_> {
         let words = geometry.block_size().bytes() as u64 / 4;
         let first = geometry.super_block().0 + 1 + u64::from(geometry.desc_blocks());
         let backups: Vec<Group> = geometry.backups().take(words as usize).collect();
+        let reserved = (0..u64::from(geometry.reserved_gdt_blocks())).map(|n| Block(first + n));
+        if reserved.into_iter().any(|block| self.is_shared(block)) {
+            return;
+        }
         let mut top = vec![0; geometry.block_size().bytes()];
         for n in 0..u64::from(geometry.reserved_gdt_blocks()) {
             let index = (u64::from(geometry.desc_blocks()) + n) % words;
