@@ -172,6 +172,36 @@ fn space_for_a_repair_is_not_taken_from_a_file_whose_mapping_is_damaged() {
     assert!(dumped(&image, "one") == one && dumped(&image, "two") == one);
 }
 
+#[test]
+fn damaged_inodes_are_found_and_their_files_kept() {
+    let Some(clean) = filled("-b 1024 -I 256 -O inline_data") else { return };
+    clean.debugfs(&format!("symlink long {}", "x".repeat(200)));
+    clean.assert_clean("filled");
+    for damage in [
+        "sif a size 61",
+        "sif d/a size 4000",
+        "fallocate long 0 3",
+        "sif <9> file_acl 900",
+        "ssv reserved_gdt_blocks 200",
+    ] {
+        let image = copy_of(&clean);
+        image.debugfs(damage);
+        if !damage.contains(" size ") {
+            keeps_all(&image, damage);
+            continue;
+        }
+        // Data of the file follows its old end, as far as the inode has room.
+        assert!(!Verdicts::of(image.path()).is_clean_for_lanefs(), "{damage}");
+        repaired(&image, damage);
+        let path = damage.split(' ').nth(1).expect("a path");
+        let (n, (_, len)) =
+            FILES.iter().enumerate().find(|(_, file)| file.0 == path).expect("a file");
+        let now = image.debugfs(&format!("cat {path}"));
+        assert!(now.starts_with(&text(n, *len)) && now.len() <= 160, "{damage}: {now:?}");
+        image.assert_clean(damage);
+    }
+}
+
 /// Writes `word` at `offset` in the descriptor of `group`, and in all copies of this descriptor. An
 /// image of [`DESCRIBED`] has copies in groups 1, 3 and 5.
 fn describe(image: &Image, group: u64, offset: u64, word: u32) {
