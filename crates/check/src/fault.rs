@@ -53,6 +53,8 @@ pub enum Fault {
     Field { field: Field, found: u64 },
     #[error("differs from the superblock in {what}")]
     Differs { what: &'static str },
+    #[error("mmp: e2fsck is checking it, or was interrupted; no mount accepts that")]
+    BeingChecked,
     #[error("the root directory is missing")]
     NoRoot,
     #[error("in use, though the file system lacks the feature {feature}")]
@@ -213,9 +215,12 @@ impl Fault {
     pub fn harm(&self) -> Harm {
         use Fault::*;
         match self {
-            Superblock(_) | Journal(_) | Special { .. } | StaleLog | NoReplay { .. } => {
-                Harm::Unmountable
-            }
+            Superblock(_)
+            | Journal(_)
+            | Special { .. }
+            | StaleLog
+            | NoReplay { .. }
+            | BeingChecked => Harm::Unmountable,
             NoRoot | Truncated { .. } | Unreadable => Harm::DataLost { from: None },
             Descriptor(_) => Harm::Unmountable,
             Bitmap(_) => Harm::NoAllocation,

@@ -202,6 +202,20 @@ fn damaged_inodes_are_found_and_their_files_kept() {
     }
 }
 
+#[test]
+fn an_image_that_e2fsck_was_checking_is_not_clean() {
+    // e2fsck is not run, because it waits for other computers.
+    let Some(image) = Image::make("-b 1024 -O mmp,^metadata_csum", "7M") else { return };
+    let stats = image.debugfs("stats");
+    let block = stats.split("MMP block number:").nth(1).expect("a block");
+    let block: u64 = block.split_whitespace().next().expect("a number").parse().expect("a number");
+    let in_check = 0xe24d_4d50_u32;
+    image.device().write_at(block * BLOCK + 4, &in_check.to_le_bytes()).unwrap();
+    assert_eq!(report(&image, 1, 1000).verdict(), Verdict::Damaged);
+    repaired(&image, "mmp");
+    assert_eq!(report(&image, 1, 1000).verdict(), Verdict::Clean);
+}
+
 /// Writes `word` at `offset` in the descriptor of `group`, and in all copies of this descriptor. An
 /// image of [`DESCRIBED`] has copies in groups 1, 3 and 5.
 fn describe(image: &Image, group: u64, offset: u64, word: u32) {

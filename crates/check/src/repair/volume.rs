@@ -71,7 +71,7 @@ impl Mender<'_> {
     }
 
     fn mend_superblock(&mut self, fault: &Fault) {
-        if matches!(fault, Fault::Field { field: Field::Mmp, .. }) {
+        if matches!(fault, Fault::Field { field: Field::Mmp, .. } | Fault::BeingChecked) {
             return self.mend_mmp();
         }
         let [users, groups] = [USER_QUOTAS, GROUP_QUOTAS].map(|ino| {
