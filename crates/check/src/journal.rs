@@ -70,7 +70,11 @@ pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc
         report.add(Place::Journal, Fault::Field { field: Field::JournalError, found });
     }
     match (log.superblock.start(), needs_replay) {
-        (None, _) => None,
+        (None, true) => {
+            report.add(Place::Journal, Fault::Replayed { blocks: 0 });
+            None
+        }
+        (None, false) => None,
         (Some(_), false) => {
             report.add(Place::Journal, Fault::StaleLog);
             None
@@ -148,10 +152,13 @@ pub fn replay_onto(
     };
     let Ok(log) = Log::open(volume, groups, ino) else { return Replayed::Damaged };
     let asked = volume.incompat(Incompat::RECOVER) || stale;
-    let Some(start) = log.superblock.start() else { return Replayed::Empty };
     if !asked {
         return Replayed::Empty;
     }
+    let Some(start) = log.superblock.start() else {
+        let asks = volume.incompat(Incompat::RECOVER);
+        return if asks { Replayed::Done { blocks: 0 } } else { Replayed::Empty };
+    };
     let Ok(found) = log.scan(start) else { return Replayed::Damaged };
     let Ok(blocks) = log.replay(start, target, report) else { return Replayed::Damaged };
     let mut superblock = log.superblock.clone();

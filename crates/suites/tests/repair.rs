@@ -203,6 +203,18 @@ fn damaged_inodes_are_found_and_their_files_kept() {
 }
 
 #[test]
+fn an_empty_log_no_longer_asks_for_a_replay() {
+    let Some(image) = filled("-b 1024") else { return };
+    image.debugfs("feature needs_recovery");
+    let verdicts = Verdicts::of(image.path());
+    assert!(verdicts.is_clean_for_lanefs());
+    let notes = verdicts.report.expect("a report").findings;
+    assert!(notes.iter().any(|note| note.to_string().contains("replay of 0 blocks")), "{notes:?}");
+    repaired(&image, "needs_recovery");
+    assert!(!image.debugfs("features").contains("needs_recovery"));
+}
+
+#[test]
 fn an_image_that_e2fsck_was_checking_is_not_clean() {
     // e2fsck is not run, because it waits for other computers.
     let Some(image) = Image::make("-b 1024 -O mmp,^metadata_csum", "7M") else { return };

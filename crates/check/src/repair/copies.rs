@@ -331,7 +331,7 @@ fn put_descriptor(device: &dyn Device, volume: &Volume, group: Group, desc: &Gro
     }
 }
 
-/// Replays the log. Afterwards the superblock no longer asks for a replay.
+/// Replays the log, which may be empty. Afterwards the superblock no longer asks for a replay.
 fn replay(
     device: &Arc<OverlayDevice>,
     volume: &Volume,
