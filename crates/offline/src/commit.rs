@@ -251,7 +251,8 @@ impl Image {
 
     /// Writes the superblock and its backups: one backup before the primary superblock and the
     /// others after it. So at every moment before the last write, at least one intact backup agrees
-    /// with the primary superblock, whether the primary is the old or the new one.
+    /// with the primary superblock, whether the primary is the old or the new one. With a single
+    /// backup, at least one of the two is always intact: a torn primary has the new backup.
     pub(crate) fn write_all_superblocks(&self) -> Result<(), Error> {
         let geometry = self.geometry();
         let mut backups = geometry.backups();
