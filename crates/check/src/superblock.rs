@@ -265,6 +265,9 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
     let encoding = raw.s_encoding.get();
     let folds = volume.incompat(Incompat::CASEFOLD);
     check(Field::Encoding, encoding.into(), !folds || encoding == UTF8_12_1);
+    let has_sums = volume.ro_compat(RoCompat::METADATA_CSUM);
+    let seed = raw.s_checksum_seed.get();
+    check(Field::ChecksumSeed, seed.into(), has_sums || !volume.incompat(Incompat::CSUM_SEED));
     let has_journal = volume.compat(Compat::HAS_JOURNAL);
     let is_inside = !has_journal || raw.s_journal_inum.get() != 0;
     let names_device = raw.s_journal_uuid != [0; 16];

@@ -203,6 +203,14 @@ fn damaged_inodes_are_found_and_their_files_kept() {
 }
 
 #[test]
+fn a_seed_of_checksums_without_checksums_is_removed() {
+    let Some(image) = filled("-b 1024 -O ^metadata_csum") else { return };
+    image.debugfs("feature metadata_csum_seed");
+    keeps_all(&image, "metadata_csum_seed");
+    assert!(!image.debugfs("features").contains("metadata_csum_seed"));
+}
+
+#[test]
 fn an_empty_log_no_longer_asks_for_a_replay() {
     let Some(image) = filled("-b 1024") else { return };
     image.debugfs("feature needs_recovery");
