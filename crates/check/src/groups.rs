@@ -68,7 +68,7 @@ impl Groups {
     pub fn claim(&self, volume: &Volume, report: &Collector, claims: &Claims, first: bool) {
         let geometry = &volume.geometry;
         // With `bigalloc`, claiming a cluster twice is no fault here, since a cluster may hold
-        // several of these blocks.
+        // several of these blocks. The blocks themselves are compared below.
         let is_exact = geometry.cluster_bits() == 0;
         let take = |place: Place, start: Block, len: u64| {
             if let Some(found) = claims.claim(volume.clusters(start, len))
@@ -99,6 +99,29 @@ impl Groups {
         let mmp = Block(volume.raw().s_mmp_block.get());
         if volume.incompat(Incompat::MMP) && geometry.contains(mmp) {
             take(Place::Superblock, mmp, 1);
+        }
+        if first && !is_exact {
+            self.check_overlaps(volume, report);
+        }
+    }
+
+    /// Reports bitmaps and inode tables that use the same blocks.
+    fn check_overlaps(&self, volume: &Volume, report: &Collector) {
+        let geometry = &volume.geometry;
+        let mut runs = Vec::new();
+        for group in (0..geometry.group_count()).map(Group) {
+            let metadata = self.get(group).into_iter().flat_map(|g| g.metadata(geometry));
+            let metadata = metadata.filter(|(start, _)| *start != NOWHERE);
+            runs.extend(metadata.map(|(start, len)| (start, start.0 + len, group)));
+        }
+        runs.sort_unstable();
+        for pair in runs.windows(2) {
+            if let [(_, end, _), (start, _, group)] = *pair
+                && start.0 < end
+            {
+                let place = Place::Descriptor { group };
+                report.add(place, Fault::DoublyClaimed { start, len: 1 });
+            }
         }
     }
 }

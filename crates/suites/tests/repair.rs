@@ -271,6 +271,17 @@ fn bitmaps_without_a_place_of_their_own_are_moved() {
 }
 
 #[test]
+fn with_bigalloc_an_inode_bitmap_is_not_written_into_an_inode_table() {
+    let options = "-b 1024 -C 8192 -N 512 -O bigalloc,^metadata_csum,^uninit_bg,^resize_inode";
+    let Some(image) = filled(options) else { return };
+    let stats = image.debugfs("stats");
+    let table = stats.split("inode table at ").nth(1).expect("a table");
+    let table: u32 = table.split_whitespace().next().unwrap().parse().unwrap();
+    image.debugfs(&format!("set_bg 0 inode_bitmap {}", table + 1));
+    keeps_all(&image, "bigalloc");
+}
+
+#[test]
 fn a_group_whose_inode_table_is_lost_loses_no_name() {
     let Some(image) = filled(DESCRIBED) else { return };
     describe(&image, 0, 8, 999_999);
