@@ -217,6 +217,56 @@ fn no_size_in_a_header_is_too_large_to_be_refused() {
 }
 
 #[test]
+fn records_that_no_file_can_have_are_not_kept_in_memory() {
+    let dir = scratch();
+    let dir = dir.path();
+    let large = "v".repeat(7 << 20);
+    let records = ["a", "b", "c"].map(|key| pax(&[(key, &large)])).concat();
+    let error = outcome(dir, &[records.clone(), file("f", b"")]).unwrap_err();
+    assert!(error.ends_with("bytes; at most 16777216 are accepted"), "{error}");
+    let mut globals = records;
+    let kinds =
+        (0..globals.len()).step_by(512).filter(|at| globals[at + 257..].starts_with(b"ustar"));
+    for at in kinds.collect::<Vec<_>>() {
+        globals[at + 156] = b'g';
+        seal(&mut globals[at..at + 512]);
+    }
+    let error = outcome(dir, &[globals, file("f", b"")]).unwrap_err();
+    assert!(error.ends_with("bytes; at most 16777216 are accepted"), "{error}");
+    // A record that replaces an earlier one does not count twice.
+    let same = [pax(&[("a", &large)]), pax(&[("a", &large)]), pax(&[("a", &large)])];
+    outcome(dir, &[same.concat(), file("f", b"")]).unwrap();
+    let target = pax(&[("linkpath", &"t".repeat(4096))]);
+    let message = "l: a target of 4096 bytes; the file system allows 4095";
+    refused(dir, &[target, link("l", b'2', "")], message);
+    let attribute = pax(&[("SCHILY.xattr.user.x", &large)]);
+    let message = "f: extended attributes of 7340038 bytes; at most 131072 are accepted";
+    refused(dir, &[attribute, file("f", b"")], message);
+}
+
+#[test]
+fn records_of_a_global_header_hold_until_they_are_replaced() {
+    let dir = scratch();
+    let mut global = pax(&[("uid", "7"), ("gid", "8"), ("SCHILY.xattr.user.x", "global")]);
+    global[156] = b'g';
+    seal(&mut global[..512]);
+    let other = pax(&[("uid", "9"), ("gid", ""), ("SCHILY.xattr.user.x", "own")]);
+    let parts = [global, file("a", b""), other, file("b", b""), file("c", b"")];
+    outcome(dir.path(), &parts).unwrap();
+    let debugfs =
+        |command: &str| shell(dir.path(), &format!("debugfs -R '{command}' a.img 2>/dev/null"));
+    for (name, user, group, value) in
+        [("a", "7", "8", "global"), ("b", "9", "0", "own"), ("c", "7", "8", "global")]
+    {
+        let stat = debugfs(&format!("stat {name}"));
+        let words: Vec<&str> = stat.split_whitespace().collect();
+        let of = |key: &str| words.iter().position(|word| *word == key).map(|at| words[at + 1]);
+        assert_eq!((of("User:"), of("Group:")), (Some(user), Some(group)), "{name}");
+        assert_eq!(debugfs(&format!("ea_get -V {name} user.x")).trim(), value, "{name}");
+    }
+}
+
+#[test]
 fn maps_of_holes_are_checked() {
     let dir = scratch();
     let dir = dir.path();

@@ -5,11 +5,20 @@ use super::pax::Records;
 use super::sparse::{self, Map, ended};
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
+use lanefs_ext4::mkfs::FileFault;
 use lanefs_ondisk::{FileType, Time};
 use std::io::Read;
+use std::sync::Arc;
 
 /// The largest accepted size of an extended header or a long name, in bytes.
 const MOST_EXTENDED: u64 = 8 << 20;
+
+/// The largest number of bytes that the target of a symbolic link has in any file system of Linux.
+const MOST_TARGET: usize = 4095;
+
+/// The largest accepted size of a file's extended attributes. The largest block of ext4 holds half
+/// of it.
+const MOST_ATTRIBUTES: usize = 128 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Item {
@@ -33,7 +42,7 @@ pub(crate) enum Body {
 /// read.
 pub(crate) struct Reader<R> {
     input: R,
-    global: Records,
+    global: Arc<Records>,
     /// Which parts of the current file the archive holds.
     map: Map,
     next_piece: usize,
@@ -49,7 +58,7 @@ impl<R: Read> Reader<R> {
     pub(crate) fn new(input: R) -> Reader<R> {
         Reader {
             input,
-            global: Records::default(),
+            global: Arc::default(),
             map: Map::default(),
             next_piece: 0,
             left: 0,
@@ -62,7 +71,7 @@ impl<R: Read> Reader<R> {
     /// Returns the next entry; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Item>> {
         self.skip()?;
-        let mut local = self.global.clone();
+        let mut local = Records::below(&self.global);
         let (mut long_name, mut long_link) = (None, None);
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
@@ -73,8 +82,10 @@ impl<R: Read> Reader<R> {
             let bytes = self.extended(&header)?;
             let added = match kind {
                 b'g' => {
-                    let added = self.global.add(&bytes);
-                    local = self.global.clone();
+                    // Without this reference the global records are changed in place.
+                    drop(local);
+                    let added = Arc::make_mut(&mut self.global).add(&bytes);
+                    local = Records::below(&self.global);
                     added
                 }
                 b'L' => {
@@ -195,6 +206,10 @@ impl<R: Read> Reader<R> {
             b'2' => {
                 // As in the kernel, the mode of a symbolic link has no effect, and is always 0777.
                 meta.permissions = 0o777;
+                if link.len() > MOST_TARGET {
+                    let fault = FileFault::Target { len: link.len(), most: MOST_TARGET };
+                    return Err(Cause::File(fault));
+                }
                 Body::File(Kind::Symlink(link.into()))
             }
             kind @ (b'3' | b'4') => {
@@ -297,7 +312,13 @@ fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> 
         crtime: records.time("LIBARCHIVE.creationtime")?,
         attributes: Vec::new(),
     };
-    for (name, value) in records.attributes()? {
+    let attributes = records.attributes()?;
+    let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MOST_ATTRIBUTES {
+        let (what, bytes, most) = ("extended attributes", bytes as u64, MOST_ATTRIBUTES as u64);
+        return Err(Cause::TooLong { what, bytes, most });
+    }
+    for (name, value) in attributes {
         meta.set_attribute(&name, value);
     }
     meta.take_permissions_of_list();
