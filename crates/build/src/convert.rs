@@ -47,14 +47,15 @@ impl Converted {
 
     /// Returns the path of a file, for messages.
     pub(crate) fn path(&self, index: usize) -> String {
-        let mut path = String::new();
+        let mut names = Vec::new();
         let mut index = index;
         while index != ROOT {
             let Some((parent, name)) = self.names.get(index) else { break };
-            path = format!("/{}{path}", String::from_utf8_lossy(name));
+            names.push(String::from_utf8_lossy(name));
             index = *parent;
         }
-        if path.is_empty() { "/".into() } else { path }
+        names.reverse();
+        format!("/{}", names.join("/"))
     }
 }
 

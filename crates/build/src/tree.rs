@@ -305,12 +305,20 @@ impl Tree {
         }
     }
 
-    /// Removes all names that earlier layers put into a directory.
+    /// Removes all names that earlier layers put into a directory, or into directories below it.
     pub(crate) fn clear_lower(&mut self, dir: NodeId) {
-        let names = self.directory(dir).into_iter().flat_map(|directory| directory.names.keys());
-        let names: Vec<Box<[u8]>> = names.cloned().collect();
-        for name in names {
-            self.remove_lower(dir, &name);
+        let mut todo = vec![dir];
+        while let Some(dir) = todo.pop() {
+            let names = self.directory(dir).into_iter().flat_map(|directory| &directory.names);
+            let (mut lower, mut kept) = (Vec::new(), Vec::new());
+            for (name, found) in names {
+                match found.layer < self.layer {
+                    true => lower.push(name.clone()),
+                    false => kept.push(found.node),
+                }
+            }
+            lower.iter().for_each(|name| self.remove(dir, name));
+            todo.append(&mut kept);
         }
     }
 }
@@ -351,4 +359,34 @@ pub(crate) fn parts(path: &[u8]) -> Result<Vec<&[u8]>> {
         }
     }
     Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> Tree {
+        Tree::new(Time { secs: 0, nanos: 0 }, Owners::default())
+    }
+
+    #[test]
+    fn a_deep_directory_is_cleared_without_recursion() {
+        let mut tree = tree();
+        let deep = vec![&b"d"[..]; 200_000];
+        let bottom = tree.parent_for(&deep).unwrap();
+        let make = |tree: &mut Tree, name: &[u8]| {
+            tree.make_file(bottom, name, Meta::default(), Kind::Regular(0), Over::Everything)
+        };
+        make(&mut tree, b"lower").unwrap();
+        tree.next_layer();
+        make(&mut tree, b"own").unwrap();
+        let mut dir = Tree::ROOT;
+        while let Some(child) = tree.child(dir, b"d") {
+            tree.make_directory(dir, b"d", Meta::default()).unwrap();
+            dir = child;
+        }
+        tree.clear_lower(Tree::ROOT);
+        assert_eq!(tree.child(bottom, b"lower"), None);
+        assert!(tree.child(bottom, b"own").is_some());
+    }
 }
