@@ -239,8 +239,13 @@ impl Tree {
             return Ok(());
         }
         self.make_way(dir, name, over)?;
-        if let Some(node) = self.node_mut(node) {
-            node.links += 1;
+        match self.node_mut(node).filter(|node| node.links > 0) {
+            Some(node) => node.links += 1,
+            // The name was that of a directory with the only name of the file.
+            None => {
+                let target = String::from_utf8_lossy(name).into_owned();
+                return Err(Error::new("", Cause::LinkIntoItself { name: target }));
+            }
         }
         self.name(dir, name, node)
     }
@@ -388,5 +393,24 @@ mod tests {
         tree.clear_lower(Tree::ROOT);
         assert_eq!(tree.child(bottom, b"lower"), None);
         assert!(tree.child(bottom, b"own").is_some());
+    }
+
+    #[test]
+    fn a_link_does_not_replace_the_directory_with_its_file() {
+        let mut tree = tree();
+        let dir = tree.parent_for(&[b"d"]).unwrap();
+        let make = |tree: &mut Tree, name: &[u8]| {
+            tree.make_file(dir, name, Meta::default(), Kind::Regular(7), Over::Everything)
+        };
+        let file = make(&mut tree, b"f").unwrap();
+        let error = tree.link(file, Tree::ROOT, b"d", Over::Everything).unwrap_err().to_string();
+        assert!(error.contains("leads into the directory 'd', which it replaces"), "{error}");
+        // A file with another name outside of the directory is kept.
+        let dir = tree.parent_for(&[b"d"]).unwrap();
+        let file =
+            tree.make_file(dir, b"f", Meta::default(), Kind::Regular(7), Over::Everything).unwrap();
+        tree.link(file, Tree::ROOT, b"other", Over::Everything).unwrap();
+        tree.link(file, Tree::ROOT, b"d", Over::Everything).unwrap();
+        assert_eq!(tree.take_removed().len(), 1);
     }
 }
