@@ -4,7 +4,9 @@
 mod mounting;
 mod trees;
 
-use mounting::{Image, KernelMounted, LANEFS, assert_clean, can_mount, run, shell, try_run};
+use mounting::{
+    Image, KernelMounted, LANEFS, assert_clean, can_mount, run, scratch, shell, try_run,
+};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -335,4 +337,24 @@ fn a_host_path_given_by_mistake_is_explained() {
     let mut command = Command::new(LANEFS);
     let (status, said) = try_run(command.args(["mv", "-", &at(&image.path, "/y")]));
     assert_eq!((status.code(), said.contains("cannot be moved")), (Some(1), true), "{said}");
+}
+
+#[test]
+fn a_copy_that_follows_links_ends_although_they_form_a_circle() {
+    let dir = scratch();
+    let dir = dir.path();
+    shell(
+        dir,
+        "mkdir -p t/a t/b out; echo x >t/f; ln -s . t/dot; ln -s ../b t/a/b; ln -s ../a t/b/a",
+    );
+    shell(dir, &format!("{LANEFS} mkfs -q a.img 16M; {LANEFS} mkfs -q links.img 16M --from t"));
+    for (from, to) in [("t", "a.img:/"), ("links.img:/.", "out")] {
+        let (status, errors) =
+            try_run(Command::new(LANEFS).args(["cp", "-rL", from, to]).current_dir(dir));
+        assert_eq!(status.code(), Some(1), "{errors}");
+        assert_eq!(errors.matches("leads back to this directory").count(), 3, "{errors}");
+    }
+    let tree = shell(dir, &format!("{LANEFS} find a.img; (cd out; find . | sort)"));
+    assert!(tree.contains("a.img:/t/a/b\n") && tree.contains("./b/a\n"), "{tree}");
+    assert_clean(&dir.join("a.img"));
 }
