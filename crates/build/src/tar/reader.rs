@@ -63,7 +63,7 @@ impl<R: Read> Reader<R> {
             next_piece: 0,
             left: 0,
             padding: 0,
-            name: "the first header".into(),
+            name: String::new(),
             is_tar: false,
         }
     }
@@ -144,6 +144,7 @@ impl<R: Read> Reader<R> {
                     {
                         Error::new("", Cause::NotTar { found: foreign(&bytes) })
                     }
+                    cause if !self.is_tar => Error::new("", cause),
                     cause => Error::new(format!("after {}", self.name), cause),
                 })?;
             self.is_tar = true;
