@@ -194,31 +194,49 @@ fn file_systems_with_ea_inode_or_inline_data_are_not_made_smaller() {
     }
 }
 
-fn cut_smaller((options, before, after, _): (&str, u64, u64, u64), megabytes: u64) {
-    let Some(image) = filled(options, &format!("{before}M"), megabytes) else { return };
-    let block_size: u64 = dumpe2fs(&image)["Block size"].parse().expect("a number");
+/// Cuts the power at every write while the image shrinks to `after` megabytes.
+fn cut_smaller(image: &Disk, after: u64, options: &str) {
+    let block_size: u64 = dumpe2fs(image)["Block size"].parse().expect("a number");
     let blocks = (after << 20) / block_size;
     let change = |device| shrink(device, blocks).map(|_| ());
-    let checked = at_every_cut(in_memory(&image), &change, &|image| {
+    let checked = at_every_cut(in_memory(image), &change, &|image| {
         let found: u64 = dumpe2fs(image)["Block count"].parse().expect("a number");
         assert!(found <= blocks, "{found}");
     });
     println!("{options}: {checked:?}");
 }
 
+/// The journal, files, directories and inodes move.
 #[test]
 fn shrinking_can_be_cut_at_every_write() {
-    cut_smaller(("-b 1024 -J size=1 -g 2048 -N 1200", 24, 9, 0), 2);
+    let options = "-b 1024 -J size=1 -g 1024 -N 160";
+    let Some(image) = Disk::make(options, "10M") else { return };
+    // Directories of the root are spread over the groups.
+    let top = (0..6).map(|n| directory(&n.to_string()));
+    let files = (0..6).flat_map(|n| file(&format!("{n}/f"), 9000, 0));
+    act(&image, &top.chain(files).collect::<Vec<Op>>());
+    let beyond = |what: &str| {
+        let blocks = image.debugfs(&format!("blocks {what}"));
+        blocks.split_whitespace().any(|block| block.parse::<u64>().expect("a number") >= 5 << 10)
+    };
+    assert!(beyond("<8>") && (0..6).any(|n| beyond(&format!("/{n}/f"))));
+    let inodes = number(&dumpe2fs(&image), "Inodes per group") * 5;
+    let inode =
+        |n: u32| image.debugfs(&format!("stat /{n}")).split_whitespace().nth(1).map(String::from);
+    assert!((0..6).any(|n| inode(n).and_then(|inode| inode.parse().ok()) > Some(inodes)));
+    cut_smaller(&image, 5, options);
 }
 
 #[test]
 #[ignore = "long: thousands of states"]
 fn shrinking_can_be_cut_at_every_write_with_other_layouts() {
-    for shape in [
-        ("-b 1024 -J size=1 -g 1024 -O ^flex_bg -N 4000", 30, 14, 0),
-        ("-b 1024 -J size=1 -g 2048 -O ^metadata_csum,^metadata_csum_seed -N 4000", 30, 14, 0),
+    for (options, before, after) in [
+        ("-b 1024 -J size=1 -g 2048 -N 1200", 24, 9),
+        ("-b 1024 -J size=1 -g 1024 -O ^flex_bg -N 4000", 30, 14),
+        ("-b 1024 -J size=1 -g 2048 -O ^metadata_csum,^metadata_csum_seed -N 4000", 30, 14),
     ] {
-        cut_smaller(shape, 2);
+        let Some(image) = filled(options, &format!("{before}M"), 2) else { return };
+        cut_smaller(&image, after, options);
     }
 }
 
