@@ -32,16 +32,20 @@ impl Image {
     /// Other errors may leave a file system of the old size in which files have moved.
     pub fn shrink(&mut self, blocks: u64) -> Result<u64, Error> {
         self.check_can_shrink()?;
-        let target = self.resized(blocks)?;
-        let new = target.geometry();
-        if new.block_count() >= self.geometry().block_count() {
-            return Ok(self.geometry().block_count());
+        let now = self.geometry();
+        if blocks >= now.block_count() {
+            return Ok(now.block_count());
         }
-        if !self.fits_within(&new)? {
-            let least = self.smallest()?;
-            let bytes = least << new.block_size().bits();
-            return Err(Refusal::TooSmall { blocks: new.block_count(), least, bytes }.into());
-        }
+        // Without a valid superblock of this size, the size is too small.
+        let new = match self.resized(blocks).ok().map(|target| target.geometry()) {
+            Some(new) if self.fits_within(&new)? => new,
+            new => {
+                let blocks = new.map_or(blocks, |new| new.block_count());
+                let least = self.smallest()?;
+                let bytes = least << now.block_size().bits();
+                return Err(Refusal::TooSmall { blocks, least, bytes }.into());
+            }
+        };
         let mut quotas = self.read_quotas()?;
         self.limit = Some(new.block_count());
         let done = self.shrink_within(&new, &mut quotas);
