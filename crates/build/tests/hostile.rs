@@ -5,8 +5,8 @@ mod archive;
 mod image;
 
 use archive::{file, header, link, pax, seal};
-use image::{assert_clean, build, scratch, shell, try_build};
-use lanefs_build::{Builder, Built, Source};
+use image::{assert_clean, build, build_with, scratch, shell, try_build};
+use lanefs_build::{Builder, Built, MkfsOptions, Source};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -301,6 +301,17 @@ fn as_many_links_as_ext4_allows_and_no_more() {
     assert_eq!(built.files, 1);
     let error = outcome(dir.path(), &links(65_001)).unwrap_err();
     assert_eq!(error, "/d/1: 65001 hard links; ext4 allows 65000");
+}
+
+#[test]
+fn a_fitted_image_with_small_blocks_has_an_inode_for_each_file() {
+    let dir = scratch();
+    // These files need two groups. The inodes of a group are a multiple of 4 and of 8.
+    let files: Vec<Vec<u8>> = (0..8203).map(|n| link(&n.to_string(), b'6', "")).collect();
+    let source = Source::stream(Cursor::new(files.concat()));
+    let block_size = lanefs_ondisk::BlockSize::new(1024);
+    let options = MkfsOptions { block_size, ..MkfsOptions::default() };
+    build_with(&dir.path().join("a.img"), options, Builder::new().source(source));
 }
 
 /// Changes a real archive at random places. Building from it must result in an image that e2fsck

@@ -131,7 +131,9 @@ impl Numbers {
         if numbers.groups == 0 {
             return Err(MkfsError::TooSmall { bytes: blocks << block_size.bits() });
         }
-        numbers.inodes_per_group = numbers.fill_table(inodes.div_ceil(numbers.groups));
+        // A multiple of 8 is never rounded down, so there are at least `inodes`.
+        let per_group = inodes.div_ceil(numbers.groups).next_multiple_of(8);
+        numbers.inodes_per_group = numbers.fill_table(per_group);
         if numbers.inodes_per_group > numbers.most_inodes_per_group() {
             return Err(MkfsError::TooManyInodes { inodes: inodes.into() });
         }
