@@ -197,7 +197,9 @@ pub fn copy(
                     true => {
                         "with ./ in front it is a host path; source or destination must be in an image"
                     }
-                    false => "neither source nor destination is in an image: use cp(1)",
+                    false => {
+                        "neither source nor destination is in an image (IMAGE:/PATH): use cp(1)"
+                    }
                 };
                 let shown = if target.is_escaped() { target } else { host };
                 return Err(Failure::new(shown, why));
