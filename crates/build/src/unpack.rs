@@ -150,8 +150,8 @@ fn send_all(
     }
 }
 
-/// Replaces the error of a decoder, which does not say what to do. An error of reading the stream
-/// itself is kept.
+/// Replaces the error of a decoder, which does not say what to do. Keeps an error of reading the
+/// stream itself, if the decoder passes it on.
 fn explained(error: io::Error, packing: Packing) -> io::Error {
     let format = match packing {
         _ if error.raw_os_error().is_some() => return error,
@@ -263,7 +263,7 @@ fn skip_frame(input: &mut impl Read) -> io::Result<()> {
     input.read_exact(&mut head)?;
     let [_, magic @ .., a, b, c, d] = head;
     if magic != [0x2a, 0x4d, 0x18] {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a frame of zstd"));
+        return Err(io::ErrorKind::InvalidData.into());
     }
     let len = u64::from(u32::from_le_bytes([a, b, c, d]));
     match io::copy(&mut input.take(len), &mut io::sink())? == len {

@@ -240,6 +240,9 @@ fn records_that_no_file_can_have_are_not_kept_in_memory() {
     }
     let error = outcome(dir, &[globals, file("f", b"")]).unwrap_err();
     assert!(error.ends_with("bytes; at most 16777216 are accepted"), "{error}");
+    // A record that replaces an earlier one does not count twice.
+    let same = [pax(&[("a", &large)]), pax(&[("a", &large)]), pax(&[("a", &large)])];
+    outcome(dir, &[same.concat(), file("f", b"")]).unwrap();
     let target = pax(&[("linkpath", &"t".repeat(4096))]);
     let message = "l: a target of 4096 bytes; the file system allows 4095";
     refused(dir, &[target, link("l", b'2', "")], message);

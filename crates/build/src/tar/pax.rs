@@ -17,7 +17,7 @@ pub(crate) struct Records {
     values: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// The records of global headers, in which keys that `values` lacks are looked up.
     global: Option<Arc<Records>>,
-    /// The number of bytes in the added headers.
+    /// The number of bytes in all keys, values and pieces.
     bytes: usize,
     /// Offset and length of each piece in GNU's sparse format 0.0. They are not in `values`,
     /// because this format repeats the same keys for each piece.
@@ -51,16 +51,31 @@ impl Records {
                 b"GNU.sparse.numbytes" => {
                     let offset = self.offset.take().ok_or_else(|| malformed(key))?;
                     self.sparse.push((offset, decimal(key, value)?));
+                    self.bytes += size_of::<(u64, u64)>();
                 }
                 _ if value.is_empty() && !key.starts_with(b"SCHILY.xattr.") => {
-                    self.values.insert(key.to_vec(), None);
+                    self.set(key, None);
                 }
                 _ => {
-                    self.values.insert(key.to_vec(), Some(value.to_vec()));
+                    self.set(key, Some(value.to_vec()));
                 }
             }
         }
-        Ok(())
+        match self.bytes > MOST_BYTES {
+            true => {
+                let (what, bytes) = ("extended headers", self.bytes as u64);
+                Err(Cause::TooLong { what, bytes, most: MOST_BYTES as u64 })
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+        let size = |value: &Option<Vec<u8>>| key.len() + value.as_ref().map_or(0, Vec::len);
+        self.bytes += size(&value);
+        if let Some(replaced) = self.values.insert(key.to_vec(), value) {
+            self.bytes -= size(&replaced);
+        }
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&[u8]> {
