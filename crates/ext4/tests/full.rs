@@ -153,8 +153,9 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
         append(fs, name, 1, 1).unwrap();
     }
     let two = fs.find(&root, b"two").unwrap().unwrap();
-    // Only the reserve is left. The blocks that the truncation frees can be claimed after a commit.
-    // So an ordinary writer waits for a commit, and a privileged one does not.
+    // After `fill` only the reserve for root is left. The blocks that the truncation below frees
+    // can be claimed after a commit. So an ordinary writer waits for a commit. A privileged writer
+    // uses the reserve and does not wait.
     fill(fs, b"ordinary", Privilege::Ordinary);
     let filler = fs.find(&root, b"ordinary").unwrap().unwrap();
     fs.sync().unwrap();
@@ -201,8 +202,8 @@ fn a_writer_gets_space_that_another_drew_and_does_not_use() {
     device.set(Gate::Closed);
     std::thread::scope(|s| {
         let one = s.spawn(|| append(fs, b"one", 2000, 2000));
-        // After this time the first writer should have drawn all blocks, and should be reading a
-        // bitmap.
+        // After this time the first writer should have drawn all blocks that it wants from the
+        // count of free blocks (`alloc/space.rs`), and should be reading a bitmap.
         std::thread::sleep(Duration::from_millis(100));
         let two = s.spawn(|| append(fs, b"two", 100, 10));
         std::thread::sleep(Duration::from_millis(100));

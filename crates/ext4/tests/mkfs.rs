@@ -246,9 +246,9 @@ fn large_cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     ]
 }
 
-/// Returns at most 20 differing bytes, each with its offset, its value in `theirs` and its value in
-/// `ours`. The count of written KiB and the checksums of superblocks are ignored. Ranges in which
-/// both files have holes are not read.
+/// Returns the first differing bytes, each with its offset, its value in `theirs` and its value in
+/// `ours`. Stops when at least 20 bytes are found. Ignores two fields of superblocks: the count of
+/// written KiB, and the checksum. Does not read ranges in which both files have holes.
 fn differences(theirs: &Path, ours: &Path) -> Vec<(u64, u8, u8)> {
     const CHUNK: usize = 4096;
     let (theirs, ours) = (File::open(theirs).expect("theirs"), File::open(ours).expect("ours"));
@@ -350,8 +350,8 @@ fn the_block_of_mmp_is_where_mke2fs_puts_it() {
             image.read_exact_at(&mut bytes, block * 1024).expect("the block");
             intervals.push(bytes[112]);
             names.push(bytes[..8].to_vec());
-            // The block contains the host name, the device name and the time. These fields differ,
-            // and so does the checksum.
+            // The host name, the device name, the time and the checksum in the MMP block differ
+            // between the two images, so the block is set to zero in both.
             image.write_all_at(&[0; 1024], block * 1024).expect("the block");
         }
         assert_eq!((&names[0], intervals[0]), (&names[1], intervals[1]), "{arguments}");

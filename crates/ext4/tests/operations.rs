@@ -206,7 +206,8 @@ fn a_file_without_a_name_is_not_created_in_a_removed_or_immutable_directory() {
     image.check();
 }
 
-/// The first block of a large directory is the root of an index, not a leaf.
+/// In a directory with an index, the entry ".." is in the root block of the index. A move to
+/// another parent changes it there.
 #[test]
 fn large_directories_move_and_are_exchanged_between_directories() {
     for (what, image) in images() {
@@ -253,8 +254,9 @@ fn inodes_made_and_removed_at_once_leave_memory() {
         })
         .collect();
     // An inode on a transaction's list would stay in memory until the commit, which is seconds
-    // away. An inode that is on no list is freed when no reader of the map can see it any more.
-    // Epochs free such inodes in batches, so some of them may still be in memory here.
+    // away. An inode that is on no list is freed when no thread that reads the map of loaded
+    // inodes can see it any more. Such inodes are freed in batches (epoch-based reclamation), so
+    // some of them may still be in memory here.
     let left = made.iter().filter(|inode| inode.strong_count() > 0).count();
     assert!(left < 500, "{left} of 2000 dead inodes are still in memory");
     drop(root);
@@ -270,7 +272,8 @@ fn a_full_image_gives_enospc_and_all_its_space_back() {
     let before = fs.stat_fs();
     let root = fs.root().unwrap();
     for round in 0..3 {
-        // A directory never frees blocks before it is deleted.
+        // Each round creates a directory and deletes it at the end, because a directory never frees
+        // blocks before it is deleted.
         let dir = fs.create(&root, b"dir", &directory()).unwrap();
         let mut n = 0;
         let error = loop {

@@ -136,7 +136,7 @@ fn is_let_in_though_a_round_found_nothing(uses: Uses) {
         while bank.journal.statistics().credit_waits == 0 {
             std::thread::yield_now();
         }
-        // During this sleep the joiner requests a round, before there is anything to commit.
+        // During this sleep the joiner requests a commit, and the server finds nothing to commit.
         std::thread::sleep(Duration::from_millis(200));
         if let Uses::AllForAChange = uses {
             bank.toy.change(&mut member, 0, |stamp| stamp + 1);
@@ -192,7 +192,7 @@ fn many_waiters_share_one_commit() {
     let statistics = bank.journal.statistics();
     println!("{statistics:?}");
     // Each commit makes one flush and one durable write for any number of waiting threads. The
-    // fsyncs flush nothing themselves, since no data was written.
+    // calls of `flush_if_needed` flush nothing, since no data was written.
     assert!(statistics.commits < THREADS as u64 * ROUNDS, "{statistics:?}");
     assert!(statistics.flushes <= statistics.commits + statistics.checkpoints, "{statistics:?}");
 }

@@ -229,8 +229,8 @@ fn an_invalid_path_is_refused_although_its_names_are_cached() {
         }
     }
     assert!(fs.metadata(long(4095)).unwrap().is_file(), "the longest path");
-    // The walk finds the last component's directory either in the name cache or through a link's
-    // target.
+    // In these paths, the directory of the last component is found in the name cache, or through a
+    // symbolic link.
     fs.symlink("dir//", "/link").unwrap();
     fs.create_file("/link/new").unwrap();
     fs.remove_file("//dir///new").unwrap();

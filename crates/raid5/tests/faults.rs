@@ -44,7 +44,7 @@ fn rig(consistency: &Consistency) -> Rig {
     Rig::new(Layout::LeftSymmetric, 4, 16384, 6).with(consistency.clone())
 }
 
-/// Adds a fault to a member.
+/// Puts a [`FaultyDevice`] over the member in `slot`. Without a fault, it only counts operations.
 fn break_member(rig: &mut Rig, slot: usize, fault: Option<Fault>) -> Arc<FaultyDevice> {
     let below = rig.members[slot].take().unwrap();
     let faulty = Arc::new(FaultyDevice::new(below, fault));

@@ -104,7 +104,8 @@ fn an_access_list_is_refused_to_a_user_who_was_the_owner_when_it_was_asked_for()
 
 #[test]
 fn an_access_list_takes_the_set_group_id_that_the_file_got_meanwhile() {
-    // The program keeps group 0, of which Alice is not a member.
+    // The program's group is 0. Alice is not a member of it, so her call clears the set-group-ID
+    // bit.
     let (came, attr) = overtaken(0o755, chmod(0o2755), |vfs, program| {
         vfs.set_xattr(&alice(), program, ACCESS_LIST, &LIST, SetXattr::Any)
     });

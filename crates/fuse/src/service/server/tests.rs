@@ -93,7 +93,8 @@ fn number(rng: &mut Rng, nodes: &[u64]) -> u64 {
         2 => (1 << rng.u32(..64)) - 1,
         3 => rng.u64(..),
         4 => nodes[rng.usize(..nodes.len())],
-        // Inodes that are hidden from programs: the journal's inode and its neighbours.
+        // Low numbers. Most of them are reserved inodes that programs cannot see, such as the
+        // journal.
         5 => rng.u64(..12),
         _ => rng.u64(..5000),
     }
@@ -117,8 +118,8 @@ fn name(rng: &mut Rng) -> Vec<u8> {
     name
 }
 
-/// Returns a random body: words, then names, then random bytes. The body need not fit the
-/// operation.
+/// Returns a random body: integers of 4 or 8 bytes, then names, then random bytes. The body need
+/// not fit the operation.
 fn body(rng: &mut Rng, nodes: &[u64]) -> Vec<u8> {
     let mut body = Vec::new();
     for _ in 0..rng.usize(..12) {
@@ -168,7 +169,7 @@ fn one_run(seed: u64) {
             bytes.extend(name(&mut rng));
             bytes.extend(name(&mut rng));
         }
-        // The length of the operation's record is right or random.
+        // The body stays whole, or is cut after the operation's record, or at a random offset.
         scene.cut = [None, Some(lead(opcode)), Some(rng.usize(..130))][rng.usize(..3)];
         scene.ask(opcode, node, &bytes);
         assert!(!scene.server.is_broken(), "seed {seed}: request {n}, {opcode} of {node:#x}");
