@@ -88,7 +88,7 @@ fn a_copy_writes_to_devices_and_through_links_of_the_host_and_replaces_none() {
     }
     let piped = format!("{LANEFS} cp {from} /dev/stdout | cat");
     assert_eq!(shell(dir, &piped), "new\n");
-    // mv(1) replaces a device too.
+    // Like mv(1), `lanefs mv` replaces a device file. It does not write to the device.
     lanefs(&["mv", &from, &path("null")]);
     assert_eq!(shell(dir, "cat null"), "new\n");
 }
@@ -170,8 +170,8 @@ fn links_in_an_image_do_not_lead_a_copy_out_of_its_directory() {
     lanefs(&["ln", "-s", outside.to_str().unwrap(), &at(&image.path, "/evil/way")]);
     let out = dir.join("out");
     lanefs(&["cp", "-r", &at(&image.path, "/evil"), out.to_str().unwrap()]);
-    // The second copy finds the link that the first copy made. The source now has a directory of
-    // that name. The contents of this directory must not be written through the link.
+    // The first copy made the link `way` in `out`. In the source, `way` is now a directory. The
+    // second copy must not write the contents of this directory through the link.
     lanefs(&["rm", &at(&image.path, "/evil/way")]);
     lanefs(&["mkdir", &at(&image.path, "/evil/way")]);
     std::fs::write(dir.join("f"), "f").unwrap();
@@ -198,8 +198,8 @@ fn a_copy_of_one_file_is_written_through_a_link_in_the_image() {
     }
     lanefs(&["cp", new, &place("/e/l2")]);
     assert_eq!(lanefs(&["cat", &place("/d/target")]), "new");
-    // If the destination is a link to a missing file, the copy would be made elsewhere. Like GNU
-    // cp, Lanefs refuses this.
+    // If the destination is a link to a missing file, writing through the link would create that
+    // file. Like GNU cp, Lanefs refuses this.
     let (status, said) = try_run(Command::new(LANEFS).args(["cp", new, &place("/e/lost")]));
     assert!(!status.success() && said.contains("/e/lost"), "{said}");
     // A file that is moved replaces the link.
@@ -314,8 +314,8 @@ fn a_destination_with_a_slash_is_a_directory() {
     }
     assert_eq!(lanefs(&["ls", "-A", &place("/")]), "f\nlost+found\n");
     assert!(!dir.join("none").exists());
-    // The destination of a directory may end in a slash, even if the source is a link to a
-    // directory.
+    // If a directory is copied or moved, the destination path may end in a slash, even if the
+    // source is a link to a directory.
     lanefs(&["cp", "-r", &here("d"), &place("/new/")]);
     lanefs(&["cp", "-rL", &here("l"), &place("/linked/")]);
     lanefs(&["cp", "-r", &place("/new"), &here("out/")]);

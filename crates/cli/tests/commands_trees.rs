@@ -110,8 +110,8 @@ fn du_counts_what_gnu_du_counts() {
     let Some(image) = filled().filter(|_| needs("du")) else { return };
     let path = image.path.to_str().unwrap();
     let kernel = KernelMounted::new(&image.path, "kernel", "ro").unwrap();
-    // du shows one name of a file with several names. Which name it shows depends on the order of
-    // the directory, so -a is tested together with -l.
+    // Without -l, du shows only one name of a file with several names. Which name it shows depends
+    // on the order of the directory, so -a is tested together with -l.
     for options in [
         "",
         "-a -l",

@@ -155,12 +155,13 @@ fn a_directory_that_is_read_gets_names_of_inodes_in_new_groups() {
     let fs = mount.fs();
     let (dir, other) = (new_directory(fs, "dir"), new_directory(fs, "other"));
     let create = |dir: &InodeRef, n: usize| create(fs, dir, &n.to_string(), NewKind::Regular);
-    // Each leaf of the directory keeps room, so that new names do not need the exclusive lock.
+    // Each leaf of the directory keeps room. So a thread can add names without the exclusive lock,
+    // for which it would wait until the listing below ends.
     let linked = new_file(fs, "linked");
     let names = || (0..400).map(|n| format!("a-name-that-takes-some-room-{n}"));
     names().for_each(|name| fs.link(&linked, &dir, name.as_bytes()).expect("a name"));
     names().step_by(2).for_each(|name| fs.unlink(&dir, name.as_bytes()).expect("removed"));
-    // All inodes are in use, so new files get inodes of new groups.
+    // All inodes are in use, so files that are created after the growth get inodes of new groups.
     assert!((0..).take_while(|n| create(&other, *n).is_ok()).count() > 100);
     let before = fs.stat_fs().inodes;
     let (mut seen, mut added) = (0, 0);
@@ -194,7 +195,7 @@ fn trimming_a_file_system_in_use_discards_all_free_blocks_and_nothing_else() {
     let fs = mount.fs();
     let free = fs.stat_fs().blocks_free * 4096;
     assert_eq!(fs.trim(0..u64::MAX, 0).expect("discarded"), free);
-    // Runs of at least 100 MiB are discarded as a whole.
+    // Only runs of at least 100 MiB are discarded.
     let long = fs.trim(0..u64::MAX, 100 << 20).expect("discarded");
     assert!(long >= 100 << 20 && long <= free, "{long} of {free}");
     assert_eq!(fs.trim(0..4096, 0).expect("nothing"), 0);
@@ -245,7 +246,7 @@ fn grow_and_write(device: Arc<dyn Device>, megabytes: [u64; 2]) {
     mount.close().expect("an unmount");
 }
 
-/// Cuts the recording at every `step`-th write.
+/// Records a file system that grows twice, and simulates power cuts at every `step`-th write.
 fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
     let Some(image) = filled(options, &format!("{before}M"), 1) else { return };
     let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
@@ -314,7 +315,7 @@ fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one(
     let recording = device.recording();
     drop(after);
     drop(mount);
-    // Nothing refers to the new groups before the first flush.
+    // Nothing refers to the new groups before the first flush, so the power cuts begin there.
     let flush = |cut: &usize| matches!(recording.events()[*cut], Event::Flush { .. });
     let first = (begun..grown).find(flush).expect("a flush");
     let scratch = Scratch::new(recording.base()).expect("a scratch file");

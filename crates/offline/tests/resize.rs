@@ -1,6 +1,6 @@
-//! Tests that make file systems larger and smaller. The results are compared with those of
-//! resize2fs, and the kernel uses the resulting images. Each resize is also interrupted by a crash
-//! at every write.
+//! Tests that make file systems larger and smaller. The results of growing are compared with those
+//! of resize2fs, and the kernel uses the resulting images. In further tests, a crash interrupts a
+//! resize at every write.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::{Mount, MountOptions};
@@ -32,7 +32,7 @@ const GROWN: [(&str, u64, u64, u64); 13] = [
     ("-b 65536", 65536, 200, 4500),
 ];
 
-/// The largest block size of images that this machine's kernel mounts.
+/// The largest block size of the images that these tests mount with the kernel.
 const PAGE: u64 = 4096;
 
 fn lengthen(image: &Disk, megabytes: u64) {

@@ -1,5 +1,5 @@
-//! Tests changes of settings. dumpe2fs and the kernel read the changed settings, and a crash
-//! interrupts each change at every write.
+//! Tests changes of settings. dumpe2fs and the kernel read the changed settings. In most tests, a
+//! crash also interrupts the change at every write.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::{

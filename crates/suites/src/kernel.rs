@@ -18,7 +18,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Creates a tree for operations below `root`.
+    /// Prepares to run operations on the tree below `root`.
     pub fn new(root: &std::path::Path) -> Kernel {
         // The operations specify all bits of a mode, so the umask must not clear any.
         rustix::process::umask(Mode::empty());

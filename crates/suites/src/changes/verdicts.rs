@@ -39,10 +39,10 @@ impl Verdicts {
         Verdicts { status: output.status.code().unwrap_or(-1), text, report, error }
     }
 
-    /// Returns whether e2fsck finds the image clean. For a clean image, e2fsck asks no question and
-    /// ignores no problem. Two exceptions are allowed: it may report times in the future, and it
-    /// may offer to make an extent tree smaller. The exit code alone does not suffice, because it
-    /// can be 0 although e2fsck asked a question before its first pass.
+    /// Returns whether e2fsck finds the image clean: its exit code is 0, it asks no question, and
+    /// it reports no problem as "IGNORED". Two exceptions are allowed: it may report times in the
+    /// future, and it may offer to make an extent tree smaller. The exit code alone does not
+    /// suffice, because it can be 0 although e2fsck asked a question before its first pass.
     pub fn is_clean_for_e2fsck(&self) -> bool {
         let is_question = |line: &str| line.contains("? no") || line.contains("IGNORED");
         let is_offer = |line: &str| line.contains(" extent tree (at level ");

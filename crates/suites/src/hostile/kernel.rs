@@ -8,7 +8,7 @@ use std::process::Command;
 const VISITS: usize = 600;
 
 /// Mounts `image`, reads everything in it, and returns the kernel's first message; `None` if this
-/// process cannot mount. The image may change.
+/// process cannot set up a loop device. The image may change.
 pub fn says(image: &Path) -> Option<String> {
     let at = image.with_extension("mounted");
     std::fs::create_dir_all(&at).ok()?;
@@ -51,7 +51,8 @@ const ROUTINE: [&str; 6] = [
 /// The largest number of characters of a message that is put into a table.
 const WORDS: usize = 120;
 
-/// Returns the first line about `device` in the kernel's log that is not a routine message.
+/// Returns the first message about `device` that the kernel logged after `since` (the uptime in
+/// seconds) and that is not routine.
 fn words(device: &str, since: f64) -> Option<String> {
     let log = run("dmesg", &[])?;
     log.lines().find_map(|line| {
