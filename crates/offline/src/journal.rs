@@ -20,7 +20,7 @@ use crate::image::Image;
 use lanefs_ext4::log;
 use lanefs_ext4::mkfs::{self, JournalLength};
 use lanefs_ondisk::bitmap::Bitmap;
-use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::superblock::{JournalPlace, State};
@@ -208,15 +208,32 @@ impl Image {
 /// Uses a journal for one change.
 impl Image {
     /// Makes a change to a file system without a journal: adds a journal first, and removes it
-    /// afterwards. After a crash the journal may still be present.
+    /// afterwards. After a crash, or if the device failed, the journal may still be present.
     pub(crate) fn with_journal<T>(
         &mut self,
         change: impl FnOnce(&mut Image) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.replace_journal(JournalSize { blocks: None, fast_commit_blocks: Some(0) })?;
         let changed = change(self);
-        self.remove_journal_alone()?;
+        match &changed {
+            Ok(_) => self.remove_journal_alone()?,
+            // The error of the change says more than a second error of the same device.
+            Err(_) => drop(self.remove_journal_after_failure()),
+        }
         changed
+    }
+
+    /// Removes the journal after a failed change. The image in memory is half changed then, so it
+    /// is read again. A journal that a recovery needs is kept.
+    fn remove_journal_after_failure(&mut self) -> Result<(), Error> {
+        self.reload()?;
+        let needs_replay = self.superblock.features().incompat.contains(Incompat::RECOVER);
+        match self.log()? {
+            Some(log) if !needs_replay && log.superblock.start().is_none() => {
+                self.remove_journal_alone()
+            }
+            _ => Ok(()),
+        }
     }
 }
 
