@@ -90,34 +90,35 @@ pub struct JournalSize {
 impl Image {
     /// Adds a journal. A present journal of another length is removed first.
     pub(crate) fn replace_journal(&mut self, size: JournalSize) -> Result<(), Error> {
-        let all = self.geometry().block_count();
         let present = self.journal_length()?;
-        let wanted = self.wanted_length(size, present);
-        let JournalLength { blocks, fast_commit_blocks } = wanted;
-        if blocks - fast_commit_blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
-            return Err(Refusal::JournalLength { blocks, least: MIN_BLOCKS }.into());
-        }
+        let wanted = self.wanted_length(size, present)?;
         let mut orphan_file = None;
         if let Some(now) = present {
             if now == wanted {
                 return Ok(());
             }
-            let free = self.superblock.free_blocks() + u64::from(now.blocks);
-            if free < u64::from(blocks) + 2 {
-                return Err(Refusal::NoRoom { blocks }.into());
-            }
             orphan_file = self.remove_orphan_file()?;
             self.remove_journal_alone()?;
-        } else if self.superblock.free_blocks() < u64::from(blocks) + 2 {
-            return Err(Refusal::NoRoom { blocks }.into());
         }
         self.add_journal(wanted)?;
         self.add_orphan_file(orphan_file)
     }
 
+    /// Refuses a journal that [`Image::replace_journal`] cannot make.
+    pub(crate) fn check_journal_size(&self, size: JournalSize) -> Result<(), Error> {
+        self.wanted_length(size, self.journal_length()?).map(|_| ())
+    }
+
     /// Returns the length of a new journal. As in tune2fs, the blocks for fast commits are added to
     /// the blocks of the log.
-    fn wanted_length(&self, size: JournalSize, present: Option<JournalLength>) -> JournalLength {
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the length is out of range, or if there is no room.
+    fn wanted_length(
+        &self,
+        size: JournalSize,
+        present: Option<JournalLength>,
+    ) -> Result<JournalLength, Error> {
         let all = self.geometry().block_count();
         let log = present.map(|now| now.blocks.saturating_sub(now.fast_commit_blocks));
         let log = size.blocks.or(log).unwrap_or(mkfs::journal_blocks(all).max(MIN_BLOCKS));
@@ -127,7 +128,17 @@ impl Image {
             None if takes_fast_commits => mkfs::fast_commit_blocks(all),
             None => 0,
         };
-        JournalLength { blocks: log.saturating_add(fast_commit_blocks), fast_commit_blocks }
+        let blocks = log.saturating_add(fast_commit_blocks);
+        if blocks - fast_commit_blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
+            return Err(Refusal::JournalLength { blocks, least: MIN_BLOCKS }.into());
+        }
+        let wanted = JournalLength { blocks, fast_commit_blocks };
+        let freed = present.map_or(0, |now| u64::from(now.blocks));
+        let free = self.superblock.free_blocks().saturating_add(freed);
+        if present != Some(wanted) && free < u64::from(blocks) + 2 {
+            return Err(Refusal::NoRoom { blocks }.into());
+        }
+        Ok(wanted)
     }
 
     /// Replaces the journal by one of the same length. All blocks of the new journal lie before
