@@ -98,7 +98,7 @@ impl Image {
     }
 
     /// Returns the log of the file system as it is on the device.
-    fn log(&self) -> Result<Option<Log>, Error> {
+    pub(crate) fn log(&self) -> Result<Option<Log>, Error> {
         Ok(log::locate(&*self.device, &self.found, self.journal.as_ref())?)
     }
 

@@ -212,6 +212,10 @@ impl Image {
                 return Err(Refusal::CannotShrink { feature }.into());
             }
         }
+        // The keys of encrypted files may depend on inode numbers.
+        if features.compat.contains(Compat::STABLE_INODES) {
+            return Err(Refusal::CannotShrink { feature: "stable_inodes" }.into());
+        }
         if features.compat.contains(Compat::SPARSE_SUPER2) {
             return Err(BadSize::SparseSuper2.into());
         }

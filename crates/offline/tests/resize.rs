@@ -211,8 +211,8 @@ fn a_smaller_file_system_keeps_everything_and_the_kernel_uses_it() {
 }
 
 #[test]
-fn file_systems_with_ea_inode_or_inline_data_are_not_made_smaller() {
-    for name in ["ea_inode", "inline_data"] {
+fn file_systems_with_ea_inode_inline_data_or_stable_inodes_are_not_made_smaller() {
+    for name in ["ea_inode", "inline_data", "stable_inodes"] {
         let options = format!("-b 1024 -J size=1 -O {name}");
         let Some(image) = filled(&options, "40M", 2) else { return };
         let refused = shrink(image.device(), 30 << 10).expect_err("a refusal").to_string();

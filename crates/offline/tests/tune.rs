@@ -170,6 +170,26 @@ fn the_uuid_that_hashes_of_attribute_values_depend_on_is_kept() {
 }
 
 #[test]
+fn a_refused_change_of_several_settings_writes_nothing() {
+    let options = format!("{OPTIONS} -O ^metadata_csum_seed,stable_inodes");
+    let Some(image) = filled(&options, SIZE, 1) else { return };
+    let before = std::fs::read(image.path()).expect("the image");
+    let encrypt = Settings { features: setting("encrypt"), ..Settings::default() };
+    let seed = Settings { features: setting("metadata_csum_seed"), ..Settings::default() };
+    for settings in [
+        Settings { uuid: Some(UUID), ..encrypt.clone() },
+        Settings { uuid: Some(UUID), ..seed.clone() },
+        Settings { journal: Some(resized(100)), ..encrypt },
+        Settings { journal: Some(resized(8000)), ..seed },
+    ] {
+        let refused = tune(image.device(), &settings).expect_err("a refusal");
+        assert!(matches!(refused, Error::Refused(_)), "{refused}");
+        let after = std::fs::read(image.path()).expect("the image");
+        assert!(before == after, "{refused}");
+    }
+}
+
+#[test]
 fn encrypt_is_set_as_tune2fs_sets_it() {
     let (Some(ours), Some(theirs)) = (filled(OPTIONS, SIZE, 1), filled(OPTIONS, SIZE, 1)) else {
         return;
