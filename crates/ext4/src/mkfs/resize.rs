@@ -59,6 +59,14 @@ pub(super) fn block_count(geometry: &Geometry) -> u64 {
     1 + reserved * (1 + backups(geometry).count() as u64)
 }
 
+/// Returns whether the inode's block map, which has 32 bits for a block's number, can refer to all
+/// reserved blocks.
+pub(super) fn is_in_reach(geometry: &Geometry) -> bool {
+    let reserved = u64::from(geometry.desc_blocks() + geometry.reserved_gdt_blocks());
+    geometry.reserved_gdt_blocks() == 0
+        || backups(geometry).all(|start| start + reserved <= u32::MAX.into())
+}
+
 /// Returns the first blocks of the groups that have a backup.
 fn backups(geometry: &Geometry) -> impl Iterator<Item = u64> {
     let groups = (1..geometry.group_count()).map(Group);

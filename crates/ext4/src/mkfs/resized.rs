@@ -1,5 +1,6 @@
 //! Computes the superblock that a file system has after its size was changed.
 
+use super::resize;
 use crate::error::{BadSize, CannotGrow, Error as Ext4Error};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock, State, Superblock};
@@ -109,6 +110,11 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     }
     let heads_before = superblock.raw().s_overhead_clusters.get();
     let next = Superblock::from_raw(raw.clone())?;
+    if next.features().compat.contains(Compat::RESIZE_INODE)
+        && !resize::is_in_reach(&next.geometry())
+    {
+        return Err(BadSize::FarBackup.into());
+    }
     if heads_before != 0 {
         let others = u64::from(heads_before).saturating_sub(overhead(&old));
         let overhead = overhead(&next.geometry()) + others;
