@@ -210,7 +210,9 @@ impl Start {
     ///
     /// With a log, offset 0 in a superblock says that only the logged rows are in doubt. So the
     /// first block is restored at once, and the offset of the second block is recorded. Otherwise,
-    /// if a member were missing at the next start, the array would be started with wrong parity.
+    /// if a member were missing at the next start, the array would be started with wrong parity. If
+    /// the first block cannot be restored, all rows stay in doubt: the next start begins with the
+    /// row of the recorded offset, which is the first row unless a chunk is a single block.
     fn record_doubt(
         &self,
         geometry: &Geometry,
@@ -218,10 +220,13 @@ impl Start {
         members: &mut [Option<Member>],
     ) -> Result<u64, AssembleError> {
         let restored = log_recovery::restore_first_block(geometry, members);
-        restored.map_err(|failed| self.named(failed))?;
         let from = if BLOCK < geometry.member_len() { BLOCK } else { u64::MAX };
+        let is_restored = restored.is_ok();
+        if BLOCK >= geometry.chunk().min(geometry.member_len()) {
+            restored.map_err(|failed| self.named(failed))?;
+        }
         metadata.set_resynced(from)?.iter().for_each(|lost| members[lost] = None);
-        Ok(from)
+        Ok(if is_restored { from } else { 0 })
     }
 
     /// Empties the partial parity logs. If a member cannot be written and the array works without

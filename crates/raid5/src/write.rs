@@ -409,9 +409,6 @@ impl Array {
             return self.check_recorded(write.row, missing);
         }
         let gone = |failed: &Failed| missing | failed.slots | self.members.missing(write.row);
-        if gone(&failed).count() > 1 {
-            self.undo(write, prepared, &failed);
-        }
         let first = failed.first.take();
         let error = match &first {
             Some(lost) => lost.error.clone(),
@@ -420,13 +417,19 @@ impl Array {
                 error.of(Operation::Write, write.row * self.shape.row_len(), 0)
             }
         };
-        if let Some(lost) = first.filter(|_| failed.slots.count() == 1) {
-            self.lose(lost)?;
-        }
+        let recorded = match first.filter(|_| failed.slots.count() == 1) {
+            Some(lost) => self.lose(lost),
+            None => Ok(()),
+        };
+        // This is decided after the failure is recorded, because a write to another row may have
+        // lost a second member meanwhile. Readers of the row wait for this write.
         if gone(&failed).count() > 1 {
+            self.undo(write, prepared, &failed);
             self.stop_writes(&error);
+            recorded?;
             return Err(error);
         }
+        recorded?;
         self.check_recorded(write.row, missing | failed.slots)
     }
 
