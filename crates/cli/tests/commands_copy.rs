@@ -336,3 +336,16 @@ fn a_host_path_given_by_mistake_is_explained() {
     let (status, said) = try_run(command.args(["mv", "-", &at(&image.path, "/y")]));
     assert_eq!((status.code(), said.contains("cannot be moved")), (Some(1), true), "{said}");
 }
+
+#[test]
+fn a_file_of_the_host_is_copied_up_to_its_end_whatever_its_size_says() {
+    let image = Image::new("16M");
+    for name in ["/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+        if Path::new(name).exists() {
+            let to = at(&image.path, "/f");
+            lanefs(&["cp", name, &to]);
+            assert_eq!(lanefs(&["cat", &to]), std::fs::read_to_string(name).unwrap());
+        }
+    }
+    assert_clean(&image.path);
+}

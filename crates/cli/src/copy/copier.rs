@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// The number of bytes read and written at once.
 const CHUNK: usize = 1 << 20;
 
+/// The smallest buffer, for files whose size is not known.
+const LEAST: usize = 4096;
+
 /// Whether directories are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recursion {
@@ -330,7 +333,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         sink: &mut T::Sink<'_>,
         size: u64,
     ) -> Result<(), Failure> {
-        let mut buf = vec![0; CHUNK.min(usize::try_from(size).unwrap_or(CHUNK)).max(1)];
+        let mut buf = vec![0; usize::try_from(size).unwrap_or(CHUNK).clamp(LEAST, CHUNK)];
         let mut end = 0;
         while let Some((start, stop)) = content.data_after(end)? {
             let mut at = start;
@@ -338,14 +341,14 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 let want = usize::try_from(stop - at).unwrap_or(CHUNK).min(buf.len());
                 let Some(part) = buf.get_mut(..want) else { break };
                 let read = content.read_at(at, part)?;
+                // The file ends here, even if its size or the end of its data is larger.
                 if read == 0 {
-                    break;
+                    return Ok(());
                 }
                 sink.write_at(at, part.get(..read).unwrap_or_default())?;
                 self.progress.copied_bytes(read as u64);
                 at += read as u64;
             }
-            // A file that shrinks during the copy is copied up to its new end.
             if at == start {
                 break;
             }

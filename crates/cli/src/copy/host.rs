@@ -89,6 +89,10 @@ impl HostFile {
 
 impl Content for HostFile {
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure> {
+        // Files of proc(5) have data, but their size is 0.
+        if self.size == 0 {
+            return Ok((from == 0).then_some((0, u64::MAX)));
+        }
         // If the file system cannot report holes, the whole file is data.
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
