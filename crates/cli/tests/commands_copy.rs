@@ -337,6 +337,13 @@ fn a_host_path_given_by_mistake_is_explained() {
     assert_eq!((status.code(), said.contains("cannot be moved")), (Some(1), true), "{said}");
 }
 
+/// Runs lanefs, which fails, and returns what it says.
+fn fails(arguments: &[&str]) -> String {
+    let (status, said) = try_run(Command::new(LANEFS).args(arguments));
+    assert_eq!(status.code(), Some(1), "{arguments:?}: {said}");
+    said
+}
+
 #[test]
 fn a_file_of_the_host_is_copied_up_to_its_end_whatever_its_size_says() {
     let image = Image::new("16M");
@@ -347,5 +354,31 @@ fn a_file_of_the_host_is_copied_up_to_its_end_whatever_its_size_says() {
             assert_eq!(lanefs(&["cat", &to]), std::fs::read_to_string(name).unwrap());
         }
     }
+    assert_clean(&image.path);
+}
+
+#[test]
+fn an_image_is_not_copied_into_itself_or_overwritten_by_its_own_file() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    shell(dir, "echo x >f; ln disk.img also; ln -s disk.img link");
+    let here = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let place = |path: &str| at(&image.path, path);
+    lanefs(&["cp", &here("f"), &place("/f")]);
+    for target in ["disk.img", "also", "link"] {
+        let said = fails(&["cp", &place("/f"), &here(target)]);
+        assert!(said.contains("holds an image that this command has open"), "{said}");
+    }
+    for command in [
+        ["mv", &place("/f"), &here("disk.img")],
+        ["tar", &place("/"), &format!("-f{}", here("also"))],
+        ["edit", &here("disk.img"), &format!("-cget /f {}", here("link"))],
+    ] {
+        let said = fails(&command);
+        assert!(said.contains("holds an image that this command has open"), "{said}");
+    }
+    fails(&["mv", &here("disk.img"), &place("/")]);
+    fails(&["mv", dir.to_str().unwrap(), &place("/")]);
+    assert_eq!(lanefs(&["cat", &place("/f")]), "x\n");
     assert_clean(&image.path);
 }

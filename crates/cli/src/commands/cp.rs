@@ -202,7 +202,7 @@ pub fn copy(
                 let shown = if target.is_escaped() { target } else { host };
                 return Err(Failure::new(shown, why));
             }
-            let tree = HostTree::new();
+            let tree = HostTree::beside(images.files());
             let mut destination = Destination::on_host(aim, path)?;
             let mut stream = None;
             if fills_target(images, sources, plan)? {
@@ -250,7 +250,7 @@ fn into<T: Target>(
     special: impl Fn(&Operand) -> Option<Result<(), Failure>>,
 ) -> Result<(), Failure> {
     let progress = Progress::new();
-    let host = HostTree::new();
+    let host = HostTree::beside(images.files());
     let from_host = Copier::new(&host, target, plan, report, &progress);
     for source in sources {
         if let Some(done) = special(source) {

@@ -5,7 +5,7 @@
 //! check that it is a directory. It stays a directory, because the copy removes no directories.
 
 use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
-use crate::cli::Failure;
+use crate::cli::{Failure, HOLDS_IMAGE};
 use lanefs::{FileType, Rdev, Time};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 /// The host's files, with the privilege of this process to change owners.
 pub struct HostTree {
     privilege: Privilege,
+    /// The files of the open images, which a copy must neither read nor replace.
+    images: Vec<Identity>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +30,29 @@ enum Privilege {
 }
 
 impl HostTree {
-    /// Creates the tree with the privileges of this process.
-    pub fn new() -> HostTree {
+    /// Creates the tree with the privileges of this process. `images` are the paths of the files
+    /// that hold the open images.
+    pub fn beside(images: &[PathBuf]) -> HostTree {
         let is_root = rustix::process::geteuid().is_root();
-        HostTree { privilege: if is_root { Privilege::Superuser } else { Privilege::User } }
+        let identity = |path: &PathBuf| {
+            let found = path.metadata().ok()?;
+            Some(Identity { device: found.dev(), inode: found.ino() })
+        };
+        HostTree {
+            privilege: if is_root { Privilege::Superuser } else { Privilege::User },
+            images: images.iter().filter_map(identity).collect(),
+        }
+    }
+
+    /// Returns the attributes of a file that a copy reads or replaces.
+    fn lstat(&self, path: &Path) -> Result<Meta, Failure> {
+        let metadata = path.symlink_metadata().map_err(failed(path))?;
+        let meta = meta_of(&metadata)
+            .ok_or_else(|| Failure::new(path.display(), "unknown type of file"))?;
+        if self.images.contains(&meta.identity) {
+            return Err(Failure::new(path.display(), HOLDS_IMAGE));
+        }
+        Ok(meta)
     }
 }
 
@@ -63,11 +84,6 @@ pub fn meta_of(metadata: &Metadata) -> Option<Meta> {
 
 fn nanos(nanos: i64) -> u32 {
     u32::try_from(nanos).unwrap_or(0)
-}
-
-fn lstat(path: &Path) -> Result<Meta, Failure> {
-    let metadata = path.symlink_metadata().map_err(failed(path))?;
-    meta_of(&metadata).ok_or_else(|| Failure::new(path.display(), "unknown type of file"))
 }
 
 /// An open file of the host.
@@ -142,7 +158,7 @@ impl Source for HostTree {
     type Content<'a> = HostFile;
 
     fn meta(&self, node: &PathBuf) -> Result<Meta, Failure> {
-        lstat(node)
+        self.lstat(node)
     }
 
     fn list(&self, dir: &PathBuf) -> Result<HostListing, Failure> {
@@ -207,7 +223,7 @@ impl Target for HostTree {
     fn look(&self, dir: &PathBuf, name: &[u8]) -> Result<Option<(PathBuf, Meta)>, Failure> {
         let path = dir.join(OsStr::from_bytes(name));
         match path.symlink_metadata() {
-            Ok(_) => lstat(&path).map(|meta| Some((path, meta))),
+            Ok(_) => self.lstat(&path).map(|meta| Some((path, meta))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Failure::host(path.display(), &error)),
         }
