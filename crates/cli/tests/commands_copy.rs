@@ -382,3 +382,24 @@ fn an_image_is_not_copied_into_itself_or_overwritten_by_its_own_file() {
     assert_eq!(lanefs(&["cat", &place("/f")]), "x\n");
     assert_clean(&image.path);
 }
+
+#[test]
+fn a_link_does_not_replace_the_file_to_which_it_leads() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    let place = |path: &str| at(&image.path, path);
+    shell(dir, "echo x >f");
+    lanefs(&["cp", dir.join("f").to_str().unwrap(), &place("/f")]);
+    lanefs(&["ln", "-s", "f", &place("/l")]);
+    for command in [&["cp", "-P"][..], &["cp", "-a"], &["mv"]] {
+        let said = fails(&[command, &[&place("/l"), &place("/f")]].concat());
+        assert!(said.contains("same file"), "{said}");
+    }
+    assert_eq!(lanefs(&["cat", &place("/f")]), "x\n");
+    // A link may replace another link to the same file.
+    lanefs(&["ln", "-s", "f", &place("/m")]);
+    lanefs(&["cp", "-a", &place("/l"), &place("/m")]);
+    lanefs(&["mv", &place("/l"), &place("/m")]);
+    assert_eq!(lanefs(&["cat", &place("/m")]), "x\n");
+    assert_clean(&image.path);
+}

@@ -130,10 +130,13 @@ fn rename(
         _ => to.clone(),
     };
     let how = if arguments.no_clobber { Rename::NoReplace } else { Rename::Replace };
-    // For two names of one file, rename(2) would change nothing and report success.
+    // For two names of one file, rename(2) would change nothing and report success. A symbolic link
+    // would replace the file to which it leads.
+    let is =
+        |old: lanefs::Result<Metadata>, new: &Metadata| old.is_ok_and(|o| o.ino() == new.ino());
     if how == Rename::Replace
-        && let (Ok(old), Ok(new)) = (fs.symlink_metadata(&from.path), fs.symlink_metadata(&to.path))
-        && old.ino() == new.ino()
+        && let Ok(new) = fs.symlink_metadata(&to.path)
+        && (is(fs.symlink_metadata(&from.path), &new) || is(fs.metadata(&from.path), &new))
     {
         return Err(Failure::new(from, format_args!("is the same file as {to}")));
     }

@@ -250,7 +250,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         let there = self.target.look(dir, name)?;
         let shown = || self.target.show(dir, name);
         if let Some((node, there)) = &there {
-            if there.identity == meta.identity {
+            if there.identity == meta.identity || self.leads_to(from, &meta, there) {
                 return Err(Failure::new(shown(), "source and destination are the same file"));
             }
             match (is_dir, there.file_type == FileType::Directory) {
@@ -304,6 +304,14 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
         self.progress.copied_file();
         Ok(())
+    }
+
+    /// Returns whether `from` is a symbolic link to the file `there`, which the link would replace.
+    fn leads_to(&self, from: &S::Node, meta: &Meta, there: &Meta) -> bool {
+        let follow = || self.source.follow(from).and_then(|node| self.source.meta(&node));
+        meta.file_type == FileType::Symlink
+            && there.file_type != FileType::Symlink
+            && follow().is_ok_and(|found| found.identity == there.identity)
     }
 
     /// Creates a file that is not a directory, and fills it.
