@@ -39,10 +39,20 @@ pub enum Dereference {
 pub enum Existing {
     /// The existing file is overwritten. A regular file does not replace a device, FIFO or socket.
     Overwrite,
-    /// The existing file is overwritten or replaced.
+    /// The operand replaces an existing file or empty directory, as rename(2) does. The directories
+    /// of the copy are new, so a second file of one name is an error.
     Replace,
     /// The existing file stays unchanged.
     Keep,
+    /// An existing file or directory is an error.
+    Refuse,
+}
+
+impl Existing {
+    /// Returns what happens to existing files below an operand.
+    fn below(self) -> Existing {
+        if self == Existing::Replace { Existing::Refuse } else { self }
+    }
 }
 
 /// The attributes of the original that a copy keeps.
@@ -160,8 +170,15 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     /// Copies an operand to `name` in `dir`; [`Copier::finish`] copies the contents of directories.
     pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) {
         let follow = self.plan.dereference != Dereference::Never;
-        let done = self.resolve(from, follow).and_then(|from| self.copy_entry(&from, dir, name));
+        let existing = self.plan.existing;
+        let done =
+            self.resolve(from, follow).and_then(|from| self.copy_entry(&from, dir, name, existing));
         self.report.check(done);
+    }
+
+    /// Returns whether a copy can take the place of an existing file.
+    pub fn overwrites(&self) -> bool {
+        matches!(self.plan.existing, Existing::Overwrite | Existing::Replace)
     }
 
     /// Queues the contents of directory `from` to be copied into the existing directory `to`.
@@ -197,6 +214,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn work(&self) {
+        let existing = self.plan.existing.below();
         while let Some(work) = self.next_work() {
             let _busy = Busy(self);
             match self.source.names(&work.from) {
@@ -207,7 +225,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                             .source
                             .child(&work.from, &name)
                             .and_then(|child| self.resolve(&child, follow))
-                            .and_then(|child| self.copy_entry(&child, &work.to, &name));
+                            .and_then(|child| self.copy_entry(&child, &work.to, &name, existing));
                         self.report.check(done);
                     }
                 }
@@ -240,7 +258,13 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
     }
 
-    fn copy_entry(&self, from: &S::Node, dir: &T::Node, name: &[u8]) -> Result<(), Failure> {
+    fn copy_entry(
+        &self,
+        from: &S::Node,
+        dir: &T::Node,
+        name: &[u8],
+        existing: Existing,
+    ) -> Result<(), Failure> {
         let meta = self.source.meta(from)?;
         let is_dir = meta.file_type == FileType::Directory;
         if is_dir && self.plan.recursion == Recursion::FilesOnly {
@@ -254,6 +278,10 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 return Err(Failure::new(shown(), "source and destination are the same file"));
             }
             match (is_dir, there.file_type == FileType::Directory) {
+                _ if existing == Existing::Refuse => return Err(Failure::new(shown(), "exists")),
+                (true, true) if existing == Existing::Replace => {
+                    self.target.remove_dir(dir, name)?;
+                }
                 (true, true) => {
                     self.later(from, &meta, node);
                     return Ok(());
@@ -262,9 +290,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                     return Err(Failure::new(shown(), "exists and is not a directory"));
                 }
                 (false, true) => return Err(Failure::new(shown(), "exists and is a directory")),
-                (false, false) if self.plan.existing == Existing::Keep => return Ok(()),
+                (false, false) if existing == Existing::Keep => return Ok(()),
                 (false, false)
-                    if self.plan.existing == Existing::Overwrite
+                    if existing == Existing::Overwrite
                         && meta.file_type == FileType::Regular
                         && is_special(there.file_type) =>
                 {
@@ -290,7 +318,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         // links are kept, a file that has other names is removed first too, because its other names
         // must keep the old contents.
         let refill = |old: &Meta| {
-            meta.file_type == FileType::Regular
+            existing == Existing::Overwrite
+                && meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular
                 && !(self.plan.keep.links && old.links > 1)
         };
@@ -393,8 +422,13 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 continue;
             };
             let done = self.target.look(&dir, &name).and_then(|there| {
-                if there.is_some() {
-                    self.target.remove(&dir, &name)?;
+                // The directory may have got a file that differs only in case.
+                match there {
+                    Some(_) if self.plan.existing.below() == Existing::Refuse => {
+                        return Err(Failure::new(shown(), "exists"));
+                    }
+                    Some(_) => self.target.remove(&dir, &name)?,
+                    None => {}
                 }
                 self.target.link(&first, &dir, &name)
             });

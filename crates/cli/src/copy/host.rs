@@ -292,6 +292,11 @@ impl Target for HostTree {
         std::fs::remove_file(&path).map_err(failed(&path))
     }
 
+    fn remove_dir(&self, dir: &PathBuf, name: &[u8]) -> Result<(), Failure> {
+        let path = dir.join(OsStr::from_bytes(name));
+        std::fs::remove_dir(&path).map_err(failed(&path))
+    }
+
     fn set(&self, node: &PathBuf, settings: &Settings) -> Result<(), Failure> {
         let mut permissions = settings.permissions;
         if let Some((uid, gid)) = settings.owner {
