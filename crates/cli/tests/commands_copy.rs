@@ -455,6 +455,24 @@ fn an_image_is_not_copied_into_itself_or_overwritten_by_its_own_file() {
 }
 
 #[test]
+fn a_stream_obeys_the_options_for_the_copy() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    let cp = |options: &str| shell(dir, &format!("echo {options} | {LANEFS} cp {options}"));
+    cp("--owner 5:6 - disk.img:/f");
+    cp("-n - disk.img:/f");
+    let f = at(&image.path, "/f");
+    assert_eq!(lanefs(&["stat", "-c", "%u:%g", &f]), "5:6\n");
+    assert_eq!(lanefs(&["cat", &f]), "--owner 5:6 - disk.img:/f\n");
+    // Reading this device fails before a file system is mounted by it.
+    if can_mount() {
+        let said = fails(&["cp", "/dev/fuse", &f]);
+        assert!(said.starts_with("lanefs cp: /dev/fuse: "), "{said}");
+    }
+    assert_clean(&image.path);
+}
+
+#[test]
 fn a_link_does_not_replace_the_file_to_which_it_leads() {
     let image = Image::new("16M");
     let dir = image.dir.path();

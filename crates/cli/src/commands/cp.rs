@@ -8,8 +8,8 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
 };
 use crate::copy::{
-    Copier, Dereference, Existing, HostTree, ImageTree, Keep, Meta, Plan, Progress, Recursion,
-    Source, Target, Verbose,
+    Copier, Dereference, Existing, HostTree, ImageNode, ImageTree, Keep, Meta, Plan, Progress,
+    Recursion, Settings, Source, Target, Verbose,
 };
 use crate::walk::Seen;
 use destination::{Destination, Kind};
@@ -209,13 +209,15 @@ pub fn copy(
             if fills_target(images, sources, plan)? {
                 destination = destination.behind_link(&tree, place, fs)?;
             }
+            let input = |from: &mut dyn Read, shown: &Path| {
+                stream_in((fs, &tree), &destination, place, plan, (from, shown))
+            };
             into(images, sources, &tree, &destination, plan, outcome, |source| match source {
-                Operand::Standard => Some(stream_in(fs, &destination, place, &mut io::stdin())),
+                Operand::Standard => Some(input(&mut io::stdin(), Path::new("-"))),
                 Operand::Host(path) if plan.reads_stream(path) => {
-                    Some(match std::fs::File::open(path) {
-                        Ok(mut file) => stream_in(fs, &destination, place, &mut file),
-                        Err(error) => Err(Failure::host(path.display(), &error)),
-                    })
+                    let opened = std::fs::File::open(path);
+                    let opened = opened.map_err(|error| Failure::host(path.display(), &error));
+                    Some(opened.and_then(|mut file| input(&mut file, path)))
                 }
                 _ => None,
             })
@@ -437,29 +439,37 @@ fn stream_out(fs: &FileSystem, place: &ImagePath, path: &Path) -> Result<(), Fai
     super::cat::write_to(fs, place, &mut out)?.map_err(host)
 }
 
-/// Copies the data of `from` into a file of an image.
+/// Copies the data of `from`, which is shown as `shown`, into a file of an image.
 fn stream_in(
-    fs: &FileSystem,
-    destination: &Destination<crate::copy::ImageNode>,
+    (fs, tree): (&FileSystem, &ImageTree<'_>),
+    destination: &Destination<ImageNode>,
     place: &ImagePath,
-    from: &mut dyn Read,
+    plan: Plan,
+    (from, shown): (&mut dyn Read, &Path),
 ) -> Result<(), Failure> {
-    if destination.name.is_none() {
+    let Some(name) = &destination.name else {
         return Err(Failure::new(place, "is a directory: standard input needs a file name"));
-    }
+    };
     if destination.kind == Kind::Directory {
         return Err(Failure::new(place, "not a directory"));
+    }
+    if plan.existing == Existing::Keep && tree.look(&destination.dir, name)?.is_some() {
+        return Ok(());
     }
     let mut file = fs
         .create_file(&place.path)
         .map_err(|error| Failure::within(place.image.display(), &error))?;
+    if plan.owner.is_some() {
+        let settings = Settings { owner: plan.owner, ..Settings::default() };
+        tree.set(&tree.find(&place.path, Follow::Links)?, &settings)?;
+    }
     let mut buf = vec![0; 1 << 20];
     loop {
         let read = match from.read(&mut buf) {
             Ok(0) => return Ok(()),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Failure::host("-", &error)),
+            Err(error) => return Err(Failure::host(shown.display(), &error)),
         };
         file.write_all(buf.get(..read).unwrap_or_default())
             .map_err(|error| Failure::new(place, cause_of(&error)))?;
