@@ -8,7 +8,8 @@ use std::time::Duration;
 /// The CPU time of a measurement, with one part for each place where it was spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cpu {
-    /// CPU time of this process, its terminated children, and the server.
+    /// CPU time of this process, its terminated children, and the target's server process, if there
+    /// is one.
     pub processes: Duration,
     /// CPU time of the kernel's own threads, such as those for the journal and writeback, but not
     /// those of loop devices.
@@ -91,8 +92,9 @@ impl Sub for &Reading {
         for (id, now) in &self.threads {
             let then = before.threads.get(id);
             let time = now.time.saturating_sub(then.map_or(Duration::ZERO, |then| then.time));
-            // The kernel names a worker thread after its latest work. A worker counts as a loop
-            // device's thread if it had such a name before or after the measurement.
+            // The kernel names a worker thread after its latest work. The CPU time of a worker
+            // counts as time for loop devices if, before or after the measurement, its name said
+            // that it served one.
             if now.serves_loop || then.is_some_and(|then| then.serves_loop) {
                 spent.loop_devices += time;
             } else {
@@ -103,7 +105,7 @@ impl Sub for &Reading {
     }
 }
 
-/// Returns the CPU time of this process, its terminated children, and the server.
+/// Returns the CPU time of this process, its terminated children, and the process `server`.
 fn processes(server: Option<u32>) -> Option<Duration> {
     let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let own = Duration::new(own.tv_sec.try_into().ok()?, own.tv_nsec.try_into().ok()?);

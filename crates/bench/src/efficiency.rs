@@ -1,5 +1,5 @@
-//! Measures the CPU time per operation on the whole machine. Compares the library on a device in
-//! memory with the kernel's ext4 on a loop device in memory.
+//! The table of the CPU time per operation, in which the library on a device in memory is compared
+//! with the kernel's ext4 on a loop device in memory. The time of kernel threads is included.
 
 use crate::cpu::Cpu;
 use crate::figures::Measured;

@@ -10,7 +10,7 @@ use lanefs_lanes::{Contention, Rank};
 pub struct Measured {
     /// The name of the workload.
     pub workload: &'static str,
-    /// The unit of its rate.
+    /// The unit of the workload's rate.
     pub unit: &'static str,
     /// The number of threads.
     pub threads: u32,
@@ -48,7 +48,7 @@ pub struct Figures {
     /// The waits for Lanefs's locks in this process during all slices, one entry for each lock
     /// rank.
     pub waits: Vec<Contention>,
-    /// Further figures of the workload.
+    /// Averages of counted events, such as writes to an array's members per operation.
     pub counts: Vec<Count>,
 }
 

@@ -7,8 +7,8 @@ use rustix::fs::{self, Advice, AtFlags, Dir, FallocateFlags, Mode, OFlags, Times
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// A directory of the host. As in the library, paths are resolved from this directory and not from
-/// the root. So the number of directories above the mount point does not affect the results.
+/// A directory of the host. Paths are resolved from this directory and not from the host's root, so
+/// the number of directories above the mount point does not affect the results.
 pub struct HostDirectory {
     path: PathBuf,
     top: OwnedFd,

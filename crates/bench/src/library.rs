@@ -57,8 +57,8 @@ fn at<T>(path: &str, result: Told<T>) -> Result<T> {
 }
 
 impl Library {
-    /// Opens the file system on `device`, with these policies and caches. Messages call the file
-    /// system `name`.
+    /// Opens the file system on `device`, with the policies and the cache limit of `how`. Messages
+    /// call the file system `name`.
     ///
     /// # Errors
     /// If the file system cannot be mounted.

@@ -66,8 +66,8 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Sets up all file systems that this machine has. The first is a mount of the program
-    /// `lanefs`. Returns the targets, and an error for each file system that is missing.
+    /// Sets up all file systems that this machine has. The first target is a mount that the program
+    /// `lanefs` serves. Returns the targets, and an error for each file system that is missing.
     pub fn set_up(&mut self, lanefs: &Path) -> Result<(Vec<Target>, Vec<Error>)> {
         let mut targets = vec![self.lanefs_mounted(lanefs)?, self.lanefs_as_library()?];
         let mut missing = Vec::new();

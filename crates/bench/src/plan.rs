@@ -9,7 +9,8 @@ use std::time::Duration;
 /// The largest number of files that all threads together create in one slice. It is limited because
 /// an image in memory has to hold the files.
 const MOST_NEW: u32 = 100_000;
-/// How many bytes of an image are planned for each file. The image has one inode for each 8 KiB.
+/// How many bytes of an image are planned for each file. The image has one inode for each 8 KiB, so
+/// there are more inodes than planned files.
 const A_FILE: u64 = 12 << 10;
 /// How much space of an image `append`, `seq-write` and `untar` need, as a multiple of the space
 /// that their files take. The factor is more than 1, because the space of a truncated or removed

@@ -1,5 +1,5 @@
-//! Measures RAID-5 arrays in memory: how threads wait for stripes (seed S4), and how fast rows are
-//! written.
+//! Measures RAID-5 arrays in memory: how threads wait for stripes (seed S4 in `docs/seeds.md`), and
+//! how fast rows are written.
 
 pub(crate) mod array;
 mod distant;

@@ -16,15 +16,15 @@ pub struct Scale {
     pub file_bytes: u64,
     /// Bytes per read or write at random offsets; a multiple of 4 KiB, and at most `file_bytes`.
     pub access_bytes: u64,
-    /// The workloads of `mix` and their shares.
+    /// The parts of the workload [`Mix`](crate::workload::Workload::Mix), and their shares.
     pub mix: Mix,
     /// The source tree for untar and git-status.
     pub tree: Arc<Tree>,
 }
 
 impl Scale {
-    /// Returns the sizes for published figures: 1,000 files, 64 MiB in accesses of 4 KiB, and
-    /// `tree`.
+    /// Returns the sizes for published figures: directories of 1,000 files, files with 64 MiB of
+    /// data, accesses of 4 KiB, and the source tree `tree`.
     pub fn full(tree: Tree) -> Scale {
         Scale {
             files: 1000,

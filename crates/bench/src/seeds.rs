@@ -1,5 +1,5 @@
-//! Runs the seeds. Each workload runs on images in memory, and alternates between the locking
-//! policies of older kernels, of later kernels and of Lanefs.
+//! Runs the benchmarks of the seeds (see `docs/seeds.md`). Each workload runs on images in memory,
+//! and alternates between the locking policies of older kernels, of later kernels and of Lanefs.
 
 use crate::error::Result;
 use crate::figures::{Figures, Measured, Outcome};

@@ -85,8 +85,8 @@ impl TargetSpec {
 /// The process that serves a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
-    /// There is no server process. Library and kernel work in the caller's threads, so the caller's
-    /// CPU time includes this work, but not the time of kernel threads.
+    /// There is no server process. The library or the kernel does its work in the caller's threads,
+    /// so the caller's CPU time includes this work. It does not include the time of kernel threads.
     None,
     /// The process with this id. Its CPU time is added to the caller's.
     Process(u32),
@@ -138,8 +138,8 @@ impl Target {
 
     /// Creates a target with Lanefs on a new array of `members` in this process's memory, with
     /// `bytes` of data. The array has two defaults of mdadm: chunks of 512 KiB, and a
-    /// resynchronisation after a crash. Lanefs's mkfs creates the file system, with the same layout
-    /// as in the other images.
+    /// resynchronisation after a crash. Lanefs's mkfs creates the file system, with the same block
+    /// size and inode ratio that mke2fs uses for images in memory.
     pub fn on_array(members: usize, bytes: u64, how: Mounting) -> Result<Target> {
         let name = format!("lib:raid5={members}");
         let failed = |e: String| Error::host(&*name, std::io::Error::other(e));

@@ -179,7 +179,7 @@ impl Display for Workload {
 impl FromStr for Workload {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Workload, String> {
-        // The names that other tools, and the seeds, use for some of the workloads.
+        // Some workloads have other names in other tools and in `docs/seeds.md`.
         let name = match text {
             "overwrite" | "randwrite" => Workload::DirectWrite.name(),
             "randread" => Workload::DirectRead.name(),

@@ -59,7 +59,7 @@ pub enum Bytes {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Built {
-    /// The file system.
+    /// The sizes and counts of the file system.
     pub report: Report,
     /// Number of files that are not directories.
     pub files: u64,
@@ -164,8 +164,9 @@ impl<'p> Builder<'p> {
     /// Builds the file system. The old contents of the device are lost.
     ///
     /// # Errors
-    /// The [`Error`] names the source or entry that caused it. After an error, the device has no
-    /// file system.
+    /// The [`Error`] names the source or entry that caused it. If the options do not fit together
+    /// or do not fit the device, nothing was written. After any other error, the device has no file
+    /// system.
     pub fn build(mut self, device: &dyn Device) -> Result<Built> {
         let meter = Meter::new(self.progress.take(), self.sources.len());
         for source in &self.sources {

@@ -319,8 +319,8 @@ fn platform<'m>(manifest: &'m Value, part: &str) -> Option<&'m str> {
     manifest.get("platform").and_then(|platform| platform.get(part)).and_then(Value::as_str)
 }
 
-/// Chooses the manifest with the wanted name. If several manifests have this name, chooses the one
-/// for this machine.
+/// Chooses the manifest with the name `reference`. Names are not compared if `reference` is `None`
+/// or no manifest has a name. If several manifests are left, chooses the one for this machine.
 fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Value> {
     let mut found: Vec<&Value> =
         manifests.iter().filter(|manifest| platform(manifest, "os") != Some("unknown")).collect();

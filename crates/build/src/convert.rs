@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 /// How the times of files are converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
-    /// All times are kept, except the time of creation, which is that of the build.
+    /// All times are kept. A file without a creation time gets the time of the build.
     Kept,
     /// All times of a file become its modification time. If a limit is given (in seconds) and the
     /// modification time is later, all times become the limit.
@@ -47,19 +47,20 @@ impl Converted {
 
     /// Returns the path of a file, for messages.
     pub(crate) fn path(&self, index: usize) -> String {
-        let mut path = String::new();
+        let mut names = Vec::new();
         let mut index = index;
         while index != ROOT {
             let Some((parent, name)) = self.names.get(index) else { break };
-            path = format!("/{}{path}", String::from_utf8_lossy(name));
+            names.push(String::from_utf8_lossy(name));
             index = *parent;
         }
-        if path.is_empty() { "/".into() } else { path }
+        names.reverse();
+        format!("/{}", names.join("/"))
     }
 }
 
-/// Numbers the files in the order of the tree, in which a directory and everything below it come
-/// before the next name.
+/// Converts the tree. Numbers the files in the order of the tree, in which a directory and
+/// everything below it come before the next name. But `lost+found` comes directly after the root.
 pub(crate) fn convert(
     mut tree: Tree,
     data: Vec<FileData>,
@@ -192,7 +193,7 @@ impl Converter {
                 meta.mtime,
                 meta.atime.unwrap_or(meta.mtime),
                 meta.ctime.unwrap_or(meta.mtime),
-                now,
+                meta.crtime.unwrap_or(now),
             ),
             Times::Clamped(limit) => {
                 let limit = limit.map(|secs| Time { secs: secs as i64, nanos: 0 });

@@ -19,6 +19,8 @@ pub(crate) struct Meta {
     /// `None` if the source has no access time. In this case the modification time is used.
     pub(crate) atime: Option<Time>,
     pub(crate) ctime: Option<Time>,
+    /// `None` if the source has no creation time. In this case the time of the build is used.
+    pub(crate) crtime: Option<Time>,
     /// Extended attributes, sorted by name.
     pub(crate) attributes: Vec<Attribute>,
 }
@@ -45,8 +47,8 @@ impl Meta {
     }
 
     /// Takes the permissions from the access control list, if there is one. The result is the same
-    /// as if a program had set the mode and then the list.
-    /// A list that is equivalent to a mode is not kept, as in the kernel.
+    /// as if a program had set the mode and then the list. As in the kernel, a list is removed if
+    /// the mode alone expresses it.
     pub(crate) fn take_permissions_of_list(&mut self) {
         if let Some(list) = self.access_list() {
             self.permissions = self.permissions & 0o7000 | list.mode_bits();

@@ -46,6 +46,8 @@ pub enum Cause {
     Changed,
     #[error("the archive ends in the middle of it")]
     Truncated,
+    #[error("not a tar archive: {found}")]
+    NotTar { found: &'static str },
     #[error("the checksum of its header is wrong")]
     HeaderChecksum,
     #[error("its header has no valid {field}")]
@@ -64,6 +66,8 @@ pub enum Cause {
     NoTarget { target: String },
     #[error("the link leads to '{target}', a directory")]
     LinkToDirectory { target: String },
+    #[error("the link leads into the directory '{name}', which it replaces")]
+    LinkIntoItself { name: String },
     #[error("'{part}' is not a directory")]
     NotDirectory { part: String },
     #[error("there is a directory with files of this name already")]

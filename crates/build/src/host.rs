@@ -4,12 +4,13 @@ use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use crate::host_file::HostFile;
 use crate::pipeline::Feeder;
+use crate::short_path::ShortPath;
 use crate::tree::{NodeId, Over, Tree};
 use lanefs_ondisk::{FileType, Time};
 use rustix::fs::{AtFlags, CWD, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub(crate) fn measure(path: &Path, goes_on: &dyn Fn() -> bool) -> Option<u64> {
             if !goes_on() {
                 return None;
             }
-            let path = path.join(std::ffi::OsStr::from_bytes(&name));
+            let path = path.join(OsStr::from_bytes(&name));
             let Ok(stat) = lstat(&path) else { continue };
             match FileType::from_mode((stat.st_mode & 0xffff) as u16) {
                 Some(FileType::Directory) => waiting.push(path),
@@ -66,22 +67,26 @@ impl Walk<'_, '_, '_> {
     /// Copies the entries of a directory in the order of the tree, in which a directory and
     /// everything below it come before the next name.
     fn directory(&mut self, path: PathBuf, into: NodeId) -> Result<()> {
-        let mut open = vec![(path.clone(), into, names(&path)?.into_iter())];
-        while let Some((path, into, rest)) = open.last_mut() {
+        let mut open = vec![(into, names(&path)?.into_iter())];
+        // The path of the last open directory, or of an entry in it.
+        let mut path = path;
+        while let Some((into, rest)) = open.last_mut() {
             let Some(name) = rest.next() else {
                 open.pop();
+                path.pop();
                 continue;
             };
-            let (into, path) = (*into, path.join(std::ffi::OsStr::from_bytes(&name)));
+            let into = *into;
+            path.push(OsStr::from_bytes(&name));
             let stat = lstat(&path)?;
             let kind = FileType::from_mode((stat.st_mode & 0xffff) as u16);
             if kind == Some(FileType::Directory) {
                 let meta = owned(self.tree, &path, &stat)?;
                 let made = self.tree.make_directory(into, &name, meta)?;
-                let names = names(&path)?.into_iter();
-                open.push((path, made, names));
+                open.push((made, names(&path)?.into_iter()));
             } else {
                 self.file(&path, &stat, kind, into, &name)?;
+                path.pop();
             }
         }
         Ok(())
@@ -108,7 +113,8 @@ impl Walk<'_, '_, '_> {
         let made = match kind {
             Some(FileType::Regular) => Kind::Regular(size),
             Some(FileType::Symlink) => {
-                let target = path.read_link().map_err(|error| wrong(path, error))?;
+                let read = ShortPath::new(path).and_then(|path| path.read_link());
+                let target = read.map_err(|error| wrong(path, error))?;
                 Kind::Symlink(target.into_os_string().into_vec().into())
             }
             Some(kind @ (FileType::CharDevice | FileType::BlockDevice)) => {
@@ -133,11 +139,11 @@ impl Walk<'_, '_, '_> {
     fn data(&mut self, path: &Path, stat: &Stat, node: NodeId, size: u64) -> Result<()> {
         let block = self.feeder.block_size();
         let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+        let from = Arc::new(HostFile::new(path.into()));
         if allocated >= size {
-            let from = Arc::new(HostFile::new(path.into(), None));
             return self.feeder.host_data(node, &from, 0, size);
         }
-        let file = File::open(path).map_err(|error| wrong(path, error))?;
+        let file = from.open()?;
         let seek = |to| match rustix::fs::seek(&file, to) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NXIO) => Ok(None),
@@ -162,7 +168,6 @@ impl Walk<'_, '_, '_> {
             pieces.push((start, end - start));
             at = end.next_multiple_of(block);
         }
-        let from = Arc::new(HostFile::new(path.into(), Some(file)));
         pieces
             .into_iter()
             .try_for_each(|(start, len)| self.feeder.host_data(node, &from, start, len))
@@ -178,7 +183,8 @@ fn wrong(path: &Path, error: std::io::Error) -> Error {
 
 fn names(path: &Path) -> Result<Vec<Vec<u8>>> {
     let read = || -> std::io::Result<Vec<Vec<u8>>> {
-        path.read_dir()?.map(|entry| Ok(entry?.file_name().into_vec())).collect()
+        let entries = ShortPath::new(path)?.read_dir()?;
+        entries.map(|entry| Ok(entry?.file_name().into_vec())).collect()
     };
     let mut names = read().map_err(|error| wrong(path, error))?;
     // The names are sorted, because the order in which the host lists them varies.
@@ -187,11 +193,12 @@ fn names(path: &Path) -> Result<Vec<Vec<u8>>> {
 }
 
 fn lstat(path: &Path) -> Result<Stat> {
-    rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(|error| wrong(path, error.into()))
+    let stat =
+        |path: ShortPath<'_>| Ok(rustix::fs::statat(CWD, &*path, AtFlags::SYMLINK_NOFOLLOW)?);
+    ShortPath::new(path).and_then(stat).map_err(|error| wrong(path, error))
 }
 
-/// Returns the attributes of a file, with the owner that the rules give it.
+/// Returns the attributes of a file, with the owner that [`Tree::owned`] gives it.
 fn owned(tree: &Tree, path: &Path, stat: &Stat) -> Result<Meta> {
     let here = |error: Error| Error { place: path.display().to_string(), ..error };
     tree.owned(meta(path, stat)?).map_err(here)
@@ -205,11 +212,14 @@ fn meta(path: &Path, stat: &Stat) -> Result<Meta> {
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
         atime: Some(time(stat.st_atime, stat.st_atime_nsec)),
         ctime: Some(time(stat.st_ctime, stat.st_ctime_nsec)),
+        crtime: None,
         attributes: Vec::new(),
     };
-    for name in attribute_names(path)? {
+    let short = ShortPath::new(path).map_err(|error| wrong(path, error))?;
+    let names = attribute_names(&short).map_err(|error| wrong(path, error.into()))?;
+    for name in names {
         let mut value = vec![0; 64 << 10];
-        match rustix::fs::lgetxattr(path, name.as_slice(), &mut value) {
+        match rustix::fs::lgetxattr(&*short, name.as_slice(), &mut value) {
             Ok(len) => {
                 value.truncate(len);
                 meta.set_attribute(&name, value);
@@ -226,7 +236,7 @@ fn time(secs: i64, nanos: impl TryInto<u32>) -> Time {
     Time { secs, nanos: nanos.try_into().unwrap_or(0) }
 }
 
-fn attribute_names(path: &Path) -> Result<Vec<Vec<u8>>> {
+fn attribute_names(path: &Path) -> std::result::Result<Vec<Vec<u8>>, Errno> {
     let mut list = vec![0u8; 1024];
     loop {
         match rustix::fs::llistxattr(path, &mut list) {
@@ -236,7 +246,7 @@ fn attribute_names(path: &Path) -> Result<Vec<Vec<u8>>> {
             }
             Err(Errno::RANGE) if list.len() < 64 << 10 => list.resize(64 << 10, 0),
             Err(Errno::OPNOTSUPP | Errno::PERM) => return Ok(Vec::new()),
-            Err(error) => return Err(wrong(path, error.into())),
+            Err(error) => return Err(error),
         }
     }
 }

@@ -1,43 +1,38 @@
 //! Files of the host, read by several threads.
 
 use crate::error::{Cause, Error, Result};
-use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
+use crate::short_path::ShortPath;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-/// A file of the host that is opened when its first bytes are read.
+/// A file of the host. It is open only while a thread reads it, because many files may wait to be
+/// read.
 pub(crate) struct HostFile {
     path: PathBuf,
-    open: Mutex<Option<Arc<File>>>,
 }
 
 impl HostFile {
-    pub(crate) fn new(path: PathBuf, open: Option<File>) -> HostFile {
-        HostFile { path, open: Mutex::new(open.map(Arc::new)) }
+    pub(crate) fn new(path: PathBuf) -> HostFile {
+        HostFile { path }
     }
 
-    /// Fills `buf` with the bytes from `offset` on.
-    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let failed = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => {
-                Error::new(self.path.display(), Cause::Unreadable)
-            }
-            std::io::ErrorKind::UnexpectedEof => Error::new(self.path.display(), Cause::Changed),
+    pub(crate) fn open(&self) -> Result<File> {
+        let open = || File::open(ShortPath::new(&self.path)?);
+        open().map_err(|error| self.failed(error))
+    }
+
+    /// Fills `buf` with the bytes of the open `file` from `offset` on.
+    pub(crate) fn read(&self, file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
+        file.read_exact_at(buf, offset).map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Error::new(self.path.display(), Cause::Unreadable),
+            io::ErrorKind::UnexpectedEof => Error::new(self.path.display(), Cause::Changed),
             _ => Error::new(self.path.display(), error),
-        };
-        let file = {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            match &*open {
-                Some(file) => file.clone(),
-                None => {
-                    let file = Arc::new(File::open(&self.path).map_err(failed)?);
-                    *open = Some(file.clone());
-                    file
-                }
-            }
-        };
-        file.read_exact_at(buf, offset).map_err(failed)
+        }
     }
 }

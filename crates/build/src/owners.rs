@@ -16,7 +16,7 @@ pub struct IdMap {
 /// Which owners the files get.
 #[derive(Debug, Clone, Default)]
 pub struct Owners {
-    /// The owner and group of all files.
+    /// The owner and group of all files. If they are given, the maps are not used.
     pub all: Option<(u32, u32)>,
     /// Maps of users. If there are no maps, ids are not changed. Otherwise an id outside of all
     /// ranges is an error.

@@ -1,8 +1,8 @@
 //! Moves file data to the device on several threads.
 //!
-//! Data travels in batches of whole blocks. Any thread may read, inspect and write a batch, but
-//! batches claim their blocks in the order of their numbers. Therefore the layout depends neither
-//! on the number of threads nor on their speed.
+//! Data travels in numbered batches of whole blocks. Any thread may read, inspect and write a
+//! batch, but batches claim their blocks on the device in the order of the batch numbers. Therefore
+//! the layout depends neither on the number of threads nor on their speed.
 
 use crate::error::{Cause, Error, Result};
 use crate::host_file::HostFile;
@@ -13,6 +13,7 @@ use lanefs_ext4::mkfs::{Filling, MkfsError};
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
+use std::fs::File;
 use std::sync::Arc;
 
 /// The size of a full batch in bytes.
@@ -22,7 +23,8 @@ const BATCH: usize = 1 << 20;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FileData {
     pub(crate) extents: Vec<Extent>,
-    /// A sum over the file's blocks that hold data, if a digest was requested. Holes do not count.
+    /// The sum of [`mixed`] over all blocks of the file that are not zeros; 0 if no digest was
+    /// requested.
     pub(crate) digest: u64,
 }
 
@@ -184,6 +186,8 @@ impl<'d> Pipeline<'d> {
     /// Reads those parts of a batch that come from files of the host.
     fn fill(&self, batch: &mut Batch) -> Result<()> {
         let mut start = 0;
+        // Consecutive pieces of one file share the open file.
+        let mut open: Option<(&Arc<HostFile>, File)> = None;
         for piece in &batch.pieces {
             if let Some(from) = &piece.from {
                 let end = start + from.len;
@@ -191,7 +195,12 @@ impl<'d> Pipeline<'d> {
                     batch.bytes.resize(end, 0);
                 }
                 let place = batch.bytes.get_mut(start..end).unwrap_or_default();
-                from.file.read(u64::from(piece.at) * self.block as u64, place)?;
+                let file = match open.take() {
+                    Some((known, file)) if Arc::ptr_eq(known, &from.file) => file,
+                    _ => from.file.open()?,
+                };
+                from.file.read(&file, u64::from(piece.at) * self.block as u64, place)?;
+                open = Some((&from.file, file));
             }
             start += piece.blocks as usize * self.block;
             // Extending the buffer also fills the rest of a file's last block with zeros.
@@ -373,7 +382,8 @@ fn mixed(at: u32, crc: u32) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Puts the data of files into batches, in the order of the tree or of the stream.
+/// Puts the data of files into batches. The files of a directory come in the order of the tree,
+/// those of an archive in the order of its entries.
 pub(crate) struct Feeder<'p, 'd> {
     pipeline: &'p Pipeline<'d>,
     sender: mpsc::SyncSender<Batch>,
@@ -396,7 +406,7 @@ impl Feeder<'_, '_> {
         let block = self.pipeline.block as u64;
         let (mut at, end) = (offset, offset + len);
         while at < end {
-            let number = u32::try_from(at / block).map_err(|_| too_large(end))?;
+            let number = file_block(at / block, end)?;
             let start = self.room(file, number)?;
             let within = (at % block) as usize;
             // The number of bytes for which the batch has room.
@@ -449,7 +459,7 @@ impl Feeder<'_, '_> {
         let block = self.pipeline.block as u64;
         let (mut at, end) = (offset, offset + len);
         while at < end {
-            let number = u32::try_from(at / block).map_err(|_| too_large(end))?;
+            let number = file_block(at / block, end)?;
             let used: usize = self.pieces.iter().map(|piece| piece.blocks as usize).sum();
             let room = (BATCH - used * block as usize) as u64;
             if room == 0 {
@@ -489,7 +499,10 @@ impl Feeder<'_, '_> {
     }
 }
 
-fn too_large(bytes: u64) -> Error {
-    let fault = lanefs_ext4::mkfs::FileFault::Size { bytes };
-    Error::new("", Cause::File(fault))
+/// Returns the number of a block in a file with this end. No file of ext4 has the block `u32::MAX`,
+/// so the number of the block after it also fits.
+fn file_block(number: u64, end: u64) -> Result<u32> {
+    let fault = lanefs_ext4::mkfs::FileFault::Size { bytes: end };
+    let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
+    number.ok_or_else(|| Error::new("", Cause::File(fault)))
 }

@@ -16,8 +16,8 @@ pub struct Progress {
     /// How many bytes were read. For a directory, the data of its files counts. For a tar or layer,
     /// the stored bytes count, even if they are compressed.
     pub done: u64,
-    /// The size of all sources in bytes; `None` if a source is a pipe, or its size is not known
-    /// yet.
+    /// The size of all sources in bytes; `None` if a source is a pipe, or if the size of a source
+    /// is not known yet.
     pub total: Option<u64>,
 }
 

@@ -1,6 +1,7 @@
 //! Reads tar archives as a stream: ustar, v7, GNU and pax, with long names and links, numbers in
 //! base 256, attributes (`SCHILY.xattr`, `LIBARCHIVE.xattr`, `RHT.security.selinux`), ACLs
-//! (`SCHILY.acl`), and the four sparse formats of GNU tar.
+//! (`SCHILY.acl`), creation times (`LIBARCHIVE.creationtime`), and the four sparse formats of GNU
+//! tar.
 //!
 //! Sources of the formats: POSIX.1-2017 *pax*, "Interchange Format"; the manuals of GNU tar ("Basic
 //! Tar Format", "Sparse Formats") and of libarchive, tar(5).

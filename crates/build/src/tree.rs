@@ -9,7 +9,7 @@ use crate::owners::Owners;
 use lanefs_ondisk::Time;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The longest chain of symbolic links in one name.
+/// The largest number of symbolic links that are followed for one name.
 const MOST_LINKS: usize = 40;
 
 /// A file or directory of the tree.
@@ -20,7 +20,7 @@ pub(crate) struct NodeId(u32);
 #[derive(Debug, Clone, Copy)]
 struct Name {
     node: NodeId,
-    /// The layer that made the name most recently.
+    /// The layer (a source, or a layer of a container image) that made the name most recently.
     layer: u32,
 }
 
@@ -239,8 +239,13 @@ impl Tree {
             return Ok(());
         }
         self.make_way(dir, name, over)?;
-        if let Some(node) = self.node_mut(node) {
-            node.links += 1;
+        match self.node_mut(node).filter(|node| node.links > 0) {
+            Some(node) => node.links += 1,
+            // The name was that of a directory with the only name of the file.
+            None => {
+                let target = String::from_utf8_lossy(name).into_owned();
+                return Err(Error::new("", Cause::LinkIntoItself { name: target }));
+            }
         }
         self.name(dir, name, node)
     }
@@ -305,12 +310,20 @@ impl Tree {
         }
     }
 
-    /// Removes all names that earlier layers put into a directory.
+    /// Removes all names that earlier layers put into a directory, or into directories below it.
     pub(crate) fn clear_lower(&mut self, dir: NodeId) {
-        let names = self.directory(dir).into_iter().flat_map(|directory| directory.names.keys());
-        let names: Vec<Box<[u8]>> = names.cloned().collect();
-        for name in names {
-            self.remove_lower(dir, &name);
+        let mut todo = vec![dir];
+        while let Some(dir) = todo.pop() {
+            let names = self.directory(dir).into_iter().flat_map(|directory| &directory.names);
+            let (mut lower, mut kept) = (Vec::new(), Vec::new());
+            for (name, found) in names {
+                match found.layer < self.layer {
+                    true => lower.push(name.clone()),
+                    false => kept.push(found.node),
+                }
+            }
+            lower.iter().for_each(|name| self.remove(dir, name));
+            todo.append(&mut kept);
         }
     }
 }
@@ -351,4 +364,53 @@ pub(crate) fn parts(path: &[u8]) -> Result<Vec<&[u8]>> {
         }
     }
     Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> Tree {
+        Tree::new(Time { secs: 0, nanos: 0 }, Owners::default())
+    }
+
+    #[test]
+    fn a_deep_directory_is_cleared_without_recursion() {
+        let mut tree = tree();
+        let deep = vec![&b"d"[..]; 200_000];
+        let bottom = tree.parent_for(&deep).unwrap();
+        let make = |tree: &mut Tree, name: &[u8]| {
+            tree.make_file(bottom, name, Meta::default(), Kind::Regular(0), Over::Everything)
+        };
+        make(&mut tree, b"lower").unwrap();
+        tree.next_layer();
+        make(&mut tree, b"own").unwrap();
+        let mut dir = Tree::ROOT;
+        while let Some(child) = tree.child(dir, b"d") {
+            tree.make_directory(dir, b"d", Meta::default()).unwrap();
+            dir = child;
+        }
+        tree.clear_lower(Tree::ROOT);
+        assert_eq!(tree.child(bottom, b"lower"), None);
+        assert!(tree.child(bottom, b"own").is_some());
+    }
+
+    #[test]
+    fn a_link_does_not_replace_the_directory_with_its_file() {
+        let mut tree = tree();
+        let dir = tree.parent_for(&[b"d"]).unwrap();
+        let make = |tree: &mut Tree, name: &[u8]| {
+            tree.make_file(dir, name, Meta::default(), Kind::Regular(7), Over::Everything)
+        };
+        let file = make(&mut tree, b"f").unwrap();
+        let error = tree.link(file, Tree::ROOT, b"d", Over::Everything).unwrap_err().to_string();
+        assert!(error.contains("leads into the directory 'd', which it replaces"), "{error}");
+        // A file with another name outside of the directory is kept.
+        let dir = tree.parent_for(&[b"d"]).unwrap();
+        let file =
+            tree.make_file(dir, b"f", Meta::default(), Kind::Regular(7), Over::Everything).unwrap();
+        tree.link(file, Tree::ROOT, b"other", Over::Everything).unwrap();
+        tree.link(file, Tree::ROOT, b"d", Over::Everything).unwrap();
+        assert_eq!(tree.take_removed().len(), 1);
+    }
 }

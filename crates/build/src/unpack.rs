@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use flate2::bufread::GzDecoder;
 use lanefs_lanes::sync::unscheduled::mpsc;
 use ruzstd::decoding::StreamingDecoder;
+use ruzstd::decoding::errors::FrameDecoderError;
 use sha2::{Digest, Sha256};
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -11,6 +12,11 @@ use std::io::{self, BufRead, BufReader, Read};
 /// wait for the reader.
 const PIECE: usize = 256 << 10;
 const WAITING: usize = 8;
+
+/// The largest accepted memory for unpacking xz and zstd, in KiB. `xz -9` needs 65 MiB, and
+/// `zstd --ultra -22` needs 128 MiB.
+const MOST_MEMORY: u32 = 512 << 10;
+const TOO_MUCH: &str = "unpacking it needs more memory than the 512 MiB that are allowed";
 
 /// The kinds of compression, which are recognised by the first bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +41,7 @@ impl Packing {
 }
 
 /// Two digests of the input: the digest of the bytes as they were read, and the digest of the
-/// unpacked bytes.
+/// unpacked bytes. `None` if a digest was not requested or could not be computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Digests {
     pub(crate) packed: Option<String>,
@@ -110,7 +116,7 @@ fn unpack<R: Read>(
 ) -> Digests {
     let mut input = Digesting::new(input, false);
     let mut unpacked = Digesting::new(unpacking(packing, &mut input), wanted.unpacked);
-    let sent = send_all(&mut unpacked, sender);
+    let sent = send_all(&mut unpacked, packing, sender);
     let digest = unpacked.digest.take().filter(|_| sent).map(hex);
     drop(unpacked);
     // The rest of the input is read, because bytes after the last frame also count for the digest
@@ -122,7 +128,11 @@ fn unpack<R: Read>(
 
 /// Sends pieces until the end of the input. Returns false if reading or sending failed before the
 /// end.
-fn send_all(input: &mut dyn Read, sender: &mpsc::SyncSender<io::Result<Vec<u8>>>) -> bool {
+fn send_all(
+    input: &mut dyn Read,
+    packing: Packing,
+    sender: &mpsc::SyncSender<io::Result<Vec<u8>>>,
+) -> bool {
     loop {
         let mut piece = Vec::with_capacity(PIECE);
         let read = input.take(PIECE as u64).read_to_end(&mut piece);
@@ -130,7 +140,7 @@ fn send_all(input: &mut dyn Read, sender: &mpsc::SyncSender<io::Result<Vec<u8>>>
             Ok(0) => return true,
             Ok(_) => sender.send(Ok(piece)).is_err(),
             Err(error) => {
-                let _ = sender.send(Err(error));
+                let _ = sender.send(Err(explained(error, packing)));
                 true
             }
         };
@@ -138,6 +148,23 @@ fn send_all(input: &mut dyn Read, sender: &mpsc::SyncSender<io::Result<Vec<u8>>>
             return false;
         }
     }
+}
+
+/// Replaces the error of a decoder, which does not say what to do. Keeps an error of reading the
+/// stream itself, if the decoder passes it on.
+fn explained(error: io::Error, packing: Packing) -> io::Error {
+    let format = match packing {
+        _ if error.raw_os_error().is_some() => return error,
+        _ if error.kind() == io::ErrorKind::OutOfMemory => return io::Error::other(TOO_MUCH),
+        Packing::None => return error,
+        Packing::Gzip => "gzip",
+        Packing::Zstd => "zstd",
+        Packing::Xz => "xz",
+    };
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("its {format} stream is damaged or ends too early"),
+    )
 }
 
 fn unpacking<'r, R: Read + 'r>(packing: Packing, input: R) -> Box<dyn Read + 'r> {
@@ -148,15 +175,12 @@ fn unpacking<'r, R: Read + 'r>(packing: Packing, input: R) -> Box<dyn Read + 'r>
             input: Some(input),
             part: None,
             begin: begin_member,
-            end: GzDecoder::into_inner,
+            end: |member| Ok(member.into_inner()),
         }),
-        Packing::Zstd => Box::new(Parts {
-            input: Some(input),
-            part: None,
-            begin: begin_frame,
-            end: ZstdFrame::into_inner,
-        }),
-        Packing::Xz => Box::new(lzma_rust2::XzReader::new(input, true)),
+        Packing::Zstd => {
+            Box::new(Parts { input: Some(input), part: None, begin: begin_frame, end: end_frame })
+        }
+        Packing::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(input, true, MOST_MEMORY)),
     }
 }
 
@@ -168,7 +192,7 @@ struct Parts<R, D> {
     /// Begins the next part; `None` at the end of the stream.
     begin: fn(R) -> io::Result<Option<D>>,
     /// Takes a part that was read to its end, and returns the rest of the stream.
-    end: fn(D) -> R,
+    end: fn(D) -> io::Result<R>,
 }
 
 impl<R, D: Read> Read for Parts<R, D> {
@@ -182,7 +206,7 @@ impl<R, D: Read> Read for Parts<R, D> {
             if read > 0 || buf.is_empty() {
                 return Ok(read);
             }
-            self.input = self.part.take().map(self.end);
+            self.input = self.part.take().map(self.end).transpose()?;
         }
     }
 }
@@ -211,8 +235,25 @@ fn begin_frame<R: BufRead>(mut input: R) -> io::Result<Option<ZstdFrame<R>>> {
         match input.fill_buf()?.first() {
             None => return Ok(None),
             Some(0x50..=0x5f) => skip_frame(&mut input)?,
-            Some(_) => return StreamingDecoder::new(input).map(Some).map_err(io::Error::other),
+            Some(_) => {
+                let most = u64::from(MOST_MEMORY) << 10;
+                let frame = StreamingDecoder::new_with_max_window_size(input, most);
+                return frame.map(Some).map_err(|error| match error {
+                    FrameDecoderError::WindowSizeTooBig { .. } => io::ErrorKind::OutOfMemory.into(),
+                    error => io::Error::other(error),
+                });
+            }
         }
+    }
+}
+
+/// Ends a frame. Checks its checksum, if it has one, because the decoder does not.
+fn end_frame<R: BufRead>(frame: ZstdFrame<R>) -> io::Result<R> {
+    let (input, decoder) = frame.into_parts();
+    let stored = decoder.get_checksum_from_data();
+    match stored.is_none() || stored == decoder.get_calculated_checksum() {
+        true => Ok(input),
+        false => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -222,7 +263,7 @@ fn skip_frame(input: &mut impl Read) -> io::Result<()> {
     input.read_exact(&mut head)?;
     let [_, magic @ .., a, b, c, d] = head;
     if magic != [0x2a, 0x4d, 0x18] {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a frame of zstd"));
+        return Err(io::ErrorKind::InvalidData.into());
     }
     let len = u64::from(u32::from_le_bytes([a, b, c, d]));
     match io::copy(&mut input.take(len), &mut io::sink())? == len {

@@ -1,5 +1,5 @@
 //! Tests that the same sources give the same bytes, that a fitted image has room for its files and
-//! little else, and that owners follow the rules.
+//! little else, and that owners are set as maps, fixed owners and tables say.
 
 mod image;
 
@@ -67,7 +67,7 @@ fn a_fitted_image_holds_its_files_and_little_else() {
     let image = dir.path().join("a.img");
     let built = build(&image, Builder::new().source(source()));
     assert_eq!(built.report.free_blocks, 0);
-    // A smaller image has no room for the files.
+    // A device that is only as large as the data of the files has no room for the metadata.
     let device = RamDevice::create(built.data * 4096).unwrap();
     let error = Builder::new().source(source()).build(&device).unwrap_err();
     assert!(error.to_string().contains("--size auto"), "{error}");
@@ -111,7 +111,7 @@ fn fitted_images_of_all_sizes_are_clean() {
     std::fs::create_dir_all(&tree).unwrap();
     for round in 0..40 {
         let bits = random.u32(10..=12);
-        // A group has as many blocks as a block has bits.
+        // The number of bytes in a group, which has as many blocks as a block has bits.
         let group = 8u64 << (2 * bits);
         let groups = random.u64(1..4 << (2 * (12 - bits)).min(4));
         let size = (groups * group + random.u64(..600 << bits)).saturating_sub(500 << bits);

@@ -5,8 +5,8 @@ mod archive;
 mod image;
 
 use archive::{file, header, link, pax, seal};
-use image::{assert_clean, build, scratch, shell, try_build};
-use lanefs_build::{Builder, Built, Source};
+use image::{assert_clean, build, build_with, scratch, shell, try_build};
+use lanefs_build::{Builder, Built, MkfsOptions, Source};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -97,7 +97,7 @@ fn a_broken_archive_is_refused_where_it_breaks() {
     let dir = dir.path();
     let mut wrong = header(b"f", b'0', 0, b"");
     wrong[0] = b'g';
-    let message = "after the first header: the checksum of its header is wrong";
+    let message = "the checksum of its header is wrong";
     refused(dir, &[wrong], message);
     let whole = file("f", &[1; 5000]);
     let error = raw_outcome(dir, whole[..3000].to_vec()).unwrap_err();
@@ -112,6 +112,19 @@ fn a_broken_archive_is_refused_where_it_breaks() {
     seal(&mut bad);
     refused(dir, &[bad], "f: its header has no valid uid");
     raw_outcome(dir, Vec::new()).unwrap();
+}
+
+#[test]
+fn a_source_that_is_no_archive_is_called_that() {
+    let dir = scratch();
+    let say = |bytes: &[u8]| raw_outcome(dir.path(), bytes.to_vec()).unwrap_err();
+    let plain = "it must be a plain tar, or one compressed by gzip, zstd or xz";
+    assert_eq!(say(b"hello\n"), format!("stream: not a tar archive: {plain}"));
+    assert_eq!(say(&[b'x'; 5000]), format!("stream: not a tar archive: {plain}"));
+    let unpack = "it is a zip archive, so unpack it first";
+    assert_eq!(say(b"PK\x03\x04"), format!("stream: not a tar archive: {unpack}"));
+    let garbage = [file("f", b"x"), vec![b'x'; 512]].concat();
+    assert_eq!(say(&garbage), "stream: after f: the checksum of its header is wrong");
 }
 
 #[test]
@@ -138,6 +151,126 @@ fn extended_headers_are_bounded_and_checked() {
     let late = [pax(&[("mtime", "99999999999")]), file("f", b"")];
     let error = outcome(dir, &late).unwrap_err();
     assert!(error.starts_with("/f: a time outside of the years 1901 to 2446"), "{error}");
+}
+
+#[test]
+fn records_of_libarchive_are_used() {
+    let dir = scratch();
+    let records = pax(&[
+        ("LIBARCHIVE.creationtime", "1234567890.5"),
+        ("LIBARCHIVE.xattr.user.a%3Db", "AAEC/w"),
+        ("LIBARCHIVE.xattr.user.both", "b2xk"),
+        ("SCHILY.xattr.user.both", "new"),
+    ]);
+    outcome(dir.path(), &[records, file("f", b"x")]).unwrap();
+    let debugfs =
+        |command: &str| shell(dir.path(), &format!("debugfs -R '{command}' a.img 2>/dev/null"));
+    let stat = debugfs("stat f");
+    assert!(stat.contains("crtime: 0x499602d2:77359400"), "{stat}");
+    assert_eq!(debugfs("ea_get -x f user.a=b").trim(), "user.a=b (4) = 00 01 02 ff");
+    assert_eq!(debugfs("ea_get -V f user.both").trim(), "new");
+}
+
+#[test]
+fn a_damaged_compressed_stream_is_refused() {
+    let dir = scratch();
+    shell(
+        dir.path(),
+        "head -c 100000 /dev/urandom >f; tar -cf a.tar f; for c in gzip zstd xz; do
+            $c -k -c a.tar >a.$c; done",
+    );
+    for name in ["a.gzip", "a.zstd", "a.xz"] {
+        let bytes = std::fs::read(dir.path().join(name)).unwrap();
+        raw_outcome(dir.path(), bytes.clone()).unwrap();
+        let format = name.trim_start_matches("a.");
+        let message = format!("its {format} stream is damaged or ends too early");
+        for (damage, cut) in [(1, 0), (0, 1), (0, 50_000)] {
+            let mut bytes = bytes.clone();
+            bytes[50_000] ^= damage;
+            bytes.truncate(bytes.len() - cut);
+            let error = raw_outcome(dir.path(), bytes).unwrap_err();
+            assert!(error.ends_with(&message), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_archive_of_xz_that_demands_too_much_memory_is_refused() {
+    let dir = scratch();
+    shell(dir.path(), "echo x >f; tar -c f | xz >a.xz");
+    // The header of the first block asks for a dictionary of 4 GiB.
+    let mut bytes = std::fs::read(dir.path().join("a.xz")).unwrap();
+    let end = 12 + (usize::from(bytes[12]) + 1) * 4;
+    let filter = (14..end).find(|at| bytes[*at..].starts_with(&[0x21, 1])).unwrap();
+    bytes[filter + 2] = 40;
+    let mut sum = flate2::Crc::new();
+    sum.update(&bytes[12..end - 4]);
+    bytes[end - 4..end].copy_from_slice(&sum.sum().to_le_bytes());
+    let error = raw_outcome(dir.path(), bytes).unwrap_err();
+    assert!(error.ends_with("needs more memory than the 512 MiB that are allowed"), "{error}");
+}
+
+#[test]
+fn no_size_in_a_header_is_too_large_to_be_refused() {
+    let dir = scratch();
+    let dir = dir.path();
+    let records = pax(&[("size", "18446744073709551615")]);
+    let message = "d: the archive ends in the middle of it";
+    refused(dir, &[records, link("d", b'5', "")], message);
+    // The data is in the last block that has a number of 32 bits.
+    let records = [("GNU.sparse.map", "17592186040320,5"), ("GNU.sparse.size", "17592186044416")];
+    let message = "f: 17592186040325 bytes are more than a file of this file system holds";
+    refused(dir, &[pax(&records), file("f", b"abcde")], message);
+}
+
+#[test]
+fn records_that_no_file_can_have_are_not_kept_in_memory() {
+    let dir = scratch();
+    let dir = dir.path();
+    let large = "v".repeat(7 << 20);
+    let records = ["a", "b", "c"].map(|key| pax(&[(key, &large)])).concat();
+    let error = outcome(dir, &[records.clone(), file("f", b"")]).unwrap_err();
+    assert!(error.ends_with("bytes; at most 16777216 are accepted"), "{error}");
+    let mut globals = records;
+    let kinds =
+        (0..globals.len()).step_by(512).filter(|at| globals[at + 257..].starts_with(b"ustar"));
+    for at in kinds.collect::<Vec<_>>() {
+        globals[at + 156] = b'g';
+        seal(&mut globals[at..at + 512]);
+    }
+    let error = outcome(dir, &[globals, file("f", b"")]).unwrap_err();
+    assert!(error.ends_with("bytes; at most 16777216 are accepted"), "{error}");
+    // A record that replaces an earlier one does not count twice.
+    let same = [pax(&[("a", &large)]), pax(&[("a", &large)]), pax(&[("a", &large)])];
+    outcome(dir, &[same.concat(), file("f", b"")]).unwrap();
+    let target = pax(&[("linkpath", &"t".repeat(4096))]);
+    let message = "l: a target of 4096 bytes; the file system allows 4095";
+    refused(dir, &[target, link("l", b'2', "")], message);
+    let attribute = pax(&[("SCHILY.xattr.user.x", &large)]);
+    let message = "f: extended attributes of 7340038 bytes; at most 131072 are accepted";
+    refused(dir, &[attribute, file("f", b"")], message);
+}
+
+#[test]
+fn records_of_a_global_header_hold_until_they_are_replaced() {
+    let dir = scratch();
+    let mut global = pax(&[("uid", "7"), ("gid", "8"), ("SCHILY.xattr.user.x", "global")]);
+    global[156] = b'g';
+    seal(&mut global[..512]);
+    let other = pax(&[("uid", "9"), ("gid", ""), ("SCHILY.xattr.user.x", "own")]);
+    let parts = [global, file("a", b""), other, file("b", b""), file("c", b"")];
+    outcome(dir.path(), &parts).unwrap();
+    let debugfs =
+        |command: &str| shell(dir.path(), &format!("debugfs -R '{command}' a.img 2>/dev/null"));
+    for (name, user, group, value) in
+        [("a", "7", "8", "global"), ("b", "9", "0", "own"), ("c", "7", "8", "global")]
+    {
+        let stat = debugfs(&format!("stat {name}"));
+        let words: Vec<&str> = stat.split_whitespace().collect();
+        let of = |key: &str| words.iter().position(|word| *word == key).map(|at| words[at + 1]);
+        assert_eq!((of("User:"), of("Group:")), (Some(user), Some(group)), "{name}");
+        assert_eq!(debugfs(&format!("ea_get -V {name} user.x")).trim(), value, "{name}");
+    }
 }
 
 #[test]
@@ -168,6 +301,17 @@ fn as_many_links_as_ext4_allows_and_no_more() {
     assert_eq!(built.files, 1);
     let error = outcome(dir.path(), &links(65_001)).unwrap_err();
     assert_eq!(error, "/d/1: 65001 hard links; ext4 allows 65000");
+}
+
+#[test]
+fn a_fitted_image_with_small_blocks_has_an_inode_for_each_file() {
+    let dir = scratch();
+    // These files need two groups. The inodes of a group are a multiple of 4 and of 8.
+    let files: Vec<Vec<u8>> = (0..8203).map(|n| link(&n.to_string(), b'6', "")).collect();
+    let source = Source::stream(Cursor::new(files.concat()));
+    let block_size = lanefs_ondisk::BlockSize::new(1024);
+    let options = MkfsOptions { block_size, ..MkfsOptions::default() };
+    build_with(&dir.path().join("a.img"), options, Builder::new().source(source));
 }
 
 /// Changes a real archive at random places. Building from it must result in an image that e2fsck

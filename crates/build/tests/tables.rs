@@ -196,7 +196,8 @@ fn if_several_tables_name_a_file_their_kind_decides() {
 #[test]
 fn a_value_that_ext4_cannot_store_is_an_error_or_a_named_loss() {
     let dir = scratch();
-    // The attributes of a pax header, and a time after 2446.
+    // ext4 can store neither the attribute `btrfs.x`, which a pax header has, nor a time after
+    // 2446.
     shell(
         dir.path(),
         "mkdir t; echo x >t/f; setfattr -n user.small -v 1 t/f

@@ -11,8 +11,8 @@ use std::io::Cursor;
 use std::path::Path;
 use std::process::Command;
 
-/// Compares what Lanefs makes of an archive with what GNU tar makes of it. GNU tar runs as root on
-/// the kernel's ext4.
+/// The result of comparing what Lanefs makes of an archive with what GNU tar makes of it. GNU tar
+/// runs as root on the kernel's ext4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// Both make the same tree.

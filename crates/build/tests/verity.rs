@@ -1,5 +1,5 @@
-//! Compares the hash tree of dm-verity with the tree that veritysetup writes and with a simple
-//! computation.
+//! Compares the hash tree that Lanefs writes for dm-verity with the tree that veritysetup writes,
+//! and its root hash with the result of a simple computation.
 
 mod image;
 

@@ -89,7 +89,7 @@ pub fn inline_data<'a>(run: &Run<'_>, record: &Record, bytes: &'a [u8]) -> Optio
 }
 
 /// Returns whether the inode lacks `system.data`, which every inline file has. Returns false if its
-/// attributes are damaged, because that is another fault.
+/// attributes are damaged, because [`check`] reports the damage.
 pub fn lacks_inline_data(run: &Run<'_>, record: &Record, bytes: &[u8]) -> bool {
     let found = inode_area(run, record, bytes).map_or(Ok(Vec::new()), |area| parse(&area));
     found.is_ok_and(|found| !found.iter().any(is_inline_data))
@@ -221,8 +221,8 @@ fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
     {
         return Err(Cause::ValueOverlap { offset: pair.first().map_or(0, |p| p.0) }.into());
     }
-    // Hashes are checked last, when it is certain that no parts overlap. If a value overlapped its
-    // entry, correcting the hash would change the value.
+    // Hashes are checked last, when it is certain that no parts overlap. A repair corrects a wrong
+    // hash in its entry. If a value overlapped the entry, this would change the value.
     for (at, head, name) in hashed {
         check_hash(area, at, head, name)?;
     }
@@ -267,7 +267,8 @@ fn check_hash(area: &Area<'_>, offset: usize, head: &[u8], name: &[u8]) -> Resul
 }
 
 /// Compares the reference count of each attribute block with the number of inodes that refer to the
-/// block.
+/// block. Compares the reference count of each inode that holds a value with the number of entries
+/// that refer to the inode.
 pub fn check_references(run: &Run<'_>) {
     let shared = std::mem::take(&mut *run.shared.lock());
     for (block, shared) in shared {

@@ -1,8 +1,9 @@
-//! The last pass compares the bitmaps with the claimed clusters, and checks the counts of free
-//! blocks and inodes.
+//! Compares the block bitmaps with the claims (the clusters that the check found in use), and the
+//! inode bitmaps with the inodes in use. Checks the counts of free blocks, free inodes and
+//! directories in the group descriptors.
 
 use crate::fault::{Fault, Unit};
-use crate::groups::used_inodes;
+use crate::groups::{NOWHERE, used_inodes};
 use crate::parallel;
 use crate::place::Place;
 use crate::run::Run;
@@ -15,7 +16,7 @@ use std::ops::Range;
 /// The largest number of runs of differing bits that are reported for one bitmap.
 const MOST_RUNS: usize = 8;
 
-/// Sums over all groups.
+/// Sums of what the check itself counted in all groups.
 #[derive(Debug, Default)]
 pub struct Sums {
     free_clusters: AtomicU64,
@@ -191,7 +192,11 @@ pub fn used_inodes_of(run: &Run<'_>, group: Group, bits: u32) -> Used {
     used
 }
 
+/// Reads a bitmap. A bitmap without a valid block number is reported with its descriptor.
 fn read(run: &Run<'_>, block: Block, buffer: &mut Vec<u8>, place: Place) -> bool {
+    if block == NOWHERE {
+        return false;
+    }
     buffer.resize(run.volume.block_bytes(), 0);
     let result = run.volume.read(block, buffer);
     if result.is_err() {
@@ -200,7 +205,7 @@ fn read(run: &Run<'_>, block: Block, buffer: &mut Vec<u8>, place: Place) -> bool
     result.is_ok()
 }
 
-/// Checks that all bits after the last block or inode are set.
+/// Checks that all bits after the last block or inode of the group are set.
 fn check_padding(run: &Run<'_>, place: Place, bytes: &[u8], bits: u32, by: Unit) {
     let end = run.volume.block_bytes() as u32 * 8;
     let is_set =
@@ -210,7 +215,7 @@ fn check_padding(run: &Run<'_>, place: Place, bytes: &[u8], bits: u32, by: Unit)
     }
 }
 
-/// Reports each run of bits in which a bitmap differs from the claims.
+/// Reports the first [`MOST_RUNS`] runs of bits in which a bitmap differs from the bits of `used`.
 fn compare(
     run: &Run<'_>,
     place: Place,

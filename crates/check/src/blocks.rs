@@ -25,9 +25,9 @@ pub struct Claimed {
     pub last_written: Option<u32>,
     /// Whether the walk met a fault. In that case the other fields do not cover the whole file.
     pub is_partial: bool,
-    /// The first data block of the file.
+    /// The device block of the first data block that the walk found.
     pub first_block: Option<Block>,
-    /// The number of runs.
+    /// The number of extents. In a block map, each run of adjacent blocks counts as an extent.
     pub runs: u64,
 }
 
@@ -97,8 +97,8 @@ impl Sink for FileBlocks<'_> {
         let first = (clusters.start, u64::from(extent.start.0) >> bits);
         let is_divided = self.last_cluster.is_some_and(|(at, n)| n == first.1 && at != first.0);
         let is_shifted = extent.block.0 & mask != u64::from(extent.start.0) & mask;
-        // The resize inode is exempt, because the positions of reserved descriptor blocks depend on
-        // the groups and not on cluster boundaries.
+        // The alignment of the resize inode's blocks is not checked, because the positions of
+        // reserved descriptor blocks depend on the groups and not on cluster boundaries.
         if bits > 0 && self.ino != Ino::RESIZE && (is_shifted || is_divided) {
             self.run.add(place, Fault::ClusterOffset { block: extent.start });
         }

@@ -1,4 +1,5 @@
-//! Little-endian fields at offsets. Bytes beyond the end count as zeros, so no input can panic.
+//! Reads little-endian fields at given offsets. If a field extends beyond the end of the slice, its
+//! value is 0, so no input can panic.
 
 /// Returns the 16-bit word at `at`.
 pub fn le16(bytes: &[u8], at: usize) -> u16 {

@@ -18,6 +18,7 @@
 use crate::bitmaps::{self, Sums};
 use crate::claims::Claims;
 use crate::fault::Fault;
+use crate::field::Field;
 use crate::groups::Groups;
 use crate::parents::Parents;
 use crate::place::Place;
@@ -26,7 +27,8 @@ use crate::run::Run;
 use crate::states::States;
 use crate::superblock::Counts;
 use crate::volume::Volume;
-use crate::{attributes, directories, journal, links, orphans, quota, special, superblock, table};
+use crate::{attributes, directories, journal, links, named, orphans, quota, special};
+use crate::{superblock, table};
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::thread;
@@ -67,7 +69,8 @@ pub enum Error {
     /// with a transaction first.
     #[error("the log has fast commits to be replayed: run lanefs recover first")]
     FastCommits,
-    /// The host has too little memory to keep one word for each inode of the file system.
+    /// The host has too little memory for one word for each inode of the file system, or for the
+    /// maps of used clusters.
     #[error("not enough memory for {inodes} inodes")]
     TooManyInodes {
         /// The number of inodes.
@@ -132,10 +135,11 @@ pub(crate) fn inspect(
     if journal::needs_replay_elsewhere(&volume) {
         return Err(Error::LogElsewhere);
     }
-    // The log may contain newer descriptors, but the log itself can only be found through the
-    // descriptors in place.
+    // The log can only be found through the descriptors in place. Their faults are not reported
+    // here, because the log may contain newer descriptors.
     let scratch = Collector::new(0);
     let groups = Groups::read(&volume, &scratch);
+    volume = with_journal(volume, &groups, &report);
     if let Some(after) = journal::check(&volume, &groups, &report) {
         let opened = superblock::open(&*after, &report).map_err(Error::NoSuperblock)?;
         let superblock;
@@ -143,7 +147,7 @@ pub(crate) fn inspect(
         // The kernel writes the superblock's counts only when it unmounts. After a crash, only the
         // counts in the group descriptors are right.
         counts = Counts::Old;
-        volume = Volume::new(after, superblock);
+        volume = with_journal(Volume::new(after, superblock), &groups, &scratch);
     }
     if superblock::is_truncated(&volume, &report) {
         return Ok(report.into_report(Totals::default()));
@@ -155,6 +159,14 @@ pub(crate) fn inspect(
     let checker = Checker { volume, counts, groups, report: report_to, options, told };
     let totals = checker.run(then)?;
     Ok(report.into_report(totals))
+}
+
+/// Corrects the number of the journal's inode in memory, if it names another inode.
+fn with_journal(volume: Volume, groups: &Groups, report: &Collector) -> Volume {
+    let Some(superblock) = named::with_journal(&volume, groups) else { return volume };
+    let found = volume.raw().s_journal_inum.get().into();
+    report.add(Place::Superblock, Fault::Field { field: Field::JournalInode, found });
+    Volume::new(Arc::clone(volume.device()), superblock)
 }
 
 struct Checker<'a> {
@@ -183,9 +195,8 @@ impl Checker<'_> {
         let (is_one, mut kept) = (windows.len() == 1, None);
         for (n, groups) in windows.into_iter().enumerate() {
             let run = self.pass(&states, groups.clone(), n == 0)?;
-            let before = self.report.len();
             self.scan(&run);
-            if self.report.forget_doubled(before) {
+            if run.has_doubled.load(Ordering::Relaxed) {
                 self.report_doubled(&states, groups.clone())?;
             }
             bitmaps::check_blocks(&run, self.threads(), groups, &sums);
@@ -239,7 +250,7 @@ impl Checker<'_> {
     /// higher inode number. With several threads, it would be random which file is the second to
     /// claim the block.
     fn report_doubled(&self, states: &States, groups: Range<u32>) -> Result<(), Error> {
-        let again = self.pass(states, groups, false)?;
+        let again = Run { tells_doubled: true, ..self.pass(states, groups, false)? };
         table::check(&again, 1, &|_| {});
         Ok(())
     }
@@ -263,6 +274,7 @@ impl Checker<'_> {
         links::check_paths(run, parents);
         links::check_counts(run, threads);
         attributes::check_references(run);
+        named::check(run);
         quota::check(run);
         special::check(run);
         orphans::check(run);

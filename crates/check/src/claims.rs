@@ -36,6 +36,18 @@ impl Claims {
         doubled
     }
 
+    /// Returns the first cluster of the run that has been claimed, if there is one.
+    pub fn first_of(&self, run: Range<u64>) -> Option<u64> {
+        let mut claimed = None;
+        self.for_words(run, |word, mask, first| {
+            let found = word.load(Ordering::Relaxed) & mask;
+            if found != 0 && claimed.is_none() {
+                claimed = Some(first + u64::from(found.trailing_zeros()));
+            }
+        });
+        claimed
+    }
+
     /// Returns the bits of the 64 clusters from `cluster` on.
     pub fn word_at(&self, cluster: u64) -> u64 {
         let Some(at) = cluster.checked_sub(self.window.start) else { return 0 };
@@ -78,6 +90,7 @@ mod tests {
         assert_eq!(claims.claim(200..300), None);
         assert_eq!(claims.claim(299..400), Some(299));
         assert_eq!(claims.claim(0..11), Some(10));
+        assert_eq!((claims.first_of(0..9), claims.first_of(400..500)), (Some(0), None));
         assert_eq!(claims.word_at(0), u64::MAX);
         assert_eq!(claims.word_at(395) & 0xff, 0b11111);
     }

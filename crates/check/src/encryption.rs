@@ -1,9 +1,10 @@
 //! The encryption policies of inodes (fscrypt). The policies decide which inodes may have names in
 //! an encrypted directory.
 //!
-//! As in e2fsck, only the length of a context is checked, and an unknown version is not a fault.
-//! All files, directories and symbolic links in an encrypted directory must have the same policy as
-//! the directory. The policy is the context without the nonce. Source: kernel documentation,
+//! An encrypted inode has an attribute that contains its encryption context. The policy is the
+//! context without the nonce. All files, directories and symbolic links in an encrypted directory
+//! must have the same policy as the directory. As in e2fsck, only the length of a context is
+//! checked, and an unknown version is not a fault. Source: kernel documentation,
 //! *Filesystem-level encryption (fscrypt)*, "Encryption context".
 
 use crate::attributes;

@@ -53,6 +53,8 @@ pub enum Fault {
     Field { field: Field, found: u64 },
     #[error("differs from the superblock in {what}")]
     Differs { what: &'static str },
+    #[error("mmp: e2fsck is checking it, or was interrupted; no mount accepts that")]
+    BeingChecked,
     #[error("the root directory is missing")]
     NoRoot,
     #[error("in use, though the file system lacks the feature {feature}")]
@@ -151,7 +153,7 @@ pub enum Fault {
     Quota { id: u32 },
 
     // Special inodes.
-    #[error("inode {ino}: {what}")]
+    #[error("{what}")]
     Special { ino: u32, what: &'static str },
     #[error("the log has to be replayed; it was checked as after the replay of {blocks} blocks")]
     Replayed { blocks: u64 },
@@ -159,7 +161,7 @@ pub enum Fault {
     StaleLog,
     #[error("the log cannot be replayed: {why}")]
     NoReplay { why: String },
-    #[error("inode {ino} is an orphan that is not valid")]
+    #[error("an orphan that is not valid: inode {ino}")]
     Orphan { ino: u32 },
     #[error("{orphans} orphans are to be deleted by the next mount")]
     OrphansPending { orphans: u64 },
@@ -213,9 +215,12 @@ impl Fault {
     pub fn harm(&self) -> Harm {
         use Fault::*;
         match self {
-            Superblock(_) | Journal(_) | Special { .. } | StaleLog | NoReplay { .. } => {
-                Harm::Unmountable
-            }
+            Superblock(_)
+            | Journal(_)
+            | Special { .. }
+            | StaleLog
+            | NoReplay { .. }
+            | BeingChecked => Harm::Unmountable,
             NoRoot | Truncated { .. } | Unreadable => Harm::DataLost { from: None },
             Descriptor(_) => Harm::Unmountable,
             Bitmap(_) => Harm::NoAllocation,

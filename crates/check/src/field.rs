@@ -18,8 +18,21 @@ pub enum Field {
     JournalDeviceUuid,
     OrphanFile,
     Mmp,
+    FirstInode,
+    Revision,
+    ChecksumSeed,
     JournalError,
     JournalUsers,
+}
+
+impl Field {
+    /// Returns whether the field is the number of an inode on which the meaning of inodes depends.
+    pub(crate) fn is_inode(self) -> bool {
+        matches!(
+            self,
+            Field::Quotas(_) | Field::JournalInode | Field::OrphanFile | Field::FirstInode
+        )
+    }
 }
 
 impl fmt::Display for Field {
@@ -38,6 +51,9 @@ impl fmt::Display for Field {
             Field::JournalDeviceUuid => "the UUID of a journal device",
             Field::OrphanFile => "the inode of the orphan file",
             Field::Mmp => "the block of mmp",
+            Field::FirstInode => "the first inode that is not reserved",
+            Field::Revision => "the revision",
+            Field::ChecksumSeed => "the stored seed of checksums, without metadata_csum,",
             Field::JournalError => "the error number",
             Field::JournalUsers => "the number of its file systems",
         })

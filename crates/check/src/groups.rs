@@ -16,8 +16,11 @@ use lanefs_ondisk::{Block, Group, Ino};
 const FLAGS: usize = 0x12;
 const ITABLE_UNUSED: usize = 0x1c;
 
-/// All descriptors; `None` for a descriptor with invalid block numbers. The inodes of such a group
-/// cannot be read.
+/// The block of a bitmap whose descriptor has an invalid block number.
+pub const NOWHERE: Block = Block(0);
+
+/// All descriptors; `None` for a descriptor that cannot be read or has an invalid block number of
+/// the inode table. The inodes of such a group cannot be read.
 pub struct Groups {
     groups: Vec<Option<GroupDesc>>,
 }
@@ -44,7 +47,8 @@ impl Groups {
         Groups { groups }
     }
 
-    /// Returns the descriptor of a group; `None` if it contains invalid block numbers.
+    /// Returns the descriptor of a group; `None` if its inode table cannot be read. A bitmap with
+    /// an invalid block number is at [`NOWHERE`].
     pub fn get(&self, group: Group) -> Option<&GroupDesc> {
         self.groups.get(usize::try_from(group.0).ok()?)?.as_ref()
     }
@@ -64,7 +68,7 @@ impl Groups {
     pub fn claim(&self, volume: &Volume, report: &Collector, claims: &Claims, first: bool) {
         let geometry = &volume.geometry;
         // With `bigalloc`, claiming a cluster twice is no fault here, since a cluster may hold
-        // several of these blocks.
+        // several of these blocks. The blocks themselves are compared below.
         let is_exact = geometry.cluster_bits() == 0;
         let take = |place: Place, start: Block, len: u64| {
             if let Some(found) = claims.claim(volume.clusters(start, len))
@@ -87,7 +91,8 @@ impl Groups {
                 let start = if group.0 == 0 { geometry.super_block() } else { start };
                 take(place, start, overhead.min(left));
             }
-            for (start, len) in self.get(group).into_iter().flat_map(|g| g.metadata(geometry)) {
+            let metadata = self.get(group).into_iter().flat_map(|g| g.metadata(geometry));
+            for (start, len) in metadata.filter(|(start, _)| *start != NOWHERE) {
                 take(place, start, len);
             }
         }
@@ -95,17 +100,40 @@ impl Groups {
         if volume.incompat(Incompat::MMP) && geometry.contains(mmp) {
             take(Place::Superblock, mmp, 1);
         }
+        if first && !is_exact {
+            self.check_overlaps(volume, report);
+        }
+    }
+
+    /// Reports bitmaps and inode tables that use the same blocks.
+    fn check_overlaps(&self, volume: &Volume, report: &Collector) {
+        let geometry = &volume.geometry;
+        let mut runs = Vec::new();
+        for group in (0..geometry.group_count()).map(Group) {
+            let metadata = self.get(group).into_iter().flat_map(|g| g.metadata(geometry));
+            let metadata = metadata.filter(|(start, _)| *start != NOWHERE);
+            runs.extend(metadata.map(|(start, len)| (start, start.0 + len, group)));
+        }
+        runs.sort_unstable();
+        for pair in runs.windows(2) {
+            if let [(_, end, _), (start, _, group)] = *pair
+                && start.0 < end
+            {
+                let place = Place::Descriptor { group };
+                report.add(place, Fault::DoublyClaimed { start, len: 1 });
+            }
+        }
     }
 }
 
-/// Checks a descriptor. Returns the descriptor if its block numbers are valid.
+/// Checks a descriptor. Returns the descriptor if the block number of the inode table is valid.
 fn check(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) -> Option<GroupDesc> {
     let geometry = &volume.geometry;
     let place = Place::Descriptor { group };
     if let Err(cause) = GroupDesc::verify(raw, group, geometry, volume.checksums) {
         report.add(place, Fault::Descriptor(cause));
     }
-    let desc = GroupDesc::decode_unchecked(raw, geometry).ok()?;
+    let mut desc = GroupDesc::decode_unchecked(raw, geometry).ok()?;
     check_flags(volume, report, group, raw);
     let free = geometry.clusters_in_group(group).unwrap_or_default();
     if desc.free_blocks > free {
@@ -114,13 +142,21 @@ fn check(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) -> Optio
     if desc.itable_unused > geometry.inodes_per_group() {
         report.add(place, Fault::Descriptor(Cause::ItableUnused { inodes: desc.itable_unused }));
     }
-    match check_places(volume, group, &desc) {
-        Ok(()) => Some(desc),
-        Err(cause) => {
-            report.add(place, Fault::Descriptor(cause));
-            None
-        }
+    if let Err(cause) = check_table(volume, group, &desc) {
+        report.add(place, Fault::Descriptor(cause));
+        return None;
     }
+    if !is_place(volume, group, desc.block_bitmap, 1) {
+        let cause = Cause::BlockBitmapPlace { block: desc.block_bitmap };
+        report.add(place, Fault::Descriptor(cause));
+        desc.block_bitmap = NOWHERE;
+    }
+    if !is_place(volume, group, desc.inode_bitmap, 1) {
+        let cause = Cause::InodeBitmapPlace { block: desc.inode_bitmap };
+        report.add(place, Fault::Descriptor(cause));
+        desc.inode_bitmap = NOWHERE;
+    }
+    Some(desc)
 }
 
 fn check_flags(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) {
@@ -142,24 +178,29 @@ fn check_flags(volume: &Volume, report: &Collector, group: Group, raw: &[u8]) {
 /// Checks that the bitmaps and the inode table are inside the file system and, without `flex_bg`,
 /// inside the group.
 pub fn check_places(volume: &Volume, group: Group, desc: &GroupDesc) -> Result<(), Cause> {
-    let geometry = &volume.geometry;
-    let first = geometry.group_first_block(group).ok_or(Cause::NoSuchGroup)?;
-    let last = geometry.group_last_block(group).ok_or(Cause::NoSuchGroup)?;
-    let anywhere = volume.incompat(Incompat::FLEX_BG);
-    let valid = |start: Block, len: u64| {
-        geometry.contains_run(start, len)
-            && (anywhere || (start >= first && start.0 + len - 1 <= last.0))
-    };
-    if !valid(desc.block_bitmap, 1) {
+    if !is_place(volume, group, desc.block_bitmap, 1) {
         return Err(Cause::BlockBitmapPlace { block: desc.block_bitmap });
     }
-    if !valid(desc.inode_bitmap, 1) {
+    if !is_place(volume, group, desc.inode_bitmap, 1) {
         return Err(Cause::InodeBitmapPlace { block: desc.inode_bitmap });
     }
-    if !valid(desc.inode_table, geometry.itable_blocks().into()) {
-        return Err(Cause::InodeTablePlace { block: desc.inode_table });
-    }
-    Ok(())
+    check_table(volume, group, desc)
+}
+
+fn check_table(volume: &Volume, group: Group, desc: &GroupDesc) -> Result<(), Cause> {
+    let len = volume.geometry.itable_blocks().into();
+    let is_valid = is_place(volume, group, desc.inode_table, len);
+    is_valid.then_some(()).ok_or(Cause::InodeTablePlace { block: desc.inode_table })
+}
+
+fn is_place(volume: &Volume, group: Group, start: Block, len: u64) -> bool {
+    let geometry = &volume.geometry;
+    let (first, last) = (geometry.group_first_block(group), geometry.group_last_block(group));
+    let (Some(first), Some(last)) = (first, last) else { return false };
+    let anywhere = volume.incompat(Incompat::FLEX_BG);
+    start != NOWHERE
+        && geometry.contains_run(start, len)
+        && (anywhere || (start >= first && start.0 + len - 1 <= last.0))
 }
 
 /// Returns how many inodes at the start of a group's table are, or were, in use.

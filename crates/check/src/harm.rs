@@ -27,6 +27,8 @@ pub enum Harm {
     AttributesLost,
     /// Data in use is going to be overwritten.
     Overwritten,
+    /// The file system cannot grow while it is mounted.
+    NoGrowth,
     /// Space is never freed.
     NeverFreed,
     /// Space that belongs to no file cannot be used.
@@ -57,6 +59,7 @@ impl Harm {
             Harm::NoPath => "no_path",
             Harm::AttributesLost => "attributes_lost",
             Harm::Overwritten => "overwritten",
+            Harm::NoGrowth => "no_growth",
             Harm::NeverFreed => "never_freed",
             Harm::SpaceLeaked { .. } => "space_leaked",
             Harm::WrongCounts => "wrong_counts",
@@ -80,6 +83,7 @@ impl fmt::Display for Harm {
             Harm::NoPath => f.write_str("files without a path"),
             Harm::AttributesLost => f.write_str("attributes lost"),
             Harm::Overwritten => f.write_str("data may be overwritten"),
+            Harm::NoGrowth => f.write_str("the file system cannot grow while it is mounted"),
             Harm::NeverFreed => f.write_str("space is never freed"),
             Harm::SpaceLeaked { clusters } => write!(f, "space leaked: {clusters} blocks"),
             Harm::WrongCounts => f.write_str("wrong counts"),

@@ -11,6 +11,7 @@ use crate::place::Place;
 use crate::quota;
 use crate::record::Record;
 use crate::run::{Run, Taken};
+use crate::superblock::{GROUP_QUOTAS, USER_QUOTAS};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::{self, Cause, InodeFlags};
@@ -118,11 +119,16 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
         check_blocks(run, ino, &maps, bytes);
         return;
     }
-    // If a reserved inode serves no purpose, its attributes are not checked, because nothing reads
-    // them.
-    let has_attributes = is_named || is_own;
-    let (acl_lo, acl_hi) = if has_attributes { (record.acl_lo, record.acl_hi) } else { (0, 0) };
-    check_blocks(run, ino, &Record { acl_lo, acl_hi, ..record.clone() }, bytes);
+    // As in e2fsck, an attribute block counts in every reserved inode except those of quota files
+    // that are not in use. Attributes inside a reserved inode without a purpose are not checked.
+    let mut record = record.clone();
+    if !is_named && !is_own {
+        record.extra_isize = 0;
+        if matches!(ino, Ino(USER_QUOTAS) | Ino(GROUP_QUOTAS)) {
+            (record.acl_lo, record.acl_hi) = (0, 0);
+        }
+    }
+    check_blocks(run, ino, &record, bytes);
 }
 
 /// Checks an inode that has links.
@@ -149,9 +155,8 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     };
     match kind {
         FileType::Regular => {
-            let is_inline = record.flags.contains(InodeFlags::INLINE_DATA);
-            if is_inline && attributes::lacks_inline_data(run, record, bytes) {
-                run.add(place, Fault::Inode(Cause::NoInlineData));
+            if record.flags.contains(InodeFlags::INLINE_DATA) {
+                check_inline(run, ino, record, bytes);
             }
         }
         FileType::Directory => {}
@@ -166,6 +171,19 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
     let attributes = check_blocks(run, ino, record, bytes);
     quota::add(run, ino, record, attributes.values);
+}
+
+/// Checks a file whose data is in its inode. The room for the data may be larger than its size.
+fn check_inline(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
+    let place = Place::Inode { ino };
+    if attributes::lacks_inline_data(run, record, bytes) {
+        return run.add(place, Fault::Inode(Cause::NoInlineData));
+    }
+    let Some(rest) = attributes::inline_data(run, record, bytes) else { return };
+    let (size, room) = (record.size(), (record.block.len() + rest.len()) as u64);
+    if size > room {
+        run.add(place, Fault::Inode(Cause::InlineSize { size, room }));
+    }
 }
 
 /// Checks fields that must be zero if the file system lacks the feature that gives them a meaning.

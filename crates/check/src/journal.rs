@@ -70,7 +70,11 @@ pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc
         report.add(Place::Journal, Fault::Field { field: Field::JournalError, found });
     }
     match (log.superblock.start(), needs_replay) {
-        (None, _) => None,
+        (None, true) => {
+            report.add(Place::Journal, Fault::Replayed { blocks: 0 });
+            None
+        }
+        (None, false) => None,
         (Some(_), false) => {
             report.add(Place::Journal, Fault::StaleLog);
             None
@@ -120,6 +124,16 @@ impl LogBlocks {
     }
 }
 
+/// Returns the latest number of a transaction in the headers of the log's first `blocks` blocks,
+/// whatever the state of the log.
+pub fn latest_number(volume: &Volume, runs: &Runs, blocks: u32) -> Option<Sequence> {
+    let number = |at| {
+        let block = runs.block(FileBlock(at))?;
+        Header::number(&volume.read_block(block).ok()?)
+    };
+    (1..blocks.min(LONGEST)).filter_map(number).reduce(Sequence::latest)
+}
+
 /// The result of [`replay_onto`].
 pub enum Replayed {
     /// The log needs no replay.
@@ -148,15 +162,19 @@ pub fn replay_onto(
     };
     let Ok(log) = Log::open(volume, groups, ino) else { return Replayed::Damaged };
     let asked = volume.incompat(Incompat::RECOVER) || stale;
-    let Some(start) = log.superblock.start() else { return Replayed::Empty };
     if !asked {
         return Replayed::Empty;
     }
+    let Some(start) = log.superblock.start() else {
+        let asks = volume.incompat(Incompat::RECOVER);
+        return if asks { Replayed::Done { blocks: 0 } } else { Replayed::Empty };
+    };
     let Ok(found) = log.scan(start) else { return Replayed::Damaged };
     let Ok(blocks) = log.replay(start, target, report) else { return Replayed::Damaged };
     let mut superblock = log.superblock.clone();
     superblock.set_start(None);
-    superblock.set_sequence(found.end.next());
+    let latest = latest_number(volume, &log.runs, log.superblock.blocks());
+    superblock.set_sequence(latest.map_or(found.end, |latest| found.end.latest(latest)).next());
     let first = log.runs.block(FileBlock(0)).unwrap_or_default();
     let at = first.0 << volume.geometry.block_size().bits();
     match target.write_at(at, &superblock.encode()) {
@@ -168,10 +186,10 @@ pub fn replay_onto(
 impl<'a> Log<'a> {
     fn open(volume: &'a Volume, groups: &Groups, ino: Ino) -> Result<Log<'a>, Fault> {
         let lost = |what| Fault::Special { ino: ino.0, what };
-        let bytes = groups.read_inode(volume, ino).ok_or(lost("cannot be read"))?;
+        let bytes = groups.read_inode(volume, ino).ok_or(lost("its inode cannot be read"))?;
         let record = Record::decode(&bytes);
         if record.links == 0 || !record.maps_blocks() {
-            return Err(lost("not a file with a log"));
+            return Err(lost("its inode is not a file with a log"));
         }
         let runs = Runs::of(volume, ino, &record);
         let blocks = record.size() >> volume.geometry.block_size().bits();

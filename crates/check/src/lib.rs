@@ -1,9 +1,10 @@
 //! Checks an ext4, ext3 or ext2 image: everything that e2fsck checks, independently of the code
 //! that Lanefs uses to read and write images.
 //!
-//! The checker shares only the formats (`lanefs_ondisk`) and the bytes (`lanefs_device`) with the
-//! file system, so an error in the file system's code cannot hide its own effects from the checker.
-//! It writes nothing. A log that has to be replayed is replayed into memory, and the result is
+//! The checker and the code that mounts images share only the definitions of the formats
+//! (`lanefs_ondisk`), the access to devices (`lanefs_device`) and the locks (`lanefs_lanes`). So an
+//! error in the code that mounts images cannot hide its own effects from the checker. The checker
+//! writes nothing. A log that has to be replayed is replayed into memory, and the result is
 //! checked.
 //!
 //! ```no_run
@@ -35,6 +36,7 @@ mod inodes;
 mod journal;
 mod links;
 mod mapping;
+mod named;
 mod orphans;
 mod parallel;
 mod parents;

@@ -34,8 +34,8 @@ pub fn check(run: &Run<'_>) {
     let named = run.volume.raw().s_orphan_file_inum.get();
     let record = run.read_inode(Ino(named)).map(|bytes| Record::decode(&bytes));
     if record.is_some_and(|record| record.is_in_use()) {
-        // Without the feature `orphan_file`, the inode that the superblock refers to must not be in
-        // use, because e2fsck would clear it.
+        // Without the feature `orphan_file`, the inode that the superblock states as the orphan
+        // file must not be in use, because e2fsck would clear it.
         run.add(Place::Superblock, Fault::Field { field: Field::OrphanFile, found: named.into() });
     }
 }
@@ -80,8 +80,8 @@ fn check_file(run: &Run<'_>, ino: Ino) {
             match OrphanBlock::decode(&bytes, at, seed) {
                 Ok(block) => {
                     orphans += block.orphans().count() as u64;
-                    // In a file system without checksums, this field must be 0, because otherwise
-                    // e2fsck assumes that the block contains orphans.
+                    // In a file system without checksums, the checksum field must be 0, because
+                    // otherwise e2fsck assumes that the block contains orphans.
                     let found = le32(&bytes, bytes.len().saturating_sub(CHECKSUM)).into();
                     if run.volume.checksums.seed().is_none() && found != 0 {
                         run.add(place, Fault::NotZero { what: "the checksum", found });
@@ -100,8 +100,9 @@ fn check_file(run: &Run<'_>, ino: Ino) {
     } else if run.volume.ro_compat(RoCompat::ORPHAN_PRESENT)
         && !run.volume.incompat(Incompat::RECOVER)
     {
-        // A mount sets both features, and clears both when it ends. So after a crash both are set,
-        // even without orphans.
+        // A mount sets `orphan_present` and `needs_recovery`, and clears both when it ends. So
+        // after a crash both are set, even without orphans. But if only `orphan_present` is set,
+        // there must be orphans.
         run.add(Place::Superblock, Fault::NoOrphans);
     }
 }

@@ -23,9 +23,9 @@ pub const LARGEST: u64 = 64 << 20;
 
 /// The content of a quota file.
 pub struct Content {
-    /// The bytes of the file, with zeros in place of blocks that cannot be read.
+    /// The bytes of the file, with zeros in place of holes and of blocks that cannot be read.
     pub bytes: Vec<u8>,
-    /// The first part that cannot be read: its offset in bytes, and the fault.
+    /// The first hole or block that cannot be read: its offset in bytes, and the fault.
     pub fault: Option<(usize, Fault)>,
 }
 
@@ -50,7 +50,7 @@ pub fn add(run: &Run<'_>, ino: Ino, record: &Record, values: u64) {
     }
 }
 
-/// Compares the quota files with the usage.
+/// Compares the usage in the quota files with the usage that [`add`] counted.
 pub fn check(run: &Run<'_>) {
     for (kind, ino) in files(run) {
         if let Err(fault) = check_file(run, kind, ino) {
@@ -107,7 +107,7 @@ pub fn usages(run: &Run<'_>, kind: Kind) -> BTreeMap<u32, Usage> {
     own.map(|((_, id), usage)| (*id, *usage)).collect()
 }
 
-/// Reads a quota file up to its last block, but no more than [`LARGEST`] bytes.
+/// Reads a quota file up to its last mapped block, but no more than [`LARGEST`] bytes.
 pub fn content(run: &Run<'_>, ino: Ino, record: &Record) -> Content {
     let runs = Runs::of(run.volume, ino, record);
     let (mut bytes, mut fault) = (Vec::new(), None);

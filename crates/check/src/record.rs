@@ -36,7 +36,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Decodes the fields; bytes beyond the end count as zeros.
+    /// Decodes the fields. Fields that extend beyond the end of `bytes` are 0.
     pub fn decode(bytes: &[u8]) -> Record {
         let mut block = [0; 60];
         if let Some(from) = bytes.get(0x28..0x64) {
@@ -118,8 +118,8 @@ impl Record {
             && self.size() < self.block.len() as u64
     }
 
-    /// Returns whether the inode maps blocks: it is a file or directory with data outside of the
-    /// inode.
+    /// Returns whether the inode maps blocks: it is a regular file, a directory or a symbolic link,
+    /// and its data is not in the inode.
     pub fn maps_blocks(&self) -> bool {
         let data = [FileType::Regular, FileType::Directory, FileType::Symlink];
         self.file_type().is_some_and(|kind| data.contains(&kind))

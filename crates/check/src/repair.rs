@@ -1,4 +1,5 @@
-//! Repairs an image in memory, as e2fsck -y does. The result is a plan of blocks to write.
+//! Repairs an image in memory, without questions, like e2fsck -y. The result is a plan of blocks to
+//! write.
 //!
 //! A round checks the image and mends the faults of one stage; the next round checks again. In this
 //! way the checker decides when a repair is complete, and a fault that is only a consequence of
@@ -162,8 +163,10 @@ fn round(
     let report = checker::inspect(view, &options, &|_| {}, &mut |run, parents, findings| {
         let mut mender = Mender::new(run, parents, device, shared, findings, actions);
         touches_log = mender.log_is_damaged();
+        // Without its inode table, a group seems to have no inodes, and names of them seem wrong.
+        let has_tables = mender.has_tables();
         for stage in Stage::ALL {
-            if mends && !changed {
+            if mends && !changed && (has_tables || stage == Stage::Volume) {
                 mender.mend(stage);
                 changed = mender.changed;
             }

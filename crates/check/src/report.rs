@@ -3,8 +3,9 @@
 use crate::fault::Fault;
 use crate::harm::Harm;
 use crate::place::Place;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::Ino;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A fault and its place.
@@ -17,9 +18,13 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns the harm of the fault.
+    /// Returns the harm of the fault. The resize inode serves only growth.
     pub fn harm(&self) -> Harm {
-        self.fault.harm()
+        match (self.place.ino(), self.fault.harm()) {
+            (_, harm @ (Harm::Overwritten | Harm::WrongCounts | Harm::Note)) => harm,
+            (Some(Ino::RESIZE), _) => Harm::NoGrowth,
+            (_, harm) => harm,
+        }
     }
 }
 
@@ -49,8 +54,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The number of faults that were not kept, because there were too many findings.
     pub left_out: u64,
-    /// The names of the parts that were not checked, because the checker does not know their
-    /// format.
+    /// The names of the parts that the checker cannot check, for example features that it does not
+    /// know.
     pub unchecked: Vec<String>,
     /// Counts of the checked objects.
     pub totals: Totals,
@@ -79,47 +84,47 @@ impl Report {
     }
 }
 
-/// Collects the findings of several threads.
+/// Collects the findings of several threads. If there are too many, keeps those with the lowest
+/// places, so that the choice does not depend on the order in which the threads find them. Wrong
+/// bitmaps and counts, which often follow from other faults, are left out first.
 pub(crate) struct Collector {
-    findings: Mutex<Vec<Finding>>,
+    found: Mutex<Found>,
     unchecked: Mutex<Vec<String>>,
-    left_out: AtomicU64,
     most: usize,
 }
+
+#[derive(Default)]
+struct Found {
+    kept: BTreeMap<Key, Fault>,
+    /// The number of the next fault.
+    next: u64,
+    left_out: u64,
+}
+
+/// The order in which findings are kept: whether it is a bitmap or a count, the place, and the
+/// number of the finding.
+type Key = (bool, Place, u64);
 
 impl Collector {
     pub(crate) fn new(most: usize) -> Collector {
         Collector {
-            findings: Mutex::new(Rank::LaneList, Vec::new()),
+            found: Mutex::new(Rank::LaneList, Found::default()),
             unchecked: Mutex::new(Rank::LaneList, Vec::new()),
-            left_out: AtomicU64::new(0),
             most,
         }
     }
 
     pub(crate) fn add(&self, place: Place, fault: Fault) {
-        let mut findings = self.findings.lock();
-        if findings.len() < self.most {
-            findings.push(Finding { place, fault });
-        } else if fault.harm() != Harm::Note {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+        let found = &mut *self.found.lock();
+        let is_count = matches!(place, Place::BlockBitmap { .. } | Place::InodeBitmap { .. })
+            || matches!(fault, Fault::Count { .. });
+        found.kept.insert((is_count, place, found.next), fault);
+        found.next += 1;
+        if found.kept.len() > self.most
+            && let Some((_, last)) = found.kept.pop_last()
+        {
+            found.left_out += u64::from(last.harm() != Harm::Note);
         }
-    }
-
-    /// Returns the number of findings so far.
-    pub(crate) fn len(&self) -> usize {
-        self.findings.lock().len()
-    }
-
-    /// Keeps the first `kept` findings. From the later findings, removes those that report doubly
-    /// claimed blocks. Returns whether any were removed.
-    pub(crate) fn forget_doubled(&self, kept: usize) -> bool {
-        let mut findings = self.findings.lock();
-        let all = findings.len();
-        let later = findings.split_off(kept.min(all));
-        let doubled = |finding: &Finding| matches!(finding.fault, Fault::DoublyClaimed { .. });
-        findings.extend(later.into_iter().filter(|finding| !doubled(finding)));
-        findings.len() < all
     }
 
     /// Adds the fault to the findings if `result` is an error.
@@ -129,7 +134,7 @@ impl Collector {
         }
     }
 
-    /// Records the name of a part that the checker does not know.
+    /// Records the name of a part that the checker cannot check.
     pub(crate) fn unchecked(&self, what: impl Into<String>) {
         let (mut names, what) = (self.unchecked.lock(), what.into());
         if !names.contains(&what) {
@@ -139,19 +144,37 @@ impl Collector {
 
     /// Returns the findings so far, sorted by place.
     pub(crate) fn findings(&self) -> Vec<Finding> {
-        sorted(self.findings.lock().clone())
+        sorted(self.found.lock().kept.clone())
     }
 
     pub(crate) fn into_report(self, totals: Totals) -> Report {
-        let findings = sorted(std::mem::take(&mut *self.findings.lock()));
+        let Found { kept, left_out, .. } = std::mem::take(&mut *self.found.lock());
+        let findings = sorted(kept);
         let mut unchecked = std::mem::take(&mut *self.unchecked.lock());
         unchecked.sort();
-        Report { findings, left_out: self.left_out.load(Ordering::Relaxed), unchecked, totals }
+        Report { findings, left_out, unchecked, totals }
     }
 }
 
 /// Sorts findings by place. Findings at the same place stay in the order in which they were found.
-fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
-    findings.sort_by_key(|finding| finding.place);
-    findings
+fn sorted(kept: BTreeMap<Key, Fault>) -> Vec<Finding> {
+    let mut found: Vec<(Key, Fault)> = kept.into_iter().collect();
+    found.sort_by_key(|((_, place, number), _)| (*place, *number));
+    found.into_iter().map(|((_, place, _), fault)| Finding { place, fault }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lanefs_ondisk::Ino;
+
+    #[test]
+    fn a_finding_names_its_inode_once_before_the_fault() {
+        let place = Place::Inode { ino: Ino(7) };
+        let fault = Fault::Special { ino: 7, what: "not a resize inode" };
+        let text = Finding { place, fault }.to_string();
+        assert!(text.starts_with("inode 7: not a resize inode ("), "{text}");
+        let text = Finding { place, fault: Fault::Orphan { ino: 7 } }.to_string();
+        assert!(text.starts_with("inode 7: an orphan that is not valid"), "{text}");
+    }
 }

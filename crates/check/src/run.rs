@@ -10,6 +10,7 @@ use crate::volume::Volume;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::features::RoCompat;
 use lanefs_ondisk::quota::{Kind, Usage};
 use lanefs_ondisk::{Block, Ino};
 use std::collections::HashMap;
@@ -34,7 +35,7 @@ impl Add for Taken {
     }
 }
 
-/// An attribute block that inodes share.
+/// An attribute block, which several inodes may share.
 #[derive(Debug)]
 pub struct SharedBlock {
     /// The number of inodes that were found to refer to the block.
@@ -79,7 +80,7 @@ pub struct Run<'a> {
     /// The usage of all owners, which is counted only with the feature `quota`.
     pub usages: Mutex<Usages>,
     pub directories: Mutex<Vec<Ino>>,
-    /// Entries of directories.
+    /// The number of directory entries that were checked.
     pub entries: AtomicU64,
     /// The number of directory blocks that were read. They are counted because a hostile image
     /// could have one block in many directories.
@@ -88,6 +89,10 @@ pub struct Run<'a> {
     pub has_large_file: AtomicBool,
     /// Whether this is the first pass over the inodes. Later passes only claim blocks.
     pub first: bool,
+    /// Whether a cluster was claimed twice.
+    pub has_doubled: AtomicBool,
+    /// Whether clusters that are claimed twice are reported.
+    pub tells_doubled: bool,
 }
 
 impl<'a> Run<'a> {
@@ -114,6 +119,8 @@ impl<'a> Run<'a> {
             directory_blocks: AtomicU64::new(0),
             has_large_file: AtomicBool::new(false),
             first,
+            has_doubled: AtomicBool::new(false),
+            tells_doubled: false,
         }
     }
 
@@ -149,7 +156,14 @@ impl<'a> Run<'a> {
 
     /// Claims clusters.
     pub fn claim_clusters(&self, place: Place, clusters: Range<u64>) {
-        if let Some(cluster) = self.claims.claim(clusters.clone()) {
+        let mut doubled = self.claims.claim(clusters.clone());
+        if self.volume.ro_compat(RoCompat::SHARED_BLOCKS) {
+            // Files may share blocks with one another, but not with the file system itself.
+            doubled = self.own.first_of(clusters.clone());
+        }
+        let Some(cluster) = doubled else { return };
+        self.has_doubled.store(true, Ordering::Relaxed);
+        if self.tells_doubled {
             let bits = self.volume.geometry.cluster_bits();
             let first = self.volume.geometry.first_data_block().0;
             let start = Block((cluster << bits) + first);

@@ -22,9 +22,13 @@ pub fn check(run: &Run<'_>) {
     if let Err(what) = check_resize(run) {
         run.add(Place::Inode { ino: Ino::RESIZE }, Fault::Special { ino: Ino::RESIZE.0, what });
     }
-    if run.volume.incompat(Incompat::MMP) && !has_mmp(run) {
+    if run.volume.incompat(Incompat::MMP) {
         let found = run.volume.raw().s_mmp_block.get();
-        run.add(Place::Superblock, Fault::Field { field: Field::Mmp, found });
+        match mmp_state(run) {
+            None => run.add(Place::Superblock, Fault::Field { field: Field::Mmp, found }),
+            Some(Use::Checked) => run.add(Place::Superblock, Fault::BeingChecked),
+            Some(_) => {}
+        }
     }
     let has_large = run.has_large_file.load(Ordering::Relaxed);
     if has_large && !run.volume.ro_compat(RoCompat::LARGE_FILE) {
@@ -79,14 +83,13 @@ fn check_copies(run: &Run<'_>, block: u64, backups: &[Group]) -> Result<(), &'st
     Ok(())
 }
 
-/// Returns whether the mmp block is valid. Its sequence number must stand for a state or be one of
-/// a mount.
-fn has_mmp(run: &Run<'_>) -> bool {
+/// Returns the state in the mmp block; `None` if the block is not valid. Its sequence number must
+/// be at most [`LAST_SEQUENCE`] or one of the two numbers that stand for a state (not mounted, or
+/// being checked).
+fn mmp_state(run: &Run<'_>) -> Option<Use> {
     let block = Block(run.volume.raw().s_mmp_block.get());
-    if !run.volume.is_for_files(block) {
-        return false;
-    }
-    let Ok(bytes) = run.volume.read_block(block) else { return false };
-    let mmp = Mmp::decode(&bytes, run.volume.checksums);
-    mmp.is_ok_and(|mmp| !matches!(mmp.state, Use::Mounted(number) if number > LAST_SEQUENCE))
+    let bytes = run.volume.is_for_files(block).then(|| run.volume.read_block(block).ok())??;
+    let mmp = Mmp::decode(&bytes, run.volume.checksums).ok()?;
+    let is_valid = !matches!(mmp.state, Use::Mounted(number) if number > LAST_SEQUENCE);
+    is_valid.then_some(mmp.state)
 }

@@ -2,6 +2,7 @@
 
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
+use crate::named::FIRST_INO;
 use crate::place::Place;
 use crate::report::Collector;
 use crate::volume::Volume;
@@ -54,6 +55,7 @@ const KNOWN_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::READONLY)
     .union(RoCompat::PROJECT)
     .union(RoCompat::VERITY)
+    .union(RoCompat::SHARED_BLOCKS)
     .union(RoCompat::ORPHAN_PRESENT);
 const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::IMAGIC_INODES)
@@ -70,7 +72,14 @@ const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
 /// mends that field in memory. After any other damage, reads the first intact copy.
 pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Counts), Cause> {
     match read_primary(device) {
-        Ok(superblock) => Ok((superblock, Counts::Right)),
+        Ok(superblock) => match with_revision(superblock.raw()) {
+            Some(revised) => {
+                let fault = Fault::Field { field: Field::Revision, found: 0 };
+                report.add(Place::Superblock, fault);
+                Ok((revised, Counts::Right))
+            }
+            None => Ok((superblock, Counts::Right)),
+        },
         Err(cause) => {
             report.add(Place::Superblock, Fault::Superblock(cause.clone()));
             if let Some(repaired) = without(device, &cause) {
@@ -91,6 +100,20 @@ pub enum Counts {
     Old,
 }
 
+/// If a superblock of revision 0 has features or large inodes, returns it with revision 1. Revision
+/// 0 has neither, and its inodes would be read at wrong offsets.
+pub fn with_revision(raw: &RawSuperblock) -> Option<Superblock> {
+    let features =
+        [raw.s_feature_compat, raw.s_feature_incompat, raw.s_feature_ro_compat].map(|f| f.get());
+    let has_more = features != [0; 3] || usize::from(raw.s_inode_size.get()) > GOOD_OLD_SIZE;
+    if raw.s_rev_level.get() != 0 || !has_more {
+        return None;
+    }
+    let mut raw = raw.clone();
+    raw.s_rev_level.set(1);
+    Superblock::from_raw(raw).ok()
+}
+
 /// Returns the superblock with a damaged field set to a valid value, if no other structure depends
 /// on the field.
 fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
@@ -99,7 +122,12 @@ fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     let mut raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
     match cause {
         Cause::LastOrphan { .. } => raw.s_last_orphan.set(0),
-        Cause::OrphanFileInode { .. } => raw.s_orphan_file_inum.set(0),
+        Cause::FirstInode { .. } => raw.s_first_ino.set(FIRST_INO),
+        Cause::OrphanFileInode { .. } => {
+            let file = Compat::ORPHAN_FILE.bits();
+            raw.s_feature_compat.set(raw.s_feature_compat.get() & !file);
+            raw.s_orphan_file_inum.set(0);
+        }
         Cause::FreeInodes { .. } => raw.s_free_inodes_count.set(0),
         Cause::FreeBlocks { .. } => {
             raw.s_free_blocks_count_lo.set(0);
@@ -109,7 +137,8 @@ fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
             raw.s_r_blocks_count_lo.set(0);
             raw.s_r_blocks_count_hi.set(0);
         }
-        Cause::JournalPlace { ino, .. } if *ino != 0 => raw.s_journal_dev.set(0),
+        Cause::JournalPlace { device, .. } if *device != 0 => raw.s_journal_dev.set(0),
+        Cause::JournalPlace { .. } => raw.s_journal_inum.set(Ino::JOURNAL.0),
         _ => return None,
     }
     Superblock::from_raw(raw).ok()
@@ -145,8 +174,8 @@ pub fn copy(device: &dyn Device) -> Option<Superblock> {
     })
 }
 
-/// Returns the number of blocks per group that the superblock stores, and the logarithm of the
-/// block size that it stores. The superblock may be damaged.
+/// Returns the binary logarithm of the block size, and the number of blocks per group, as the
+/// superblock in place states them. The superblock may be damaged.
 fn hint(device: &dyn Device) -> Option<(u32, u64)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
@@ -236,6 +265,9 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
     let encoding = raw.s_encoding.get();
     let folds = volume.incompat(Incompat::CASEFOLD);
     check(Field::Encoding, encoding.into(), !folds || encoding == UTF8_12_1);
+    let has_sums = volume.ro_compat(RoCompat::METADATA_CSUM);
+    let seed = raw.s_checksum_seed.get();
+    check(Field::ChecksumSeed, seed.into(), has_sums || !volume.incompat(Incompat::CSUM_SEED));
     let has_journal = volume.compat(Compat::HAS_JOURNAL);
     let is_inside = !has_journal || raw.s_journal_inum.get() != 0;
     let names_device = raw.s_journal_uuid != [0; 16];

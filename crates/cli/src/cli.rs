@@ -1,4 +1,5 @@
-//! Code shared by several subcommands. It follows the conventions of other Unix tools.
+//! Code shared by several subcommands. Sizes, modes, owners and patterns are written as for other
+//! Unix tools.
 
 mod acl_text;
 mod arguments;
@@ -23,10 +24,10 @@ mod whole;
 
 pub use acl_text::{AclItem, AclText, Scope, rights};
 pub use arguments::{FileArguments, ImageArguments, JournalArguments, OutputArguments, read_keys};
-pub use contents::no_file_system;
+pub use contents::{no_file_system, refuse_contents};
 pub use dump::{Block, read_blocks};
 pub use encoding::{from_hex, hex, quoted, unquoted};
-pub use facts::{file_facts, type_letter};
+pub use facts::{file_facts, keep_bytes, type_letter};
 pub use glob::{Case, Glob};
 pub use help::long_help;
 pub use images::{HOLDS_IMAGE, Images, Intent, change_each, refuse_image, with_each};

@@ -42,6 +42,8 @@ mod truncate;
 mod tune;
 mod umount;
 
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::Path;
@@ -135,8 +137,23 @@ commands! {
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let arguments = as_mount_helper(arguments);
     let description = described(arguments.get(1));
-    Arguments::from_arg_matches(&description.get_matches_from(arguments))
-        .map_or_else(|error| error.exit(), |arguments| arguments.command.run())
+    match description.try_get_matches_from(&arguments) {
+        Ok(matches) => Arguments::from_arg_matches(&matches)
+            .map_or_else(|error| error.exit(), |arguments| arguments.command.run()),
+        Err(error) => explained(error, &arguments).exit(),
+    }
+}
+
+/// Adds advice to a usage error.
+fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let is = |at: usize, word: &str| arguments.get(at).is_some_and(|given| given == word);
+    let has_from = (2..arguments.len()).any(|at| is(at, "--from"));
+    if error.kind() == ErrorKind::MissingRequiredArgument && is(1, "mkfs") && has_from {
+        let advice = "--from takes all words after it as sources: write IMAGE before --from";
+        let advice = ContextValue::StyledStrs(vec![StyledStr::from(advice)]);
+        error.insert(ContextKind::Suggested, advice);
+    }
+    error
 }
 
 /// Returns clap's description of the command line. If the subcommand `name` exists, only that one

@@ -16,4 +16,5 @@ pub use copier::{Copier, Dereference, Existing, Keep, Plan, Recursion, Verbose};
 pub use host::HostTree;
 pub use image::{ImageNode, ImageTree};
 pub use progress::Progress;
+pub use trail::Trail;
 pub use tree::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};

@@ -74,7 +74,10 @@ fn removing_asks_for_the_right_words() {
     lanefs(&["rm", "-f", &place("/none"), &place("/d/f")]);
     lanefs(&["rm", "-d", &place("/d/e")]);
     lanefs(&["rm", "-r", &place("/d")]);
-    fails(&["rm", "-rf", &place("/")]);
+    for root in ["/", "", "/."] {
+        let said = fails(&["rm", "-rf", &place(root)]);
+        assert!(said.contains("the root directory cannot be removed"), "{said}");
+    }
     assert_eq!(lanefs(&["ls", &place("/")]), "lost+found\n");
     assert_clean(&image.path);
 }

@@ -65,7 +65,7 @@ fn an_indexed_directory_may_have_a_link_count_of_1_as_for_e2fsck() {
 }
 
 /// Many files, in several groups, claim the same block, which belongs to another file. The threads
-/// meet these files in any order.
+/// of `lanefs check` meet these files in any order, but the report must always be the same.
 #[test]
 fn a_block_of_two_files_is_reported_for_the_later_one_by_any_number_of_threads() {
     let image = Image::with("64M", &["-b", "1024", "-g", "1024"]);

@@ -4,7 +4,9 @@
 mod mounting;
 mod trees;
 
-use mounting::{Image, KernelMounted, LANEFS, assert_clean, can_mount, run, shell, try_run};
+use mounting::{
+    Image, KernelMounted, LANEFS, assert_clean, can_mount, run, scratch, shell, try_run,
+};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -86,7 +88,7 @@ fn a_copy_writes_to_devices_and_through_links_of_the_host_and_replaces_none() {
     }
     let piped = format!("{LANEFS} cp {from} /dev/stdout | cat");
     assert_eq!(shell(dir, &piped), "new\n");
-    // mv(1) replaces a device too.
+    // Like mv(1), `lanefs mv` replaces a device file. It does not write to the device.
     lanefs(&["mv", &from, &path("null")]);
     assert_eq!(shell(dir, "cat null"), "new\n");
 }
@@ -168,8 +170,8 @@ fn links_in_an_image_do_not_lead_a_copy_out_of_its_directory() {
     lanefs(&["ln", "-s", outside.to_str().unwrap(), &at(&image.path, "/evil/way")]);
     let out = dir.join("out");
     lanefs(&["cp", "-r", &at(&image.path, "/evil"), out.to_str().unwrap()]);
-    // The second copy finds the link that the first copy made. The source now has a directory of
-    // that name. The contents of this directory must not be written through the link.
+    // The first copy made the link `way` in `out`. In the source, `way` is now a directory. The
+    // second copy must not write the contents of this directory through the link.
     lanefs(&["rm", &at(&image.path, "/evil/way")]);
     lanefs(&["mkdir", &at(&image.path, "/evil/way")]);
     std::fs::write(dir.join("f"), "f").unwrap();
@@ -196,8 +198,8 @@ fn a_copy_of_one_file_is_written_through_a_link_in_the_image() {
     }
     lanefs(&["cp", new, &place("/e/l2")]);
     assert_eq!(lanefs(&["cat", &place("/d/target")]), "new");
-    // If the destination is a link to a missing file, the copy would be made elsewhere. Like GNU
-    // cp, Lanefs refuses this.
+    // If the destination is a link to a missing file, writing through the link would create that
+    // file. Like GNU cp, Lanefs refuses this.
     let (status, said) = try_run(Command::new(LANEFS).args(["cp", new, &place("/e/lost")]));
     assert!(!status.success() && said.contains("/e/lost"), "{said}");
     // A file that is moved replaces the link.
@@ -312,8 +314,8 @@ fn a_destination_with_a_slash_is_a_directory() {
     }
     assert_eq!(lanefs(&["ls", "-A", &place("/")]), "f\nlost+found\n");
     assert!(!dir.join("none").exists());
-    // The destination of a directory may end in a slash, even if the source is a link to a
-    // directory.
+    // If a directory is copied or moved, the destination path may end in a slash, even if the
+    // source is a link to a directory.
     lanefs(&["cp", "-r", &here("d"), &place("/new/")]);
     lanefs(&["cp", "-rL", &here("l"), &place("/linked/")]);
     lanefs(&["cp", "-r", &place("/new"), &here("out/")]);
@@ -504,4 +506,24 @@ fn a_file_of_the_host_is_copied_up_to_its_end_whatever_its_size_says() {
         }
     }
     assert_clean(&image.path);
+}
+
+#[test]
+fn a_copy_that_follows_links_ends_although_they_form_a_circle() {
+    let dir = scratch();
+    let dir = dir.path();
+    shell(
+        dir,
+        "mkdir -p t/a t/b out; echo x >t/f; ln -s . t/dot; ln -s ../b t/a/b; ln -s ../a t/b/a",
+    );
+    shell(dir, &format!("{LANEFS} mkfs -q a.img 16M; {LANEFS} mkfs -q links.img 16M --from t"));
+    for (from, to) in [("t", "a.img:/"), ("links.img:/.", "out")] {
+        let (status, errors) =
+            try_run(Command::new(LANEFS).args(["cp", "-rL", from, to]).current_dir(dir));
+        assert_eq!(status.code(), Some(1), "{errors}");
+        assert_eq!(errors.matches("leads back to this directory").count(), 3, "{errors}");
+    }
+    let tree = shell(dir, &format!("{LANEFS} find a.img; (cd out; find . | sort)"));
+    assert!(tree.contains("a.img:/t/a/b\n") && tree.contains("./b/a\n"), "{tree}");
+    assert_clean(&dir.join("a.img"));
 }

@@ -1,5 +1,6 @@
-//! Tests of images in use. Commands refuse to change them, with a message that names the program
-//! that uses the image. A command waits if that use is about to end.
+//! Tests of images in use. Commands refuse to change such an image, or to read it while it may
+//! change. Their message names the program that uses the image. If that program is about to release
+//! the image, a command waits instead.
 
 mod mounting;
 
@@ -88,7 +89,7 @@ fn an_image_whose_server_is_closing_is_waited_for() {
     for round in 0..10 {
         let mounted = Mounted::new(&image, &[]);
         shell(&mounted.path, "dd if=/dev/zero of=big bs=1M count=8 status=none");
-        // umount(8) does not wait for the server.
+        // On a mount of type `fuse`, umount(8) does not wait for the server.
         run(Command::new("umount").arg(&mounted.path));
         if round % 2 == 0 {
             lanefs(&["touch", &at]);

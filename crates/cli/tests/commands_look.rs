@@ -258,6 +258,46 @@ fn stat_ls_and_df_print_json_lines() {
 }
 
 #[test]
+fn json_has_the_bytes_of_names_that_are_not_utf8() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    shell(
+        dir,
+        r#"d=t/$(printf 'd\377'); mkdir -p "$d"; echo a >"$d/$(printf 'n\376')"
+        ln -s "$(printf '\375')" t/l; ln -s "$(printf '\374')" t/k"#,
+    );
+    let tree = dir.join("t").display().to_string();
+    lanefs(&["cp", "-r", &tree, &at(&image.path, "/")]);
+    let json = |arguments: &[&str]| -> Vec<serde_json::Value> {
+        lanefs(arguments).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let root = at(&image.path, "/t");
+    // The bytes of "/t/d\xff" and "/t/d\xff/n\xfe".
+    let (folder, file) = ("L3QvZP8=", "L3QvZP8vbv4=");
+    for command in [&["find", &root, "--json"][..], &["du", "-a", "--json", &root]] {
+        let found = json(command);
+        let with = |bytes: &str| found.iter().filter(|line| line["path_bytes"] == bytes).count();
+        assert_eq!((with(folder), with(file)), (1, 1), "{found:?}");
+        let plain = found.iter().filter(|line| line.get("path_bytes").is_none()).count();
+        assert_eq!(plain, found.len() - 2, "{found:?}");
+    }
+    assert_eq!(json(&["ls", "--json", &root])[0]["path_bytes"], folder);
+    let links = json(&["stat", "--json", &at(&image.path, "/t/l"), &at(&image.path, "/t/k")]);
+    assert_eq!(
+        (&links[0]["target_bytes"], &links[1]["target_bytes"]),
+        (&"/Q==".into(), &"/A==".into())
+    );
+    let (_, changes) = try_run(Command::new(LANEFS).args([
+        "diff",
+        "--json",
+        &root,
+        &at(&image.path, "/lost+found"),
+    ]));
+    // The path in the compared directories: "/d\xff".
+    assert!(changes.contains(r#""path_bytes":"L2T/""#), "{changes}");
+}
+
+#[test]
 fn df_counts_as_the_kernel_does() {
     if !can_mount() {
         return;

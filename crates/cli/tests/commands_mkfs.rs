@@ -93,6 +93,24 @@ fn an_existing_file_system_is_overwritten_only_by_force() {
 }
 
 #[test]
+fn an_image_that_is_missing_or_standard_output_is_told() {
+    let dir = scratch();
+    shell(dir.path(), "echo a >file; tar -cf a.tar file; truncate -s 16M img");
+    let fails = |words: &[&str]| {
+        let (status, said) = try_run(Command::new(LANEFS).current_dir(dir.path()).args(words));
+        assert!(!status.success(), "{said}");
+        said
+    };
+    let said = fails(&["mkfs", "--from", "a.tar", "img"]);
+    assert!(said.contains("write IMAGE before --from"), "{said}");
+    for words in [&["mkfs", "-", "16M"][..], &["mkfs", "-", "16M", "--from", "a.tar"]] {
+        let said = fails(words);
+        assert!(said.contains("standard output"), "{said}");
+        assert!(!dir.path().join("-").exists());
+    }
+}
+
+#[test]
 fn an_image_is_filled_from_a_directory_with_all_attributes() {
     if !can_mount() {
         return;

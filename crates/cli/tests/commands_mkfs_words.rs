@@ -13,8 +13,8 @@ const TIME: &str = "1700000000";
 const IDENTITY: [&str; 2] = ["-U", "11111111-2222-3333-4444-555566667777"];
 const SEED: &str = "hash_seed=5a5a5a5a-1111-2222-3333-444455556666";
 
-/// The size of the file, and the arguments. The arguments end with a size if the file system is to
-/// be smaller than the file.
+/// For each case: the size of the image file, and the arguments. If the file system is to be
+/// smaller than the file, the arguments end with a colon and the size of the file system.
 const CASES: [(&str, &str); 65] = [
     ("64M", "-t ext2"),
     ("64M", "-t ext3"),

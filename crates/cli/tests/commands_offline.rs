@@ -239,8 +239,10 @@ fn resize_makes_image_and_file_smaller() {
     lanefs(&["cp", file.to_str().unwrap(), &format!("{path}:/file")]);
     assert_eq!(json(&["resize", "--json", path, "-56M"])["bytes"], 200 << 20);
     assert_eq!(std::fs::metadata(&image).unwrap().len(), 200 << 20);
-    let (status, said) = code(&["resize", path, "4M"]);
-    assert!(status == Some(1) && said.contains("the smallest size is"), "{said}");
+    for size in ["4M", "4K", "1"] {
+        let (status, said) = code(&["resize", path, size]);
+        assert!(status == Some(1) && said.contains("the smallest size is"), "{said}");
+    }
     let facts = json(&["resize", "--json", path, "auto"]);
     let bytes = facts["bytes"].as_u64().unwrap();
     assert!(bytes < 48 << 20, "{bytes}");

@@ -47,8 +47,8 @@ fn an_image_has_no_name_before_it_is_complete() {
     child.wait().unwrap();
     let left = || std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(left().all(|name| name == "t" || name == "t.tar"), "{:?}", left().collect::<Vec<_>>());
-    // If another program meanwhile creates a file with the name of the new image, that file is not
-    // overwritten.
+    // If another program creates a file with the name of the new image while the command runs, the
+    // command does not overwrite that file.
     command.stdin(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
@@ -156,7 +156,7 @@ fn a_reader_of_standard_output_that_goes_ends_the_output_quietly_with_1() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{line:?}");
         assert_eq!(output.status.code(), Some(1), "{line:?}");
     }
-    // The copy was completed.
+    // The first command, `cp`, has copied all files.
     assert_eq!(lanefs(&["cat", &at("/g")]), "y\n");
     // Other errors of standard output get a message.
     let full = format!("{LANEFS} cat {} >/dev/full", at("/g"));

@@ -3,7 +3,10 @@
 mod mounting;
 mod trees;
 
-use mounting::{Image, KernelMounted, LANEFS, assert_clean, can_mount, needs, run, shell, try_run};
+use mounting::{
+    Image, KernelMounted, LANEFS, assert_clean, can_mount, needs, run, scratch, shell, try_run,
+};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use trees::{assert_same, fill, survey};
@@ -107,8 +110,8 @@ fn du_counts_what_gnu_du_counts() {
     let Some(image) = filled().filter(|_| needs("du")) else { return };
     let path = image.path.to_str().unwrap();
     let kernel = KernelMounted::new(&image.path, "kernel", "ro").unwrap();
-    // du shows one name of a file with several names. Which name it shows depends on the order of
-    // the directory, so -a is tested together with -l.
+    // Without -l, du shows only one name of a file with several names. Which name it shows depends
+    // on the order of the directory, so -a is tested together with -l.
     for options in [
         "",
         "-a -l",
@@ -319,4 +322,56 @@ fn a_tree_deeper_than_any_path_is_walked() {
         &format!("{LANEFS} tar {path} | {LANEFS} mkfs -q --size 64M {built} --from -"),
     );
     assert_eq!(lanefs(&["diff", "--times", path, built]), "");
+}
+
+/// Makes a chain of directories whose path is longer than a system call accepts, with files at its
+/// end.
+fn deepen(top: &Path) {
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, mkdirat, openat, symlinkat};
+    let open = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut dir = openat(CWD, top, open, Mode::empty()).unwrap();
+    for _ in 0..1000 {
+        mkdirat(&dir, "deep", Mode::RWXU).unwrap();
+        dir = openat(&dir, "deep", open, Mode::empty()).unwrap();
+    }
+    for name in ["full", "sparse"] {
+        let create = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let mut file = std::fs::File::from(openat(&dir, name, create, Mode::RWXU).unwrap());
+        file.write_all(b"data").unwrap();
+        file.set_len(if name == "sparse" { 1 << 20 } else { 4 }).unwrap();
+    }
+    linkat(&dir, "full", &dir, "again", AtFlags::empty()).unwrap();
+    symlinkat("full", &dir, "link").unwrap();
+}
+
+/// Runs the command with a limit of open files.
+fn with_few_descriptors(dir: &Path, arguments: &str) -> String {
+    shell(dir, &format!("ulimit -n 64; {LANEFS} {arguments}"))
+}
+
+#[test]
+fn a_tree_deeper_than_the_longest_path_is_copied_and_compared() {
+    let dir = scratch();
+    let dir = dir.path();
+    shell(dir, "mkdir tree out");
+    deepen(&dir.join("tree"));
+    with_few_descriptors(dir, "mkfs -q built.img --size auto --from tree");
+    assert_clean(&dir.join("built.img"));
+    assert_eq!(with_few_descriptors(dir, "diff --times built.img tree"), "");
+    with_few_descriptors(dir, "cp -a built.img:/deep out");
+    assert_eq!(with_few_descriptors(dir, "diff --times out/deep built.img:/deep"), "");
+    with_few_descriptors(dir, "mkfs -q copied.img 64M");
+    with_few_descriptors(dir, "cp -a tree/deep copied.img:/");
+    assert_clean(&dir.join("copied.img"));
+    assert_eq!(with_few_descriptors(dir, "diff --times copied.img:/deep out/deep"), "");
+    shell(dir, "rm -rf tree out");
+}
+
+#[test]
+fn many_small_sparse_files_need_few_descriptors() {
+    let dir = scratch();
+    let dir = dir.path();
+    shell(dir, "mkdir tree; for n in $(seq 600); do echo $n >tree/$n; done; truncate -s 9K tree/*");
+    with_few_descriptors(dir, "mkfs -q a.img -b 1024 --size auto --from tree");
+    assert_eq!(with_few_descriptors(dir, "diff a.img tree"), "");
 }

@@ -191,7 +191,8 @@ fn a_mount_that_the_kernel_need_not_hold_stays_of_type_fuse() {
         mounted.umount();
     }
     assert_eq!(fs::metadata(&disk.image.path).unwrap().size(), 64 << 20);
-    // Some features allow only read access. Lanefs finds them only after it has created the mount.
+    // Some features allow only read access. Lanefs finds them only after it has created the mount,
+    // so this read-only mount is of type `fuseblk`.
     let Some(disk) = Disk::new(&["-O", "quota,ea_inode"]) else { return };
     let said = run(&mut lanefs_mount(&disk.device.path, &disk.image.mount_point(), &["nosuid"]));
     assert!(said.contains("mounted read-only"), "{said}");
@@ -215,7 +216,7 @@ fn a_claim_is_handed_over_or_stays_and_the_lock_stays_always() {
     let mut device = open(Access::ReadWrite).unwrap();
     assert!(device.is_claimed() && exclusively().is_err());
     let no_take_back = |_: fs::File| -> &str { panic!("it was taken") };
-    // If `take` fails, `device` keeps its claim.
+    // If `take`, the second argument, fails, `device` keeps its claim.
     let refused = device.hand_claim_to(path, || Err("refused"), no_take_back).unwrap();
     assert!(refused.is_err() && device.is_claimed() && exclusively().is_err());
     // `device` also keeps its claim if `take` returns success without having claimed the block

@@ -41,14 +41,14 @@ fn a_directory_that_ignores_case_finds_every_spelling() {
         // A name that was looked up while it was absent, before the directory began to ignore case.
         "mkdir e; gone e/x; chattr +F e; echo x >e/X; test -e e/x; refused chattr -F e",
         "rm e/x; chattr -F e; echo x >e/X; gone e/x",
-        // New directories inherit the flag.
+        // New directories inherit the flag `F` of chattr(1).
         "mkdir -p d/in/ner; echo x >D2; mv D2 d/IN/Ner/File; cat d/in/NER/FILE; refused mkdir d/IN",
         "refused chattr +F D2; refused chattr +F d/in/ner/file",
     ];
     stale.into_iter().for_each(|script| drop(shell(dir, &format!("{CHECKS}{script}"))));
     mounted.umount();
     image.assert_clean();
-    // A file system without the feature `casefold` refuses the flag.
+    // On a file system without the feature `casefold`, setting the flag `F` is refused.
     let plain = Image::new("16M");
     let mounted = Mounted::new(&plain, &[]);
     shell(&mounted.path, &format!("{CHECKS} mkdir d; refused chattr +F d"));

@@ -71,7 +71,7 @@ fn a_whiteout_takes_the_old_name() {
     });
 }
 
-/// If this test fails, the kernel is a later one that passes these operations to the server, and
+/// This test fails with a newer kernel that passes these operations to the server. In this case
 /// docs/mount.md is out of date.
 #[test]
 #[ignore = "long: a real mount"]
@@ -87,7 +87,7 @@ fn the_kernel_passes_no_collapsed_or_inserted_ranges() {
     });
 }
 
-/// The kernel alone makes the mount read-only. It does not inform the server.
+/// On a remount, the kernel alone makes the mount read-only. It does not inform the server.
 #[test]
 #[ignore = "long: a real mount"]
 fn the_kernel_obeys_a_remount_alone() {
@@ -123,7 +123,7 @@ fn space_is_allocated_punched_and_zeroed() {
         expected[1_040_000..].fill(0);
         assert!(fs::read(&path).unwrap() == expected);
         file.sync_all().unwrap();
-        // After the kernel's pages are dropped, reads return the data of Lanefs.
+        // After the kernel's cached pages are dropped, reads return the data that the server has.
         fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
         assert!(fs::read(&path).unwrap() == expected);
         let hole = rustix::fs::seek(&file, SeekFrom::Hole(0)).unwrap();
@@ -152,8 +152,8 @@ fn data_in_the_kernels_cache_is_not_reported_as_a_hole() {
     });
 }
 
-/// Archives a file that is open for writing and whose data is still in the kernel's cache. The
-/// archiving programs do not read a file that shows no sectors.
+/// Archives a file that is open for writing and whose data is still in the kernel's cache. tar and
+/// cp take a file that shows no allocated sectors for a hole, and do not read it.
 #[test]
 #[ignore = "long: a real mount"]
 fn a_file_that_is_being_written_is_archived_whole() {
@@ -185,8 +185,8 @@ fn a_file_that_is_being_written_is_archived_whole() {
             drop(file);
         }
         shell(dir, "rm -f *.tar");
-        // While a file is open, it may show one sector more than it has. After it is closed, it
-        // shows only the sectors that it has, except with `no_open`.
+        // While a file without sectors is open, it shows one sector, except with `no_writeback`.
+        // With `no_open` it shows one sector even after it is closed.
         let file = open("closed");
         assert_eq!(sectors("closed"), u64::from(options != ["no_writeback"]), "{options:?}");
         drop(file);
@@ -411,7 +411,8 @@ fn a_directory_can_be_read_while_it_changes() {
             let fresh = seen.insert(entry.file_name().into_string().unwrap());
             assert!(fresh, "{:?} twice", entry.file_name());
             if n % 10 == 0 {
-                // Creating and removing names must not affect other names.
+                // Creating and removing a name must not remove other names from the listing, or
+                // repeat them.
                 let odd = dir.join(format!("comes and goes {n}"));
                 fs::write(&odd, "x").unwrap();
                 fs::remove_file(&odd).unwrap();
@@ -662,7 +663,7 @@ fn direct_writes_set_times_and_agree_with_the_cache_whatever_the_caching() {
         cached.write_all_at(b"x", 8192).unwrap();
         let read = "dd if=file bs=4096 skip=2 count=1 iflag=direct status=none | head -c 1";
         assert_eq!(shell(&mounted.path, read), "x", "{caching}");
-        // The write starts beyond the end of the file.
+        // This write starts at the end of the file.
         write("b", 4);
         assert_eq!((cached.metadata().unwrap().len(), byte(16_384)), (20_480, b'b'), "{caching}");
         drop(cached);

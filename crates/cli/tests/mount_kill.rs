@@ -81,7 +81,7 @@ fn changes_survive_a_kill_of_the_server_after_a_pause() {
         let name = format!("d{round}/a");
         fs::create_dir(mounted.path.join(format!("d{round}"))).unwrap();
         // syncfs(2) makes the kernel write its cache, but the kernel does not send a SYNCFS request
-        // to the server.
+        // to the server. The server commits by itself during the pause.
         fs::write(mounted.path.join(&name), "x").unwrap();
         run(Command::new("sync").arg("-f").arg(mounted.path.join(&name)));
         thread::sleep(Duration::from_millis(500));

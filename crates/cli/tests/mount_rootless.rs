@@ -200,8 +200,8 @@ fn mapped_ids_are_mapped_in_both_directions_and_others_refused() {
     assert!(lists.contains("group:2:r--"), "{lists}");
 }
 
-/// User 65534 is shown as the owner of unmapped files. A process of this user has no rights on
-/// these files.
+/// If the owner of a file is not in the map, user 65534 is shown as its owner. A process of user
+/// 65534 has no rights on such a file.
 #[test]
 #[ignore = "long: a real mount"]
 fn files_without_a_mapped_owner_belong_to_nobody_on_the_host() {
@@ -400,7 +400,8 @@ fn in_a_user_namespace_a_tree_is_unpacked_as_root_unpacks_it() {
     assert!(lists.contains("user.a=\"b\""), "{lists}");
 }
 
-/// Where no user can read `trusted.` attributes, they are not listed.
+/// On mounts by ordinary users, in or outside of a user namespace, no user can read `trusted.`
+/// attributes, so listings omit them.
 #[test]
 #[ignore = "long: a real mount"]
 fn only_root_outside_of_user_namespaces_sees_trusted_attributes() {

@@ -58,7 +58,7 @@ fn a_mount_reports_its_transport() {
     } else if fs::read_to_string(SWITCH).is_ok_and(|state| state.starts_with('N')) {
         assert!(said.contains(SWITCH), "{said}");
         assert!(table.contains("requests by read(2); no io_uring"), "{table}");
-        // Without -v the message is a warning.
+        // Without -v, the message that requests come by read(2) is a warning.
         mounted.umount();
         let said = run(&mut lanefs_mount(&image.path, &image.mount_point(), &["transport=ring"]));
         let mounted = Mounted::already(&image.mount_point());

@@ -6,19 +6,33 @@ mod mounting;
 use mounting::*;
 use std::fs;
 
-#[test]
-#[ignore = "long: a real mount"]
-fn fsverity_makes_and_measures_files_on_a_mount() {
+/// A shell function that runs a command, and prints its error or "done".
+const TRY: &str =
+    r#"try() { if error=$("$@" 2>&1); then echo done; else echo "${error##*: }"; fi; }; "#;
+
+/// Mounts a new image that can have verity files; `None` if this host cannot.
+fn mounted() -> Option<(Image, Mounted)> {
     if !can_mount() || !needs("fsverity") {
-        return;
+        return None;
     }
     let image = Image::with("32M", &["-O", "verity", "-b", "4096"]);
     let mounted = Mounted::new(&image, &[]);
-    let said = shell(
-        &mounted.path,
+    Some((image, mounted))
+}
+
+/// Runs a shell script that may use [`TRY`].
+fn tried(mounted: &Mounted, script: &str) -> String {
+    shell(&mounted.path, &[TRY, script].concat())
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn fsverity_makes_and_measures_files_on_a_mount() {
+    let Some((image, mounted)) = mounted() else { return };
+    let said = tried(
+        &mounted,
         r#"
         seq 100000 > f; cp f g; cp f busy; cp f signed
-        try() { if error=$("$@" 2>&1); then echo done; else echo "${error##*: }"; fi; }
         exec 5>>busy; try fsverity enable busy; exec 5>&-
         try fsverity measure g
         fsverity enable f --salt=0102
@@ -58,10 +72,9 @@ fn fsverity_makes_and_measures_files_on_a_mount() {
     // With no_open, a write must be refused. Otherwise it would change pages in the kernel's cache,
     // and readers would see the change.
     let mounted = Mounted::new(&image, &["no_open"]);
-    let said = shell(
-        &mounted.path,
+    let said = tried(
+        &mounted,
         r#"
-        try() { if error=$("$@" 2>&1); then echo done; else echo "${error##*: }"; fi; }
         try dd if=busy of=g conv=notrunc; cmp g busy
         exec 5>>busy; try fsverity enable busy; exec 5>&-"#,
     );
@@ -85,6 +98,29 @@ fn fsverity_makes_and_measures_files_on_a_mount() {
     }
     assert!(fs::read(mounted.path.join("busy")).is_ok());
     shell(&mounted.path, "dd if=moved of=end bs=4096 skip=100 status=none; test -s end; rm -f g");
+    mounted.umount();
+    image.assert_clean();
+}
+
+/// While the tree is built, the file is opened for writing again and again. The first open that
+/// fails must fail during that time.
+#[test]
+#[ignore = "long: a real mount"]
+fn a_file_that_becomes_a_verity_file_is_not_opened_for_writing() {
+    let Some((image, mounted)) = mounted() else { return };
+    let said = tried(
+        &mounted,
+        r#"
+        truncate -s 1G big
+        until fsverity enable big 2>/dev/null; do :; done &
+        while error=$(sh -c 'exec 5>>big' 2>&1); do sleep 0.1; done; echo "${error##*: }"
+        try sh -c ': >big'
+        try cmp -n 1M big /dev/zero
+        wait
+        try sh -c 'exec 5>>big'
+        try fsverity measure big >/dev/null"#,
+    );
+    assert_eq!(said, "Text file busy\nText file busy\ndone\nOperation not permitted\n");
     mounted.umount();
     image.assert_clean();
 }

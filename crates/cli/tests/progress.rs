@@ -5,8 +5,8 @@ mod mounting;
 use mounting::{LANEFS, needs, scratch, shell};
 use std::path::Path;
 
-/// Runs the shell script `feed` on a terminal, and returns its output. In the script, `$MKFS` makes
-/// an image.
+/// Runs the shell script `feed` on a terminal, and returns its output. In the script,
+/// `$MKFS SOURCE` makes an image from SOURCE.
 fn on_terminal(dir: &Path, feed: &str, arguments: &str) -> String {
     let mkfs = format!("{LANEFS} mkfs a.img --size auto -F {arguments} --from");
     std::fs::write(dir.join("feed"), feed.replace("$MKFS", &mkfs)).unwrap();

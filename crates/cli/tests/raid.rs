@@ -1,5 +1,5 @@
-//! Tests of arrays, through the command line and the library. mdadm, e2fsck and the kernel's
-//! digests check the results.
+//! Tests of arrays, through the command line and the library. mdadm, e2fsck, and digests of the
+//! files on the kernel's arrays check the results.
 
 mod mounting;
 
@@ -64,7 +64,7 @@ fn files_on_the_kernels_arrays_are_read_whole_and_without_each_member() {
     }
 }
 
-/// Returns the line of `mdadm --examine` with this heading.
+/// Returns the value of the line with this heading in an output of mdadm.
 fn field(examined: &str, heading: &str) -> String {
     let lines = examined.lines().filter_map(|line| line.split_once(" : "));
     let mut found = lines.filter(|(name, _)| name.trim() == heading);
@@ -150,8 +150,8 @@ fn mdadm_agrees_on_every_field_of_an_array_made_and_used_here() {
     }
 }
 
-/// Checks the bitmap. `mdadm --examine-bitmap` requires a block device, so a read-only loop device
-/// is used.
+/// Checks that mdadm and `lanefs raid examine` (`own`) show the same bitmap of the member `name`.
+/// `mdadm --examine-bitmap` requires a block device, so a read-only loop device is used.
 fn check_bitmap(folder: &Path, name: &str, own: &serde_json::Value) {
     let losetup =
         Command::new("losetup").args(["-r", "-f", "--show", name]).current_dir(folder).output();
@@ -316,6 +316,28 @@ fn devices_with_contents_are_not_overwritten() {
          no $L mkfs a
          $L raid scrub md:b,a,old",
     );
+}
+
+#[test]
+fn creating_an_array_of_old_devices_tells_what_it_overwrites_and_does() {
+    let folder = scratch();
+    let said = script(
+        folder.path(),
+        "$L raid create a b c --size 16M --chunk 64K --name disks -q
+         for command in 'raid create a b c' 'mkfs b'; do
+             ! $L $command 2>&1 || exit 1
+         done
+         $L raid create --force a b c --chunk 64K 2>&1
+         echo quiet
+         $L raid create --force a b c --chunk 64K -q 2>&1
+         $L raid scrub md:c,a,b",
+    );
+    let refused = "it contains an md superblock of array ";
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains(refused)).collect();
+    let is_named = |line: &&str| line.contains("disks: --force overwrites it");
+    assert!(lines.len() == 2 && lines.iter().all(is_named), "{said}");
+    let (loud, quiet) = said.split_once("quiet").expect("both");
+    assert!(loud.contains("computing parity") && !quiet.contains("computing parity"), "{said}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(crate) struct Direct {
 }
 
 thread_local! {
-    /// Aligned memory for data that is not aligned.
+    /// Aligned memory, through which data is copied if the caller's buffer is not aligned.
     static ALIGNED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

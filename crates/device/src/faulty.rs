@@ -39,8 +39,8 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    /// Creates a device with this fault. With `None` the device fails nothing and only counts
-    /// operations.
+    /// Creates a device with this fault. With `None` the wrapper makes no operation fail, and only
+    /// counts the operations.
     pub fn new(inner: Arc<dyn Device>, fault: Option<Fault>) -> FaultyDevice {
         FaultyDevice {
             inner,

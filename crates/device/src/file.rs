@@ -161,10 +161,11 @@ impl FileDevice {
     /// # Errors
     /// After `take`, this device tries to claim the block device again. The outer error is the
     /// error of this second claim, for example [`OpenError::InUse`] if `take` failed and another
-    /// user has claimed the device meanwhile. Otherwise the inner result is `Ok` if `take` has
-    /// claimed the device. If `take` failed, the inner result is its error. If `take` succeeded
-    /// without claiming the device, its value is passed to `untake`, and the inner result is the
-    /// error that `untake` returns. After either inner error this device has the claim again.
+    /// user has claimed the block device meanwhile. Otherwise the inner result is `Ok` if `take`
+    /// has claimed the block device. If `take` failed, the inner result is the error of `take`. If
+    /// `take` succeeded without claiming the block device, the value of `take` is passed to
+    /// `untake`, and the inner result is the error that `untake` returns. After either inner error
+    /// this device has the claim again.
     pub fn hand_claim_to<T, E>(
         &mut self,
         path: &Path,

@@ -83,8 +83,8 @@ impl Host<'_> {
     /// With [`Access::ReadWrite`], no other user may have these bytes in a cache, not even for
     /// reading. With [`Access::ReadOnly`], no other user may change these bytes, so only a writable
     /// loop device is a conflict. A writable loop device is a conflict even if no mount of it is
-    /// visible: the mount may be invisible from here, and a half-finished change would be reported
-    /// as damage.
+    /// visible: there may be a mount that this process cannot see, and Lanefs would report a
+    /// half-finished change of that mount as damage.
     pub(crate) fn loop_user(
         &self,
         file: &Metadata,
@@ -120,8 +120,8 @@ impl Host<'_> {
         })
     }
 
-    /// Returns whether a block device is mounted for writing, so that a read may return a
-    /// half-finished change.
+    /// Returns whether a block device is mounted for writing. If it is, a read of the block device
+    /// may return a half-finished change.
     pub(crate) fn writes(&self, block_device: &Metadata) -> bool {
         self.mounted(&number_of(block_device)).is_some_and(|mounted| mounted.writable)
     }

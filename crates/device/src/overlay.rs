@@ -43,7 +43,7 @@ impl OverlayDevice {
     }
 
     /// Returns a second view with the same changes. Later changes to one view do not affect the
-    /// other. The second view needs as much memory as one pointer for each changed granule.
+    /// other. The second view shares the changed granules, and needs memory only for a map of them.
     pub fn fork(&self) -> OverlayDevice {
         let shards: Box<[_]> = self
             .shards
@@ -70,7 +70,8 @@ impl OverlayDevice {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Writes the content to a new or truncated file at `path`, leaving holes for zeros.
+    /// Writes the contents of this device to a new or truncated file at `path`, leaving holes for
+    /// zeros.
     ///
     /// # Errors
     /// Errors of the device below and of the host.

@@ -19,7 +19,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// Images are loaded and stored in pieces of this size, so that holes stay holes.
+/// Images are loaded and stored in pieces of this size. A piece of zeros is not written, so that it
+/// is a hole in the copy.
 const PIECE: usize = 64 << 10;
 
 const PAGE: u64 = 4096;
@@ -107,7 +108,8 @@ impl RamDevice {
         Ok(())
     }
 
-    /// Writes the content to a new or truncated file at `path`, leaving holes for zeros.
+    /// Writes the contents of this device to a new or truncated file at `path`, leaving holes for
+    /// zeros.
     ///
     /// # Errors
     /// Errors of the host.
@@ -186,7 +188,8 @@ impl RamDevice {
 struct Parts {
     /// The number of bytes in the first word that come before the range.
     lead: usize,
-    /// The number of bytes of the range in the first word, if the range starts inside this word.
+    /// The number of bytes of the range in the first word, if the range starts inside this word; 0
+    /// if the range starts at a word's first byte.
     head: usize,
     /// Whole words after the head.
     words: usize,
@@ -280,8 +283,8 @@ impl Device for RamDevice {
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         check_range(Operation::Discard, offset, len, self.len)?;
-        // Frees whole pages only: a part of a page stays, since clearing it would need a shared
-        // lock.
+        // Frees whole pages only. The other bytes of the range keep their contents, which is
+        // allowed, since reads of discarded bytes may return anything.
         let first = offset.next_multiple_of(PAGE);
         let last = (offset + len) / PAGE * PAGE;
         if first >= last {

@@ -64,7 +64,7 @@ impl Replay<'_> {
 
     /// Returns the device after a crash between events `cut - 1` and `cut`. The state has all
     /// flushed and durable writes and, of the other writes, those that `kept` selects. The caller
-    /// may write to it.
+    /// may write to the returned device.
     ///
     /// # Panics
     /// If the recording has fewer than `cut` events.
@@ -97,8 +97,8 @@ impl Replay<'_> {
     }
 }
 
-/// Returns how many of the first `events` are durable. If flushes overlapped, the flush that
-/// returned last may not be the one that covers most events.
+/// Returns how many of the `events`, counted from the first, were made durable by a flush. If
+/// flushes overlapped, the flush that returned last may not be the one that covers most events.
 fn covered(events: &[Event]) -> usize {
     let mut most = 0;
     for (at, event) in events.iter().enumerate().rev() {

@@ -149,7 +149,7 @@ fn a_claimed_block_device_is_zeroed_beside_a_dirty_page() {
     result.unwrap();
 }
 
-/// Returns the sectors that were written to the block device `name`.
+/// Returns the number of sectors that have been written to the block device `name`.
 fn sectors_written(name: &str) -> u64 {
     let stat = format!("/sys/block/{}/stat", name.trim_start_matches("/dev/"));
     let stat = std::fs::read_to_string(stat).unwrap();
@@ -239,7 +239,7 @@ fn agree(device: &FileDevice, page: usize) {
 
 #[test]
 fn direct_io_of_an_image_file_needs_whole_pages() {
-    // The file system of the host must support direct I/O.
+    // If the file system of this directory does not support direct I/O, the test is skipped.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("image");
     let mut device = FileDevice::create(&path, (1 << 20) + 100).unwrap();
@@ -254,7 +254,7 @@ fn direct_io_of_an_image_file_needs_whole_pages() {
     assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
 }
 
-/// Writes the last bytes of a device whose length is not a multiple of a page.
+/// Writes and reads the last bytes of a device whose length is not a multiple of a page.
 fn agree_at_the_end(device: &FileDevice) {
     let at = device.len() - 150;
     device.write_data_at(at, &[5; 150]).unwrap();

@@ -132,7 +132,7 @@ impl lanefs_lanes::Words for Attr {
     }
 }
 
-/// Takes the place of the nanoseconds if the inode does not store this time.
+/// The word for the nanoseconds of `crtime`, if the inode does not store `crtime`.
 const NO_TIME: u64 = u64::MAX;
 
 impl Attr {
@@ -163,7 +163,8 @@ pub struct Rdev {
     pub minor: u32,
 }
 
-/// The attributes to change; `None` leaves an attribute unchanged. `ctime` is set in any case.
+/// The attributes to change; `None` leaves an attribute unchanged, except `ctime`, which is set in
+/// any case.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttr {
     /// The low 12 bits of a mode; an access ACL is changed to match.
@@ -178,8 +179,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Time of the last change of the data.
     pub mtime: Option<SetTime>,
-    /// Time of the last change of the inode. Normally `None`. It is set when an image is restored,
-    /// or by a kernel that keeps the times itself.
+    /// Time of the last change of the inode. `None` sets the time of the call. Another time is
+    /// given when an image is restored, or by a kernel that keeps the times itself.
     pub ctime: Option<Time>,
     /// Time of creation.
     pub crtime: Option<Time>,
@@ -334,6 +335,9 @@ pub enum SetXattr {
     Create,
     /// Fails with [`crate::error::Error::NoAttribute`] if the attribute does not exist.
     Replace,
+    /// Always fails: with [`crate::error::Error::Exists`] if the attribute exists, otherwise with
+    /// [`crate::error::Error::NoAttribute`].
+    CreateAndReplace,
 }
 
 /// What fallocate(2) does with the range.
@@ -349,11 +353,13 @@ pub enum Fallocate {
     ZeroRange,
     /// Makes the range read as zeros; the size stays.
     ZeroRangeKeepSize,
-    /// Removes the range, which consists of whole blocks inside the file; the bytes after it move
-    /// to its start. After a crash the file is either unchanged or changed completely.
+    /// Removes the range, which consists of whole clusters and ends before the end of the file; the
+    /// bytes after the range move to its start. After a crash the file is either unchanged or
+    /// changed completely.
     CollapseRange,
-    /// Inserts a hole of whole blocks inside the file; the bytes from the hole's start on move to
-    /// the hole's end. After a crash the file is either unchanged or changed completely.
+    /// Inserts a hole, which consists of whole clusters and starts inside the file; the bytes from
+    /// the hole's start on move to the hole's end. After a crash the file is either unchanged or
+    /// changed completely.
     InsertRange,
 }
 

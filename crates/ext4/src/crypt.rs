@@ -44,8 +44,8 @@ enum Cipher {
 }
 
 impl InodeCrypt {
-    /// Derives the cipher of an inode of this type. The master key is the one in `keys` that the
-    /// context's policy names.
+    /// Derives the cipher of an inode of the type `file_type`. The master key is the one in `keys`
+    /// that the context's policy names.
     pub(crate) fn new(context: Context, file_type: FileType, keys: &[MasterKey]) -> InodeCrypt {
         let cipher = find_key(&context.policy, keys).map(|key| match file_type {
             FileType::Regular => {

@@ -100,7 +100,8 @@ pub enum Error {
     /// The size exceeds the largest file that the format allows.
     #[error("file too large")]
     FileTooLarge,
-    /// The operation does not exist for this kind of object.
+    /// The operation does not exist for this kind of inode, or it needs a feature that the file
+    /// system lacks.
     #[error("operation not supported")]
     NotSupported,
     /// The inode that the caller refers to does not exist any more.
@@ -167,6 +168,9 @@ pub enum Error {
     /// The file is open for writing, and cannot become a verity file.
     #[error("text file busy: it is open for writing")]
     OpenForWriting,
+    /// The file is becoming a verity file, and cannot be opened for writing.
+    #[error("text file busy: it is becoming a verity file")]
+    BecomesVerity,
     /// The operation needs the key of an encrypted inode.
     #[error("required key not available: {0}")]
     NoKey(#[from] MissingKey),
@@ -330,7 +334,7 @@ impl Error {
             Error::NoSuchOffset => Errno::NXIO,
             Error::BadDescriptor => Errno::BADF,
             Error::Busy | Error::OtherComputer { .. } | Error::BeingChecked { .. } => Errno::BUSY,
-            Error::OpenForWriting => Errno::TXTBSY,
+            Error::OpenForWriting | Error::BecomesVerity => Errno::TXTBSY,
             Error::OtherProject | Error::OtherPolicy => Errno::XDEV,
             Error::NoKey(_) => Errno::NOKEY,
         };

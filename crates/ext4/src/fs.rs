@@ -58,6 +58,11 @@ impl Fs {
         self.objects.is_read_only()
     }
 
+    /// Returns whether inodes have room for nanoseconds in their times.
+    pub fn has_fine_times(&self) -> bool {
+        self.objects.volume.geometry().inode_size() > 128
+    }
+
     /// Returns whether directories can ignore the case of names (feature `casefold`).
     pub fn has_casefold(&self) -> bool {
         self.objects.volume.folding.is_some()

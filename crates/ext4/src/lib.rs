@@ -57,6 +57,7 @@ pub use object::pressure::names_within;
 pub use ops::link::Acted;
 pub use ops::quota::QuotaReport;
 pub use ops::rename::Ends;
+pub use ops::xattrs::CAPABILITY;
 pub use plan::{block_map, dir, extent, mapping, xattr};
 pub use policy::{
     Access, Atime, BusyGroup, FastCommitting, GroupSearch, InodeClaiming, NameCachePolicy, OnError,

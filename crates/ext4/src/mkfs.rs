@@ -4,8 +4,8 @@
 //! There are three steps, each of which passes plain values to the next: `numbers` chooses sizes
 //! and counts, `layout` places every block, and `write` writes the blocks, the superblock last. For
 //! a given time, uuid and hash seed the result is always the same, byte for byte. It equals the
-//! result of mke2fs except for the count of KiB written, and the superblock's checksum, which
-//! covers the count.
+//! result of mke2fs except for the superblock's count of written KiB, and the superblock's
+//! checksum, which covers this count.
 //!
 //! First the signatures of other formats are wiped from the first and last 128 KiB, and the device
 //! is flushed. Last the superblock is written and flushed. So a crash leaves no incomplete file
@@ -13,7 +13,8 @@
 //! not find old transactions in it.
 //!
 //! A file system can be created together with its files: [`Filling`] takes the data of the files
-//! first, and their tree at the end. `fitting` then chooses the size that the files need.
+//! first, and their tree at the end. With [`Room::Fitted`], `fitting` then computes the size that
+//! the files need.
 
 mod error;
 pub mod extend;

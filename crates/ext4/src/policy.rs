@@ -4,8 +4,8 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 /// Locking and allocation policies: the present ones, or those of older kernels, for comparison in
-/// one build (`docs/seeds.md`). The defaults scale. All policies are correct; they differ only in
-/// how long threads wait.
+/// one build (`docs/seeds.md`, which also explains S1 to S5). The defaults scale. All policies are
+/// correct; they differ in where data is placed and in how long threads wait.
 ///
 /// ```
 /// use lanefs_ext4::{Overwrite, Policies};
@@ -18,7 +18,7 @@ use std::str::FromStr;
 pub struct Policies {
     /// S1: how an inode number is claimed.
     pub inode_claim: InodeClaiming,
-    /// S1: where new directories are placed, and where a search without a goal starts.
+    /// S1: where new directories are placed, and whether callers in the same group are separated.
     pub placement: Placement,
     /// S2: the reaction to a group that another thread is using.
     pub busy_group: BusyGroup,
@@ -71,14 +71,15 @@ pub enum InodeClaiming {
     TwoStep,
 }
 
-/// Where new directories are placed, and where a search without a goal starts.
+/// Where new directories are placed, and whether callers in the same group are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
     /// New directories are spread over the groups, and callers that use one group at the same time
     /// are moved to different groups.
     #[default]
     Lanes,
-    /// New directories are placed near their parents, in the same way for all lanes.
+    /// New directories are placed near their parents, and callers that use one group at the
+    /// same time stay in it.
     Shared,
 }
 
@@ -95,7 +96,7 @@ pub enum BusyGroup {
 /// Where the search for blocks of a large file starts if there is no room at the file's goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StreamGoal {
-    /// After the inode's own goal.
+    /// In the group after that of the file's goal.
     #[default]
     Inode,
     /// Where the last large file found blocks: one position for the whole file system.
@@ -134,7 +135,7 @@ pub enum NameCachePolicy {
     /// needs room.
     #[default]
     Lanes,
-    /// One lock protects the names, the inodes and both LRU lists.
+    /// One lock protects the names, the inodes, and an LRU list of each.
     Global,
 }
 

@@ -5,8 +5,8 @@
 //! usage of the inode's owners. So the quota files agree with the inodes after every crash, and
 //! threads share no count.
 //!
-//! Operations only make sure that the owners have entries in the quota files, because a new entry
-//! may need blocks, which a capture cannot allocate ([`Ledger::promise`]).
+//! Operations only make sure that the owners have entries in the quota files. A new entry may need
+//! blocks, which the committer cannot allocate ([`Ledger::promise`]).
 //!
 //! Limits are obeyed only if the options of the mount request it ([`limits`]). Then the threads
 //! that work for an owner with limits share its counts.

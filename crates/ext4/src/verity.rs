@@ -1,6 +1,6 @@
 //! The hashes of verity files, and a cache of verified blocks of their hash trees.
 //!
-//! [`data/verity.rs`](crate::data) reads and verifies files, `ops/verity.rs` makes verity files.
+//! [`data/verity.rs`](crate::data) reads and verifies files. `ops/verity.rs` makes verity files.
 //! The formats are in [`lanefs_ondisk::verity`].
 
 mod digest;

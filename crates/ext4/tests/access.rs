@@ -4,7 +4,9 @@ mod image;
 
 use image::{Image, file};
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
-use lanefs_ext4::{Access, Error, Fs, Mount, MountOptions, OneLockCache, Privilege, SyncMode};
+use lanefs_ext4::{
+    Access, Error, Fs, Mount, MountOptions, OnError, OneLockCache, Privilege, SyncMode,
+};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::thread;
 use std::sync::Arc;
@@ -170,4 +172,73 @@ fn a_cache_with_inodes_of_another_mount_is_refused() {
     let refused = Mount::open(ram.clone(), options).map(drop);
     assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
     Mount::open(ram, MountOptions::default()).unwrap().close().unwrap();
+}
+
+/// Makes an image with a directory `d` that is mapped to a block without directory entries.
+fn damaged() -> Arc<RamDevice> {
+    let image = Image::made(&["-b", "4096"], "16M");
+    image.debugfs(&["mkdir d", "sif d block[5] 3000"]);
+    Arc::new(RamDevice::from_file(image.path()).unwrap())
+}
+
+/// Reads the damaged directory.
+fn meet_damage(mount: &Mount) {
+    let fs = mount.fs();
+    let dir = fs.find(&fs.root().unwrap(), b"d").unwrap().unwrap();
+    assert!(fs.lookup(&dir, b"x").is_err());
+}
+
+fn has_errors(device: &dyn Device) -> bool {
+    let mut state = [0];
+    device.read_at(1024 + 0x3a, &mut state).unwrap();
+    state[0] & 2 != 0
+}
+
+#[test]
+fn errors_stay_recorded_when_a_mount_becomes_writable_again() {
+    let device = damaged();
+    let options = MountOptions { on_error: OnError::Continue, ..MountOptions::default() };
+    let mount = Mount::open(device.clone(), options).unwrap();
+    meet_damage(&mount);
+    mount.make_read_only().unwrap();
+    assert!(has_errors(&*device), "read-only");
+    mount.make_writable().unwrap();
+    assert!(has_errors(&*device), "writable");
+    mount.close().unwrap();
+    assert!(has_errors(&*device), "unmounted");
+}
+
+#[test]
+fn a_mount_that_damage_made_read_only_does_not_become_writable_again() {
+    for is_read_only_before in [false, true] {
+        let device = damaged();
+        let mount = Mount::open(device.clone(), MountOptions::default()).unwrap();
+        if is_read_only_before {
+            mount.make_read_only().unwrap();
+        }
+        meet_damage(&mount);
+        mount.make_read_only().unwrap();
+        let refused = mount.make_writable();
+        assert!(matches!(refused, Err(Error::ReadOnly)), "{is_read_only_before}: {refused:?}");
+        mount.close().unwrap();
+        assert!(has_errors(&*device), "{is_read_only_before}");
+    }
+}
+
+#[test]
+fn a_mount_with_a_removed_file_that_is_open_does_not_become_read_only() {
+    let scene = Scene::new(&["-b", "4096"]);
+    scene.make("open").unwrap();
+    let fs = scene.mount.fs();
+    let root = fs.root().unwrap();
+    let open = fs.find(&root, b"open").unwrap().unwrap();
+    fs.unlink(&root, b"open").unwrap();
+    let refused = scene.mount.make_read_only();
+    assert!(matches!(refused, Err(Error::Busy)), "{refused:?}");
+    scene.make("still writable").unwrap();
+    drop((open, root));
+    scene.mount.make_read_only().unwrap();
+    let (state, image) = scene.cut(scene.device.mark());
+    assert!(is_clean(&state));
+    image.check();
 }

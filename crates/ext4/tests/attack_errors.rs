@@ -71,8 +71,8 @@ fn header(image: &Image, name: &str) -> Option<String> {
     line.and_then(|line| line.split(':').nth(1)).map(|found| found.trim().to_owned())
 }
 
-/// Mounts an image, changes files and unmounts. On the device, the `nth` operation of this kind
-/// fails. Returns whether the log failed.
+/// Mounts an image, changes files and unmounts. The `nth` operation of the kind `operation` on the
+/// device fails. Returns whether this made the log fail.
 fn fails_once(image: &Image, operation: Operation, nth: u64) -> bool {
     let opened = FileDevice::open(image.path(), Opened::ReadWrite, OpenOptions::default());
     let fault = Fault { operation, nth, duration: Lasting::Once };

@@ -40,8 +40,8 @@ fn a_walk_of_a_large_tree_stays_within_the_cache_without_any_commit() {
                 assert!(fs.find(&dir, name.as_bytes()).unwrap().is_some());
             }
         }
-        // On a busy machine the walk may be faster than the committer. So the loop looks names up
-        // again: each further load requests a commit.
+        // On a busy machine the walk may end before the committer has run. So this loop looks names
+        // up again: loads evict objects and, if the caches are still too large, request a commit.
         let dir = fs.find(&root, b"0").unwrap().unwrap();
         let patience = Instant::now() + Duration::from_secs(20);
         let (inodes, blocks, tables) = loop {

@@ -6,11 +6,13 @@ mod image;
 use image::{Image, file};
 use lanefs_device::{Device, Event, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_ext4::{
-    Access, Error, Mount, MountOptions, Primary, Privilege, SyncMode, Wholeness, Witness,
+    Access, Error, Mount, MountOptions, Primary, Privilege, SyncMode, Wholeness, Witness, log,
 };
 use lanefs_ondisk::Ino;
 use lanefs_ondisk::features::{Incompat, RoCompat};
-use lanefs_ondisk::superblock::{State, Superblock};
+use lanefs_ondisk::jbd2::MAGIC;
+use lanefs_ondisk::superblock::{OrphanEntries, Recovery, State, Superblock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn superblock(device: &dyn Device) -> Superblock {
@@ -54,7 +56,8 @@ fn changed_in_the_log(options: &[&str], change: impl Fn(&mut [u8])) -> Image {
     let image = Image::made(&[&["-b", "1024", "-O", "^metadata_csum"], options].concat(), "16M");
     let copy = image.path().with_extension("superblock");
     let mut bytes = std::fs::read(image.path()).unwrap()[1024..2048].to_vec();
-    // The image needs recovery; debugfs sets this flag in the superblock on the device.
+    // debugfs sets this flag in the superblock on the device when it writes to the log. So the copy
+    // in the log has it too.
     bytes[0x60] |= Incompat::RECOVER.bits() as u8;
     change(&mut bytes);
     std::fs::write(&copy, bytes).unwrap();
@@ -168,8 +171,8 @@ fn work(base: &Arc<RamDevice>) -> Arc<RecordingDevice> {
     recording
 }
 
-/// Returns the states in which a write of the superblock was torn: one of its two sectors is old,
-/// and the other is new.
+/// Returns device states in which a write of the superblock was torn: one of its two sectors is
+/// old, and the other is new. The number is that of the write among the recorded events.
 fn torn(recording: &RecordingDevice) -> Vec<(usize, OverlayDevice)> {
     let all = recording.recording();
     let mut states = Vec::new();
@@ -256,5 +259,57 @@ fn a_superblock_that_is_damaged_otherwise_is_refused() {
         device.write_at(1024 + at, &[byte[0] ^ flip]).unwrap();
         let refused = Mount::open(Arc::new(device), MountOptions::default()).err();
         assert!(refused.is_some_and(|error| error.errno() == 117), "byte {at:#x}");
+    }
+}
+
+/// Returns the numbers of the transactions whose blocks are in the log, and the number at which the
+/// log starts or continues. Also returns the positions of the blocks of each number.
+fn numbers(device: &dyn Device) -> (BTreeMap<u32, Vec<u64>>, u32) {
+    let log = log::find(device, &superblock(device), Ino::JOURNAL).unwrap();
+    let mut found: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for n in 1..log.map.len() {
+        let at = log.map.place(n).unwrap().0.0 * 1024;
+        let mut head = [0; 12];
+        device.read_at(at, &mut head).unwrap();
+        if head[..4] == MAGIC.to_be_bytes() {
+            let number = u32::from_be_bytes(head[8..].try_into().unwrap());
+            found.entry(number).or_default().push(at);
+        }
+    }
+    (found, log.superblock.sequence().0)
+}
+
+/// The superblock does not request the replay of the log, so a mount empties it. Its later
+/// transactions cannot be found by the scan, because the second one is damaged.
+#[test]
+fn after_a_log_is_dropped_no_number_in_it_is_used_again() {
+    let image = Image::made(&["-b", "1024"], "16M");
+    let device = Arc::new(RamDevice::from_file(image.path()).unwrap());
+    let mount = Mount::open(device.clone(), MountOptions::default()).unwrap();
+    let make = |mount: &Mount, name: &str| {
+        let root = mount.fs().root().unwrap();
+        let made = mount.fs().create(&root, name.as_bytes(), &file(0o644)).unwrap();
+        mount.fs().fsync(&made, SyncMode::Full).unwrap();
+    };
+    (0..12).for_each(|n| make(&mount, &n.to_string()));
+    let used = RamDevice::copy_of(&*device).unwrap();
+    drop(mount);
+    for (at, damage) in [(0, &[0; 12][..]), (12, &[0xff; 20])] {
+        let device = Arc::new(RamDevice::copy_of(&used).unwrap());
+        let mut primary = superblock(&*device);
+        primary.set_dirty_features(Recovery::NotNeeded, OrphanEntries::Absent);
+        device.write_at(1024, &primary.encode()).unwrap();
+        let (found, first) = numbers(&*device);
+        let newest = *found.last_key_value().unwrap().0;
+        assert!(newest > first + 8, "transactions {first} to {newest}");
+        let descriptor = found[&(first + 1)][0];
+        device.write_at(descriptor + at, damage).unwrap();
+        let mount = Mount::open(device.clone(), MountOptions::default()).unwrap();
+        make(&mount, "after");
+        let (_, begins) = numbers(&*device);
+        assert!(begins > newest, "transaction {begins} begins a log that has {newest}");
+        mount.close().unwrap();
+        device.to_file(image.path()).unwrap();
+        image.check();
     }
 }

@@ -158,8 +158,8 @@ fn resize(fs: &Fs, inode: &InodeRef, size: u64) {
     fs.set_attr(inode, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
 }
 
-/// Truncates a file in the middle of a block, evicts it while the commit is held at `held`, and
-/// appends.
+/// Truncates a file in the middle of a block. While the commit of the truncation is held at `held`,
+/// evicts what can be evicted, and appends to the file.
 fn appended_while(held: Held) {
     let world = World::new();
     let fs = world.fs();
@@ -197,7 +197,8 @@ fn data_appended_before_the_truncated_tail_is_zeroed_stays() {
     appended_while(Held::Zeroing);
 }
 
-/// Fails if `sync` returns before the commit of `change` is durable.
+/// Makes `change`, and syncs the file or directory `name` with `mode`. Fails if the sync returns
+/// before the commit of `change` is durable.
 fn waits_for_the_commit(change: fn(&Fs), mode: SyncMode, name: &'static str) {
     let world = World::new();
     let fs = world.fs();

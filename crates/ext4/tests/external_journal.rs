@@ -292,7 +292,7 @@ fn synced_changes_survive_a_power_cut_of_both_devices() {
             let log: Arc<OverlayDevice> = Arc::new(log_states.state(*log_cut, of_log));
             let mount = Mount::open(fs.clone(), options(log.clone()))
                 .unwrap_or_else(|error| panic!("{of_fs:?} {of_log:?}: {error}"));
-            // A file that is deleted later may be gone or present.
+            // `promises` does not list the files that the test deleted: a crash may leave them.
             for (promised, name, n) in &promises {
                 if *promised <= at + 1 {
                     assert_eq!(

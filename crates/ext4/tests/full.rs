@@ -153,8 +153,9 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
         append(fs, name, 1, 1).unwrap();
     }
     let two = fs.find(&root, b"two").unwrap().unwrap();
-    // Only the reserve is left. The blocks that the truncation frees can be claimed after a commit.
-    // So an ordinary writer waits for a commit, and a privileged one does not.
+    // After `fill` only the reserve for root is left. The blocks that the truncation below frees
+    // can be claimed after a commit. So an ordinary writer waits for a commit. A privileged writer
+    // uses the reserve and does not wait.
     fill(fs, b"ordinary", Privilege::Ordinary);
     let filler = fs.find(&root, b"ordinary").unwrap().unwrap();
     fs.sync().unwrap();
@@ -201,8 +202,8 @@ fn a_writer_gets_space_that_another_drew_and_does_not_use() {
     device.set(Gate::Closed);
     std::thread::scope(|s| {
         let one = s.spawn(|| append(fs, b"one", 2000, 2000));
-        // After this time the first writer should have drawn all blocks, and should be reading a
-        // bitmap.
+        // After this time the first writer should have drawn all blocks that it wants from the
+        // count of free blocks (`alloc/space.rs`), and should be reading a bitmap.
         std::thread::sleep(Duration::from_millis(100));
         let two = s.spawn(|| append(fs, b"two", 100, 10));
         std::thread::sleep(Duration::from_millis(100));
@@ -240,4 +241,43 @@ fn two_writers_fill_what_is_left_and_neither_is_refused_before() {
         mount.close().unwrap();
         image.check();
     }
+}
+
+/// One block is free. It is enough for the data in the hole, but the file's extent tree needs
+/// another block.
+#[test]
+fn a_write_without_room_for_the_tree_changes_nothing_after_the_hole() {
+    let image = Image::made(&["-b", "1024", "-m", "0"], "16M");
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let inode = fs.create(&root, b"holes", &file(0o644)).unwrap();
+    let write =
+        |block: u64, data: &[u8]| fs.write_at(&inode, block * BLOCK as u64, data, Privilege::Root);
+    // The root of the tree has room for four extents.
+    [0, 2, 4, 6].into_iter().for_each(|block| {
+        write(block, &[1; BLOCK]).unwrap();
+        fs.release(&inode);
+    });
+    fill(fs, b"filler", Privilege::Root);
+    let small = |n: u32| {
+        let made = fs.create(&root, n.to_string().as_bytes(), &file(0o644))?;
+        fs.write_at(&made, 0, &[2; BLOCK], Privilege::Root)
+    };
+    let last = (0..).take_while(|n| small(*n).is_ok()).last().expect("room for a file");
+    assert_eq!(free_blocks(fs), 0);
+    fs.unlink(&root, last.to_string().as_bytes()).unwrap();
+    fs.sync().unwrap();
+    assert_eq!(free_blocks(fs), 1);
+    let refused = write(3, &[3; 3 * BLOCK]);
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    let short = write(2, &[4; 3 * BLOCK]).unwrap();
+    assert_eq!(short, BLOCK, "the write ends at the hole");
+    let mut found = vec![9; 7 * BLOCK];
+    fs.read_at(&inode, 0, &mut found).unwrap();
+    let first: Vec<u8> = found.iter().copied().step_by(BLOCK).collect();
+    assert_eq!(first, [1, 0, 4, 0, 1, 0, 1]);
+    drop((inode, root));
+    mount.close().unwrap();
+    image.check();
 }

@@ -1,12 +1,15 @@
 //! Compares new file systems with those of mke2fs, byte for byte.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, RamDevice};
+use lanefs_ext4::BadSize;
+use lanefs_ext4::mkfs::resized::{SizeError, resized};
 use lanefs_ext4::mkfs::{
     Contents, InodeCount, InodeTables, JournalSize, Kind, MkfsError, MkfsOptions,
     existing_signature, mkfs,
 };
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use lanefs_ondisk::superblock::Superblock;
 use rustix::fs::SeekFrom;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -246,9 +249,9 @@ fn large_cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     ]
 }
 
-/// Returns at most 20 differing bytes, each with its offset, its value in `theirs` and its value in
-/// `ours`. The count of written KiB and the checksums of superblocks are ignored. Ranges in which
-/// both files have holes are not read.
+/// Returns the first differing bytes, each with its offset, its value in `theirs` and its value in
+/// `ours`. Stops when at least 20 bytes are found. Ignores two fields of superblocks: the count of
+/// written KiB, and the checksum. Does not read ranges in which both files have holes.
 fn differences(theirs: &Path, ours: &Path) -> Vec<(u64, u8, u8)> {
     const CHUNK: usize = 4096;
     let (theirs, ours) = (File::open(theirs).expect("theirs"), File::open(ours).expect("ours"));
@@ -350,8 +353,8 @@ fn the_block_of_mmp_is_where_mke2fs_puts_it() {
             image.read_exact_at(&mut bytes, block * 1024).expect("the block");
             intervals.push(bytes[112]);
             names.push(bytes[..8].to_vec());
-            // The block contains the host name, the device name and the time. These fields differ,
-            // and so does the checksum.
+            // The host name, the device name, the time and the checksum in the MMP block differ
+            // between the two images, so the block is set to zero in both.
             image.write_all_at(&[0; 1024], block * 1024).expect("the block");
         }
         assert_eq!((&names[0], intervals[0]), (&names[1], intervals[1]), "{arguments}");
@@ -621,4 +624,21 @@ fn signatures_of_former_contents_are_erased() {
         device.read_at(at, &mut found).expect("the device");
         assert_ne!(found, magic, "at {at}");
     }
+}
+
+#[test]
+fn no_resize_inode_reserves_blocks_beyond_its_reach() {
+    let workshop = Workshop::new();
+    let arguments = "-b 65536 -N 16 -O ^has_journal,resize_inode,64bit";
+    let Some(image) = workshop.theirs(64 * MIB, arguments) else { return };
+    let bytes = fs::read(image).unwrap();
+    let mut raw = Superblock::decode(&bytes[1024..2048]).unwrap().raw().clone();
+    raw.s_reserved_gdt_blocks.set(200);
+    let superblock = Superblock::from_raw(raw).unwrap();
+    // Of the groups after block 2^32, group 5^7 is the first with a backup.
+    let per_group = u64::from(superblock.geometry().blocks_per_group());
+    assert_eq!((1 << 32) / per_group, 65_544);
+    resized(&superblock, 78_125 * per_group).unwrap();
+    let refused = resized(&superblock, 78_126 * per_group);
+    assert!(matches!(refused, Err(SizeError::Refused(BadSize::FarBackup))), "{refused:?}");
 }

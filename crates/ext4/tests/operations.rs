@@ -181,7 +181,33 @@ fn names_move_between_directories() {
     }
 }
 
-/// The first block of a large directory is the root of an index, not a leaf.
+/// The kernel's ext4 returns the same errors.
+#[test]
+fn a_file_without_a_name_is_not_created_in_a_removed_or_immutable_directory() {
+    let image = Image::made(&[], "32M");
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let dir = fs.create(&root, b"d", &directory()).unwrap();
+    let flagged = |flags: InodeFlags| {
+        let set = SetAttr { flags: Some(flags.bits()), ..SetAttr::default() };
+        fs.set_attr(&dir, &set).unwrap();
+        fs.create_unnamed(&dir, &file(0o600))
+    };
+    let immutable = flagged(InodeFlags::IMMUTABLE);
+    assert!(matches!(immutable, Err(Error::NotPermitted)), "{:?}", immutable.err());
+    flagged(InodeFlags::APPEND).unwrap();
+    flagged(InodeFlags::empty()).unwrap();
+    fs.rmdir(&root, b"d").unwrap();
+    let removed = fs.create_unnamed(&dir, &file(0o600));
+    assert!(matches!(removed, Err(Error::NotPermitted)), "{:?}", removed.err());
+    drop((root, dir, immutable, removed));
+    mount.close().unwrap();
+    image.check();
+}
+
+/// In a directory with an index, the entry ".." is in the root block of the index. A move to
+/// another parent changes it there.
 #[test]
 fn large_directories_move_and_are_exchanged_between_directories() {
     for (what, image) in images() {
@@ -228,8 +254,9 @@ fn inodes_made_and_removed_at_once_leave_memory() {
         })
         .collect();
     // An inode on a transaction's list would stay in memory until the commit, which is seconds
-    // away. An inode that is on no list is freed when no reader of the map can see it any more.
-    // Epochs free such inodes in batches, so some of them may still be in memory here.
+    // away. An inode that is on no list is freed when no thread that reads the map of loaded
+    // inodes can see it any more. Such inodes are freed in batches (epoch-based reclamation), so
+    // some of them may still be in memory here.
     let left = made.iter().filter(|inode| inode.strong_count() > 0).count();
     assert!(left < 500, "{left} of 2000 dead inodes are still in memory");
     drop(root);
@@ -245,7 +272,8 @@ fn a_full_image_gives_enospc_and_all_its_space_back() {
     let before = fs.stat_fs();
     let root = fs.root().unwrap();
     for round in 0..3 {
-        // A directory never frees blocks before it is deleted.
+        // Each round creates a directory and deletes it at the end, because a directory never frees
+        // blocks before it is deleted.
         let dir = fs.create(&root, b"dir", &directory()).unwrap();
         let mut n = 0;
         let error = loop {
@@ -369,4 +397,28 @@ fn the_access_time_of_a_file_marked_so_never_moves() {
     drop(file);
     mount.close().unwrap();
     image.check();
+}
+
+#[test]
+fn a_truncation_to_the_present_size_frees_the_blocks_after_the_end() {
+    for (what, image) in images() {
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs();
+        let inode = fs.create(&fs.root().unwrap(), b"file", &file(0o644)).unwrap();
+        for size in [0, 5000] {
+            fs.write_at(&inode, 0, &vec![7; size], Privilege::Root).unwrap();
+            fs.release(&inode);
+            let before = inode.attr().sectors;
+            let how = Fallocate::AllocateKeepSize;
+            fs.fallocate(&inode, how, 0, 200 << 10, Privilege::Root).unwrap();
+            assert!(inode.attr().sectors > before, "{what}");
+            let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+            fs.set_attr(&inode, &set).unwrap();
+            assert_eq!((inode.attr().sectors, inode.attr().size), (before, size as u64), "{what}");
+            assert_eq!(contents(fs, &inode), vec![7; size], "{what}");
+        }
+        drop(inode);
+        mount.close().unwrap();
+        image.check();
+    }
 }

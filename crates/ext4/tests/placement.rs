@@ -53,7 +53,7 @@ fn in_turn<T: Send>(
     })
 }
 
-/// Returns the number of groups that more than one worker used in the last rounds.
+/// Returns the number of groups that more than one worker used in the last four rounds.
 fn shared(groups: &[Vec<u32>]) -> usize {
     let mut users: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
     for (me, mine) in groups.iter().enumerate() {
@@ -120,7 +120,7 @@ fn workers_share_no_group(size: &str, each: usize) {
 #[test]
 fn workers_whose_directories_lie_in_one_group_move_apart() {
     let image = image();
-    // The older policy places all directories near their parent.
+    // The policy `shared` places all directories near their parent.
     let policies: Policies = "placement=shared".parse().unwrap();
     let options = MountOptions { policies, ..MountOptions::default() };
     let mount = image.mount_with(Access::ReadWrite, options);

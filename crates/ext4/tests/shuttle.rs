@@ -1,5 +1,6 @@
 //! Runs the whole file system under shuttle: a few threads contend, on a disk that may lose power.
-//! Caches have some memory or none, and policies have their old or new values.
+//! Each schedule chooses whether caches may use memory, and which values policies have: the default
+//! values, the older values, or a mixture.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --profile stress -p lanefs-ext4 --test shuttle`
 #![cfg(shuttle)]
@@ -237,8 +238,8 @@ fn an_overwritten_block_belongs_to_one_file() {
     explore(&TIGHT, handed_over);
 }
 
-/// Creates the file `/x` with one extent of one to eight unwritten blocks. The threads also write
-/// beyond this extent.
+/// Creates the file `/x` with one extent of one to eight unwritten blocks. The threads of the
+/// scenarios write to this extent and beyond it.
 fn preallocated(world: &World) {
     let file = world.file(&world.fs.root().unwrap(), "x");
     let how = [Fallocate::Allocate, Fallocate::AllocateKeepSize][below(2) as usize];
@@ -248,8 +249,8 @@ fn preallocated(world: &World) {
     }
 }
 
-/// Writes to unwritten blocks, to holes, and beyond the end of one file. Afterwards reads and syncs
-/// the file.
+/// Writes a random range of `/x`, reads it back, and sometimes syncs the file. The range may have
+/// unwritten blocks and holes, and may lie beyond the end of the file.
 fn convert(world: &World, _me: u8) {
     let fs = &world.fs;
     let file = find(world, &fs.root().unwrap(), "x").expect("nobody removes it");
@@ -344,8 +345,8 @@ fn an_overwrite_that_is_synced_has_its_mapping_too() {
     explore(&EMPTY, converted_and_synced);
 }
 
-/// A thread adds the second names of all pairs, each name in a separate transaction. The second
-/// name refers to a new file, or to the file with the first name.
+/// Pairs of names. All first names exist at the start. One thread adds the second names, each in a
+/// separate transaction: it creates a new file, or links or renames the file with the first name.
 const NAMES: [(&str, &str); 4] =
     [("old 0", "new 0"), ("old 1", "new 1"), ("old 2", "new 2"), ("old 3", "new 3")];
 
@@ -368,8 +369,8 @@ fn add_names(world: &World) {
     }
 }
 
-/// Finds the newest name, and syncs either its directory or the file that it refers to. The thread
-/// that adds this name may not have finished yet.
+/// Finds the newest of the second names, and syncs either its directory or the file that it refers
+/// to. At this time, the thread that adds the name may not have committed it yet.
 fn sync_what_is_found(world: &World) {
     let fs = &world.fs;
     let dir = find(world, &fs.root().unwrap(), "d").expect("no thread removes it");
@@ -596,7 +597,7 @@ fn overwrites_during_truncation_show_no_foreign_data() {
     explore(&EMPTY, data);
 }
 
-/// Opens, unlinks, links and creates files, so that numbers are freed and reused.
+/// Opens, unlinks, links and creates files, so that inode numbers are freed and reused.
 fn use_the_nameless(world: &World, me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();

@@ -165,6 +165,7 @@ impl Service for Floor {
                     tree.node(id)?.size = set.size;
                 }
                 // The kernel may send the last timestamps of a node after the node was removed.
+                // The reply then has the attributes of the root.
                 if tree.put_attr(id, outbox).is_err() {
                     tree.put_attr(ROOT, outbox)?;
                 }

@@ -80,7 +80,7 @@ impl Device for Slow {
 
 /// A served image.
 struct Scene {
-    // This field is dropped last.
+    // When this field is dropped, `Scene::end` or `Scene::drop` has already ended the mount.
     _dir: TempDir,
     device: Arc<Slow>,
     mount_point: MountPoint,

@@ -80,7 +80,11 @@ impl<O, D> Journal<O, D> {
         client: &dyn Client<O, D>,
     ) -> Result<(), Error> {
         let (tid, closed) = self.close();
-        if !closed.is_empty() {
+        if closed.is_empty() {
+            // Threads may wait for the transaction although nothing was changed in it.
+            self.note_durable(tid);
+            self.note_settled(tid);
+        } else {
             self.commit_closed(committer, client, tid, closed)?;
         }
         let Some(log) = &mut committer.log else { return Ok(()) };

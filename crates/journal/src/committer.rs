@@ -1,4 +1,4 @@
-//! The committer's records.
+//! The state that the committer needs to write the log.
 
 use crate::config::Log;
 use crate::error::Error;

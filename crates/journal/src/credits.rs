@@ -22,8 +22,8 @@ pub(crate) struct Credits {
     limits: Limits,
     /// [rank LaneList]
     stashes: PerLane<Mutex<Stash>>,
-    /// The pool is on cache lines of its own, because each join reads the other fields. [rank
-    /// Journal]
+    /// The pool is on cache lines of its own, because each join reads the other fields. Lock rank:
+    /// [`Rank::Journal`].
     pool: Padded<Mutex<Pool>>,
     /// The length of the queue. A waiter writes the length under the pool's lock before it first
     /// looks into the stashes. A thread that gives credits back reads the length under its stash's

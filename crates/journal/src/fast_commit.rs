@@ -26,8 +26,9 @@ use lanefs_ondisk::jbd2::FastChange;
 #[derive(Debug, Default)]
 pub struct FastBatch {
     /// The changes, in the order of their replay. A replay applies the last durable transaction,
-    /// the earlier fast commits of `tid` and then these changes, and may end with them. The file
-    /// system must then be consistent.
+    /// the earlier fast commits of the running transaction, and then these changes. As a crash may
+    /// follow, these may be the last changes that a replay applies. So they must leave the file
+    /// system consistent.
     pub changes: Vec<FastChange>,
     /// The mark of the data to which the changes refer; the data is flushed before the changes are
     /// written.
@@ -63,7 +64,7 @@ pub enum FastEnd {
 
 impl<O, D> Journal<O, D> {
     /// Writes a fast commit in transaction `tid`, or waits until another thread has written one
-    /// that covers the caller.
+    /// with the caller's changes.
     ///
     /// # Errors
     /// [`Error::Aborted`], [`Error::Stopped`].

@@ -38,9 +38,9 @@ pub struct Journal<O, D> {
     /// A copy of `durable` in `progress`, for threads that do not wait; written by each commit.
     pub(crate) durable: Padded<AtomicU64>,
     pub(crate) settled: Padded<AtomicU64>,
-    /// [rank Journal] The lock and its condition variables have cache lines of their own, because
-    /// threads that wait for a commit must not share lines with threads that read the fields above
-    /// for every handle.
+    /// The lock and its condition variables have cache lines of their own, because threads that
+    /// wait for a commit must not share lines with threads that read the fields above for every
+    /// handle. Lock rank: [`Rank::Journal`].
     pub(crate) progress: Padded<Mutex<Progress>>,
     /// Notified when the server has work.
     pub(crate) work: Padded<Condvar>,

@@ -3,8 +3,9 @@
 use crate::error::Error;
 use lanefs_ondisk::BlockSize;
 
-/// In a log of at most this many blocks, a transaction may use more than a quarter of the log. So
-/// even the smallest logs accept handles of about sixty credits.
+/// A transaction may take this many log blocks even if that is more than a quarter of the log, but
+/// not more than three quarters of it. So even in the smallest log that mke2fs makes (1024 blocks),
+/// a transaction has room for four handles of sixty credits.
 const SMALL_LOG: u32 = 256;
 
 /// The limits of a transaction. Credits are counted in *grains*: a logged block costs
@@ -45,8 +46,8 @@ impl Limits {
         image_cap: u64,
     ) -> Result<Limits, Error> {
         let Density { tags, revokes } = density;
-        // A quarter of the log for a transaction leaves room for four: one that is being written,
-        // one that runs, and two that wait for their checkpoint.
+        // If each transaction takes at most a quarter of the log, the log has room for four: one
+        // that is being written, one that runs, and two that wait for their checkpoint.
         let log_blocks = (usable / 4).max(SMALL_LOG.min(usable / 4 * 3));
         // Leaves room for a commit block, and for one descriptor and one revoke block that are only
         // partly filled.

@@ -98,8 +98,8 @@ impl LogMap {
         self.len == 0
     }
 
-    /// Returns the block of the device for log block `log_block`, and the number of
-    /// consecutive blocks from there on.
+    /// Returns the device block of log block `log_block`, and the number of log blocks, from this
+    /// one on, that are in consecutive device blocks.
     pub fn place(&self, log_block: u32) -> Option<(Block, u32)> {
         let after = self.runs.partition_point(|run| run.log <= log_block);
         let run = self.runs.get(after.checked_sub(1)?)?;

@@ -1,4 +1,6 @@
-//! Waits for commits and runs them. Contains the committer's loop and the committer role.
+//! Waits for commits and runs them. Only a thread with the *committer role* commits. One turn of
+//! the role is a *round*. The *server* is the thread in [`Journal::serve`], which runs rounds in a
+//! loop.
 
 use crate::client::Client;
 use crate::committer::Committer;

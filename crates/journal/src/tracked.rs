@@ -1,5 +1,5 @@
 //! Records the transaction in which an object is dirty. The record is stored in the object, and the
-//! object's guard protects it.
+//! object's guard (a lock, see docs/locking.md) protects it.
 
 use crate::tid::Tid;
 
@@ -30,9 +30,9 @@ impl<I> Tracked<I> {
         Tracked { dirty: None, frozen: None }
     }
 
-    /// Called before the first change in `tid`; `capture` returns the image of the object before
-    /// that change. Returns true if the object is newly dirty; in this case the caller puts it on
-    /// the handle's list.
+    /// Called before each change of the object in `tid`; `capture` returns the image of the object
+    /// before that change. Returns true if the object is newly dirty in `tid`. In this case the
+    /// caller puts the object on the list of its handle ([`crate::Handle::dirty`]).
     pub fn touch(&mut self, tid: Tid, capture: impl FnOnce() -> I) -> bool {
         let before = self.dirty.replace(tid);
         debug_assert!(before.is_none_or(|b| b <= tid), "touched in {tid} after {before:?}");
@@ -47,7 +47,8 @@ impl<I> Tracked<I> {
         true
     }
 
-    /// Returns the image as of `tid`, for the committer; `None` if the image was taken already.
+    /// Returns the object's image at the end of `tid`, for the committer. Returns `None` if the
+    /// object has no changes of `tid` that are still to be captured.
     pub fn take(&mut self, tid: Tid, capture: impl FnOnce() -> I) -> Option<I> {
         if let Some((_, image)) = self.frozen.take_if(|(frozen, _)| *frozen == tid) {
             return Some(image);

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use toy::*;
 
 const CELLS: usize = 500;
-/// Cells from this number on are also freed, and then used for data.
+/// Cells from this number on may be freed. A freed cell may become metadata again, or get data.
 const FREEABLE: usize = 300;
 
-/// A recorded run of the file system, and its promises.
+/// A recorded run of [`Toy`], and what recovery after a crash must restore.
 struct Run {
     device: Arc<RecordingDevice>,
     toy: Toy,

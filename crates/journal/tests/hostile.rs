@@ -111,7 +111,8 @@ fn a_wrong_descriptor_revoke_or_copy_of_a_committed_transaction_is_corruption() 
 fn a_wrong_copy_of_a_revoked_block_is_ignored() {
     let device = three_transactions(v3());
     let descriptors = blocks_of(&*device, BlockKind::Descriptor);
-    // Cell 9 is the tenth cell of the first transaction, and the second transaction frees it.
+    // This damages the copy of cell 9, the tenth cell of the first transaction. The second
+    // transaction frees and revokes this cell, so its copy is not replayed.
     flip(&*device, descriptors[0] + 10, 500);
     assert_eq!(recover_on(&*device).unwrap().transactions, 3);
 }
@@ -126,7 +127,7 @@ fn with_async_commit_a_last_transaction_without_its_copies_was_interrupted() {
     let descriptors = blocks_of(&*device, BlockKind::Descriptor);
     flip(&*device, descriptors[2] + 3, 500);
     let recovered = recover_on(&*device).unwrap();
-    // The dropped transaction's revoke is not counted either.
+    // The third transaction is dropped, and its revoke is not counted.
     assert_eq!((recovered.transactions, recovered.revoked), (2, 1));
     assert_eq!(stamp_at(&*device, 19), 2);
     assert_eq!(stamp_at(&*device, 29), 0);
@@ -155,7 +156,8 @@ fn fast_commits_count_and_stale_or_torn_ones_do_not_matter() {
     superblock
         .set_features(JournalCompat::empty(), superblock.incompat() | JournalIncompat::FAST_COMMIT);
     let area = superblock.fast_commit_area();
-    // A journal of this size has no room for fast commits; a longer journal has room for them.
+    // `decode` refuses this superblock, because a journal of this size is too short for fast
+    // commits. The test passes the superblock to `recover` without `decode`.
     let refused = JournalSuperblock::decode(&superblock.encode(), block_size(), LOG_BLOCKS);
     assert!(refused.is_err() && !area.is_empty());
     let [whole, torn] = [0, 1];

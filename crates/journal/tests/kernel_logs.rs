@@ -113,9 +113,9 @@ fn a_wrapped_log_replays_from_its_start() {
     assert!(recovered.transactions >= 1);
 }
 
-/// Data that an fsync stored as a fast commit must not be lost. The journal only reads the records,
-/// and leaves their replay to the file system. The kernel writes the first fast commit into the
-/// second block after the log.
+/// Data that an fsync stored as a fast commit must not be lost. The crate `lanefs-journal` only
+/// reads the fast commits; the file system replays them. The kernel leaves the block after the log
+/// unused, and writes the first fast commit into the block after that.
 #[test]
 fn fast_commits_of_the_kernel_are_read_until_they_are_torn() {
     if !has_e2fsprogs() {

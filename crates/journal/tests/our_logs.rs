@@ -14,7 +14,7 @@ use std::fs::File;
 use std::path::Path;
 use toy::{CELLS_OF_AN_IMAGE as CELLS, Toy, ToyJournal, stamps};
 
-/// Creates an ext4 image whose cells are free blocks.
+/// Creates an ext4 image. The cells of a [`Toy`] are free blocks of this image.
 fn ext4_image(path: &Path, features: &str) -> Ext4 {
     File::create(path).unwrap().set_len(32 << 20).unwrap();
     let mkfs = ["-q", "-t", "ext4", "-b", "1024", "-N", "128", "-J", "size=1", "-O", features];

@@ -3,11 +3,12 @@
 
 mod toy;
 
-use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
+use lanefs_device::{Device, GatedDevice, Kept, OverlayDevice, Pace, RamDevice, RecordingDevice};
 use lanefs_journal::{Config, Error, Journal, Tid};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::sync::unscheduled::mpsc::channel;
 use std::time::Duration;
 use toy::*;
 
@@ -135,7 +136,7 @@ fn is_let_in_though_a_round_found_nothing(uses: Uses) {
         while bank.journal.statistics().credit_waits == 0 {
             std::thread::yield_now();
         }
-        // During this sleep the joiner requests a round, before there is anything to commit.
+        // During this sleep the joiner requests a commit, and the server finds nothing to commit.
         std::thread::sleep(Duration::from_millis(200));
         if let Uses::AllForAChange = uses {
             bank.toy.change(&mut member, 0, |stamp| stamp + 1);
@@ -191,7 +192,7 @@ fn many_waiters_share_one_commit() {
     let statistics = bank.journal.statistics();
     println!("{statistics:?}");
     // Each commit makes one flush and one durable write for any number of waiting threads. The
-    // fsyncs flush nothing themselves, since no data was written.
+    // calls of `flush_if_needed` flush nothing, since no data was written.
     assert!(statistics.commits < THREADS as u64 * ROUNDS, "{statistics:?}");
     assert!(statistics.flushes <= statistics.commits + statistics.checkpoints, "{statistics:?}");
 }
@@ -312,4 +313,31 @@ fn an_overlay_recovers_a_device_that_is_never_written() {
     assert_eq!(stamp_at(&overlay, 3), 33);
     assert_eq!(stamps(&before, CELLS), stamps(&*ram, CELLS));
     assert!(superblock(&*ram).start().is_some());
+}
+
+/// The pause closes an empty transaction, for which a thread waits.
+#[test]
+fn a_pause_wakes_a_thread_that_waits_for_an_empty_transaction() {
+    let pace = Pace::Time(Duration::from_millis(100));
+    let device = Arc::new(GatedDevice::new(Arc::new(image()), pace));
+    let (toy, journal) = (Toy::new(CELLS), ToyJournal::start(config(device)).unwrap());
+    toy.set(&journal, 0, 1).unwrap();
+    journal.commit_now(&toy).unwrap();
+    let empty = journal.running();
+    std::thread::scope(|scope| {
+        let pause = scope.spawn(|| journal.pause(&toy));
+        while journal.running() == empty {
+            std::thread::yield_now();
+        }
+        let (told, hears) = channel();
+        let (toy, journal) = (&toy, &journal);
+        let waiter = scope.spawn(move || told.send(journal.commit_here(empty, toy)));
+        let committed = hears.recv_timeout(Duration::from_secs(5));
+        if committed.is_err() {
+            journal.abort(Error::Stopped);
+        }
+        assert!(matches!(committed, Ok(Ok(()))), "{committed:?}");
+        waiter.join().unwrap().unwrap();
+        pause.join().unwrap().unwrap();
+    });
 }

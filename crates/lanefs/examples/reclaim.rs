@@ -8,9 +8,10 @@
 //! Each thread stats every file of a tree that only this thread uses, directory by directory. Then
 //! several rounds are measured, each of three walks. The first walk of a round uses small caches,
 //! like the initial walk, and stats the same files. The second walk uses large caches: it stats as
-//! many files as the small caches hold, and all of them are already cached. The third walk stats
-//! files that are read for the first time. Memory is measured as the heap in use, and as the
-//! process's anonymous memory (which excludes the device, a file in memory).
+//! many files as the small caches hold, and all of them are already cached. The third walk begins
+//! with empty large caches, so it reads each file for the first time. Memory is measured as the
+//! heap in use, and as the process's anonymous memory (which excludes the device, a file in
+//! memory).
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};

@@ -38,8 +38,8 @@ impl DirEntry {
     }
 }
 
-/// An iterator over the entries of a directory, in the order of the directory, without "." and
-/// "..".
+/// An iterator over the entries of a directory, in the order of the hashes of their names, without
+/// "." and "..".
 ///
 /// The iterator keeps the file system mounted, as an open [`crate::File`] does.
 ///

@@ -68,7 +68,7 @@ impl Error {
         &self.cause
     }
 
-    /// Returns the system's error number (Linux values).
+    /// Returns the error number (`errno`), with its value on Linux.
     pub fn errno(&self) -> i32 {
         match &self.cause {
             Cause::FileSystem(error) => error.errno(),
@@ -102,7 +102,7 @@ impl Error {
         matches!(self.cause, Cause::FileSystem(lanefs_ext4::Error::NotFound))
     }
 
-    /// Returns whether the name exists already.
+    /// Returns whether the operation failed because a name exists already.
     pub fn is_exists(&self) -> bool {
         matches!(self.cause, Cause::FileSystem(lanefs_ext4::Error::Exists))
     }

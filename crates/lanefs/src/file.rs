@@ -66,8 +66,8 @@ impl File {
         File { open, mounted, path, position: AtomicU64::new(0) }
     }
 
-    /// Reads into `buf` from `offset`. Returns the number of bytes, which is less than the length
-    /// of `buf` only at the end of the file.
+    /// Reads into `buf` from `offset`. Returns the number of bytes read, which is less than the
+    /// length of `buf` only at the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.mounted.vfs.read(&self.open, offset, buf).at(&self.path)
     }
@@ -85,7 +85,7 @@ impl File {
     }
 
     /// Writes at `offset`, or at the end if the file was opened to append. Returns the number of
-    /// bytes, which is less than the length of `buf` only if space ran out.
+    /// bytes written, which is less than the length of `buf` only if space ran out.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         Ok(self.mounted.vfs.write(&self.open, offset, buf).at(&self.path)?.1)
     }

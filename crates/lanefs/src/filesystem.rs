@@ -127,13 +127,14 @@ impl FileSystem {
             return Err(Cause::FilesOpen.into());
         };
         mounted.vfs.close()?;
-        // Gives the heap's free memory back to the system after the caches were dropped. Does
-        // nothing if the program uses another allocator.
+        // The caches are dropped now, so the heap's free memory is given back to the system. This
+        // does nothing if the program's allocator is not `LineHeap`.
         lanefs_lanes::LineHeap::trim_excess();
         mounted.source.map_or(Ok(()), Source::close)
     }
 
-    /// Returns the layer below: inodes, names and credentials.
+    /// Returns the layer below this type. That layer works on inodes and names instead of paths,
+    /// and its callers pass the credentials.
     pub fn vfs(&self) -> &Vfs {
         &self.mounted.vfs
     }
@@ -288,8 +289,8 @@ impl FileSystem {
         }
     }
 
-    /// Creates a file of any type, with its permissions: a device, pipe, socket, symbolic link,
-    /// regular file or directory.
+    /// Creates a device, pipe, socket, symbolic link, regular file or directory. `new` gives the
+    /// type and the permissions.
     pub fn create_node(&self, path: impl AsRef<Path>, new: &NewNode<'_>) -> Result<()> {
         let slash = match new.kind {
             NewKind::Directory => Slash::Trailing,
@@ -368,8 +369,8 @@ impl FileSystem {
         self.rename_with(from, to, Rename::Replace)
     }
 
-    /// Moves `from` to `to`. If `to` exists, `how` selects whether it is replaced or kept, or
-    /// exchanged with `from`.
+    /// Moves `from` to `to`. If `to` exists, `how` selects what happens: `from` replaces `to`, the
+    /// two are exchanged, or the call fails.
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,

@@ -1,9 +1,9 @@
 //! ext4 in user space that keeps scaling as cores are added.
 //!
-//! [`FileSystem`] opens an ext4 image or block device, as `mke2fs` and the kernel create them. Its
-//! methods resemble the functions of [`std::fs`], and need neither a mount nor privileges. They
-//! take `&self`, so threads can share a file system. Threads that work in different directories do
-//! not wait for each other.
+//! [`FileSystem`] opens an image or block device with an ext4 file system, in the format that
+//! `mke2fs` writes and the kernel mounts. Its methods resemble the functions of [`std::fs`], and
+//! need neither a mount nor privileges. They take `&self`, so threads can share a file system.
+//! Threads that work in different directories do not wait for each other.
 //!
 //! ```
 //! use lanefs::device::RamDevice;
@@ -46,8 +46,8 @@
 //! files come from directories, tars (which may be streams) and container images.
 //!
 //! The crates of the lower layers are public as modules: they contain every type that occurs in a
-//! signature of this crate. [`FileSystem::vfs`] returns the layer that works on inodes and names,
-//! which servers of other protocols need.
+//! signature of this crate. [`FileSystem::vfs`] returns the layer that works on inodes and names;
+//! file servers need this layer.
 #![forbid(unsafe_code)]
 
 mod attributes;

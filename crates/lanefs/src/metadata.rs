@@ -118,7 +118,8 @@ impl FileTimes {
     pub fn new() -> FileTimes {
         FileTimes::default()
     }
-    /// Sets both times to the time of the call.
+    /// Sets both times, that of the last access and that of the last change of the data, to the
+    /// time at which [`crate::FileSystem::set_times`] is called.
     pub fn now() -> FileTimes {
         FileTimes { accessed: Some(SetTime::Now), modified: Some(SetTime::Now) }
     }
@@ -138,7 +139,8 @@ fn to_system(time: Time) -> SystemTime {
     let whole = Duration::from_secs(time.secs.unsigned_abs());
     let start =
         if time.secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
-    // The seconds of an inode have 34 bits, which the host's time can represent.
+    // An inode's time has 34 bits of seconds. The host's type can represent them all, so `start`
+    // is not `None`.
     start.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(time.nanos.into())
 }
 

@@ -14,6 +14,6 @@ pub(crate) struct Mounted {
 }
 
 /// A handle that keeps the file system mounted. Each open file has a handle. Creating or dropping a
-/// handle writes only a cache line of the thread's lane, and using a handle writes no shared
-/// memory.
+/// handle writes only the reference count of the thread's lane (see [`LaneArc`]), and using a
+/// handle writes no shared memory.
 pub(crate) type Shared = LaneArc<Mounted>;

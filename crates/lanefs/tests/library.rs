@@ -229,8 +229,8 @@ fn an_invalid_path_is_refused_although_its_names_are_cached() {
         }
     }
     assert!(fs.metadata(long(4095)).unwrap().is_file(), "the longest path");
-    // The walk finds the last component's directory either in the name cache or through a link's
-    // target.
+    // In these paths, the directory of the last component is found in the name cache, or through a
+    // symbolic link.
     fs.symlink("dir//", "/link").unwrap();
     fs.create_file("/link/new").unwrap();
     fs.remove_file("//dir///new").unwrap();
@@ -257,6 +257,30 @@ fn modes_owners_times_and_attributes_are_set() {
     assert_eq!(fs.xattrs("/f").unwrap(), ["user.a"]);
     fs.remove_xattr("/f", "user.a").unwrap();
     assert_eq!(fs.xattr("/f", "user.a").unwrap(), None);
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_file_that_was_written_before_loses_its_capabilities_at_the_next_write() {
+    let image = Image::new("32M");
+    let fs = open(&image);
+    let file = fs.create_file("/f").unwrap();
+    let has = || file.xattr("security.capability").unwrap().is_some();
+    let acts: [&dyn Fn(); 4] = [
+        &|| file.write_all_at(b"data", 0).unwrap(),
+        &|| file.allocate(0, 8192).unwrap(),
+        &|| file.set_len(100).unwrap(),
+        &|| file.write_all_at(b"data", 0).unwrap(),
+    ];
+    for (n, act) in acts.iter().enumerate() {
+        fs.set_xattr("/f", "security.capability", b"value").unwrap();
+        assert!(has());
+        act();
+        assert!(!has(), "act {n}");
+        act();
+    }
+    drop(file);
     fs.close().unwrap();
     assert_clean(&image.path);
 }

@@ -139,8 +139,8 @@ fn a_verity_file_keeps_its_data_and_everything_else_can_change() {
     assert_eq!(errno(fs.write("/f", b"new")), NOT_PERMITTED);
     let size = lanefs::SetAttr { size: Some(1), ..Default::default() };
     assert_eq!(errno(fs.set_attr("/f", &size, lanefs::Follow::Links)), NOT_PERMITTED);
-    // The ext4 layer refuses writes too. The file is open for reading only, so the layer above has
-    // not checked whether it may be written.
+    // These calls go directly to the ext4 layer, without the checks of the VFS layer. The ext4
+    // layer must refuse them too.
     let file = fs.open_file("/f").unwrap();
     let (ext4, inode) = (fs.vfs().fs(), file.as_open_file().inode());
     let by = lanefs::ext4::Privilege::Root;

@@ -171,8 +171,8 @@ impl Drop for Pin {
 /// then. Returns whether the epoch advanced.
 ///
 /// Destructors of retired values run in this function, at retirements and at unpins, but never
-/// while the thread holds a state guard or a lock of a higher rank. So a destructor may take a
-/// state guard or a lock of a higher rank, but no lock of a lower rank.
+/// while the thread holds a lock of [`Rank::Guard`](crate::Rank::Guard) or of a higher rank. So a
+/// destructor may take locks of these ranks, but no lock of a lower rank.
 pub fn advance() -> bool {
     let domain: &Domain = &DOMAIN;
     let advanced = domain.try_advance();
@@ -201,8 +201,8 @@ fn freeable(now: u64) -> u64 {
     now - 2
 }
 
-/// Frees `value` as soon as no pin can see it. The value must be unlinked already, so that later
-/// pins do not find it.
+/// Adds `value` to the lane's limbo list. The value is freed some time after no pin can see it any
+/// more. The value must be unlinked already, so that later pins do not find it.
 pub(crate) fn retire(value: Retired) {
     let domain: &Domain = &DOMAIN;
     let read = || {

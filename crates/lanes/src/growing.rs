@@ -1,5 +1,5 @@
-//! Values that rarely change or grow. Even during a change, other threads read them without a lock
-//! and without writing shared memory.
+//! Values that are rarely replaced, and tables that rarely grow. Even during such a change, other
+//! threads read them without a lock and without writing shared memory.
 
 // The schedule checkers need not see these accesses, because a reader gets either the whole old
 // value or the whole new value.
@@ -44,8 +44,8 @@ impl<T: Send + Sync> Latest<T> {
         unsafe { &(*self.now.load(Ordering::Acquire)).value }
     }
 
-    /// Replaces the value. Two threads must not call this function at once, because the newer value
-    /// could then be lost.
+    /// Replaces the value. Two threads must not call this function at once, because then either of
+    /// their two values could become the present one.
     pub fn set(&self, value: T) {
         let new = Kept::of(value);
         let old = self.now.swap(new, Ordering::AcqRel);

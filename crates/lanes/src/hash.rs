@@ -10,8 +10,8 @@
 //! - A name is read in words of eight bytes. Each word is mixed into a secret state. The result is
 //!   multiplied by a secret number, and the two halves of the 128-bit product are folded.
 //!
-//! Under the schedule checkers, and in tools that trace or count ([`fix_hash_keys`]), the keys are
-//! fixed.
+//! Under the schedule checkers, and in tools that trace memory accesses or count instructions
+//! ([`fix_hash_keys`]), the keys are fixed.
 
 use crate::sync::unscheduled::OnceLock;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -52,8 +52,8 @@ fn keys() -> &'static Keys {
     KEYS.get_or_init(Keys::of_process)
 }
 
-/// Makes hashes the same in each run, for tools that trace or count. Must be called before anything
-/// is hashed.
+/// Makes hashes the same in each run, for tools that trace memory accesses or count instructions.
+/// Must be called before anything is hashed.
 ///
 /// # Panics
 /// If random keys were used already.
@@ -332,8 +332,8 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Returns the size of the fullest of 1024 buckets after adding `hashes`, four per bucket on
-    /// average.
+    /// Adds `hashes` to 1024 buckets, and returns the number of hashes in the fullest bucket. All
+    /// callers pass 4096 hashes, four per bucket on average.
     fn fullest(hashes: impl Iterator<Item = u64>, shift: u32) -> u32 {
         let mut buckets = [0; 1024];
         hashes.for_each(|hash| buckets[(hash >> shift) as usize % 1024] += 1);

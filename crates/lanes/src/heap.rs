@@ -5,7 +5,8 @@
 //! frees a block of another thread writes headers and lists of that other thread. So two threads
 //! that have no data in common may still share lines by chance. In this heap, blocks have no
 //! headers (the caller of a free passes the size), consist of whole lines, and are reused by the
-//! thread that freed them:
+//! thread that freed them. The blocks of one size form a *class*. A *batch* is a list of free
+//! blocks of one class, which passes between a thread and a depot as a whole:
 //!
 //! ```text
 //! take:    head of my list of the class; empty: my spare batch; else a batch from the depot, or new
@@ -14,11 +15,11 @@
 //!
 //! A thread rarely needs the depot. A depot serves one class and has one lock. Large blocks are
 //! allocated and freed by the system. Small blocks stay in the heap until a trim
-//! ([`LineHeap::trim`]), which gives back whole pages of the depots. A thread keeps up to two
-//! batches of each class.
+//! ([`LineHeap::trim`]), which gives whole pages of free blocks in the depots back to the system. A
+//! thread keeps up to two batches of each class.
 //!
-//! *Locking*: no other lock is taken under a depot's lock. These locks are of the unscheduled kind,
-//! which allocates nothing.
+//! *Locking*: no other lock is taken under a depot's lock. Depots use locks from
+//! [`crate::sync::unscheduled`], because these locks allocate no memory.
 
 mod classes;
 mod depot;

@@ -1,9 +1,8 @@
 //! Records the locks that a thread holds, so that a wrong order panics in tests instead of causing
 //! a rare deadlock.
 //!
-//! A release build checks nothing. It only counts the state guards and locks of higher ranks that
-//! the thread holds, because destructors of retired values have to wait for the release of these
-//! locks.
+//! A release build checks nothing. It only counts the held locks of [`Rank::Guard`] and of higher
+//! ranks, because destructors of retired values have to wait for the release of these locks.
 
 use crate::rank::Rank;
 use std::cell::Cell;
@@ -30,7 +29,7 @@ pub(crate) struct Held {
 
 crate::world::constant_local! { static LEAVES: Cell<u32> = Cell::new(0) }
 
-/// Returns whether the thread holds a state guard or a lock of a higher rank.
+/// Returns whether the thread holds a lock of [`Rank::Guard`] or of a higher rank.
 pub(crate) fn holds_leaf() -> bool {
     LEAVES.try_with(Cell::get).unwrap_or(0) > 0
 }
@@ -85,8 +84,8 @@ fn check(key: LockKey) {
     }
 }
 
-/// Checks that the thread may sleep for a long time: it must hold no state guard and no lock of a
-/// higher rank. The exception is the lock of rank `own`, because the sleep releases it.
+/// Checks that the thread may sleep for a long time: it must hold no lock of [`Rank::Guard`] or of
+/// a higher rank. The exception is the lock of rank `own`, because the sleep releases it.
 ///
 /// # Panics
 /// In debug builds, if the thread holds such a lock.

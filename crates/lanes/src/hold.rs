@@ -8,13 +8,17 @@
 //! then on each lane counts its holds in a share, which it finds in its table by the value's
 //! address.
 //!
+//! A value is *nameless* when it has no name: for an inode, no directory entry. A value is *dead*
+//! when no thread can take a hold on it any more, because the value is being deleted or is evicted
+//! from its cache.
+//!
 //! ```text
 //! word = dead | nameless | spread | moved | lane | count
 //! take:    dead: fail.  spread: lock my table; still spread: my share += 1.
 //!          another lane's: if moved or count != 0 { set spread, again } else set moved
 //!          count += 1, lane = mine
 //! release: of a share: share -= 1; closed: count -= 1.  of the word: count -= 1
-//!          (count 0 and nameless and not spread: dead; the thread that did that ends the value)
+//!          (count 0 and nameless and not spread: dead; the thread that did that deletes the value)
 //! fold:    spread off, count += MANY (and nameless, in the same step)
 //!          for each lane: lock its table; take the share out, close it, count += what it held
 //!          count -= MANY
@@ -59,7 +63,7 @@ const MANY: u64 = 1 << 40;
 /// Set in a share that was removed from its table, after the share's count moved to the word.
 const CLOSED: u64 = 1 << 63;
 
-/// When a lane's table reaches this size, unused shares are dropped.
+/// When a lane's table has this number of shares, the shares without holds are dropped.
 const TABLE: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
 /// A hold word. The value's initial holds belong to the lane that creates the word.
@@ -102,7 +106,7 @@ enum Way<T> {
 /// Whether a value has lost its last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nameless {
-    /// The value has no name: releasing its last hold ends it.
+    /// The value has no name. The thread that releases its last hold has to delete it.
     Yes,
     /// The value has a name, possibly a new one.
     No,
@@ -155,6 +159,11 @@ impl Holds {
     /// Returns whether the value has lost its last name, or was created without one.
     pub fn is_nameless(&self) -> bool {
         self.0.load(Ordering::Acquire) & NAMELESS != 0
+    }
+
+    /// Returns whether the value has lost its last name and is still held.
+    pub fn is_held_nameless(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (NAMELESS | DEAD) == NAMELESS
     }
 
     /// Marks a value without a name as dead, even if it is held. Returns `false` if the value is
@@ -228,7 +237,7 @@ pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
 }
 
 /// If the value has a name and the caller is its only holder, marks the value as nameless and dead.
-/// No thread can then hold the value again, and the caller has to end it. Returns `false` if the
+/// No thread can then hold the value again, and the caller has to delete it. Returns `false` if the
 /// value has other holds.
 ///
 /// # Locking
@@ -332,7 +341,7 @@ impl<T: Holdable> Shares<T> {
         }
         let share = Arc::new(Share { holds: AtomicU64::new(1), value: value.clone() });
         table.insert(address(value), share.clone());
-        // The value must not be dropped under the lock.
+        // Dropping an unused share may drop its value, which must not happen under the lock.
         drop(table);
         drop(unused);
         Some(share)

@@ -41,8 +41,8 @@ world::global! {
 
 world::local! { static LEASE: Lease = Lease::take() }
 
-// A copy of the lane and role in the thread's lease. Reading the lease itself is slower, since the
-// lease is created at its first use and has a destructor.
+// A copy of `slot` in the thread's lease. Reading the lease itself is slower, since the lease is
+// created at its first use and has a destructor.
 world::constant_local! { static MINE: Cell<Option<LaneSlot>> = Cell::new(None) }
 
 /// A thread's lane, and whether it is the lane's owner.
@@ -82,8 +82,9 @@ impl Drop for Lease {
         let mut users = self.registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let users = &mut users[lane.index()];
         users.threads -= 1;
-        // If a pin in another thread-local outlives the lease, the owner's word is still in use. In
-        // this case the thread stays the owner, and the lane never gets another owner.
+        // If a pin in another thread-local outlives the lease, the pin still uses the word that
+        // only the lane's owner writes. In this case the thread stays the owner, and the lane never
+        // gets another owner.
         if owner && !pin_depth::is_pinned() {
             users.owned = false;
             // If this thread runs further destructors, it uses the lane as a guest.
@@ -93,7 +94,7 @@ impl Drop for Lease {
 }
 
 impl LaneSlot {
-    /// Returns the calling thread's lane and role.
+    /// Returns the calling thread's lane, and whether the thread is its owner.
     #[inline]
     pub(crate) fn current() -> LaneSlot {
         match MINE.with(Cell::get) {

@@ -48,7 +48,7 @@ impl<T> LaneArc<T> {
         LaneArc { count: all.of(Lane::current()).clone(), all: Some(all) }
     }
 
-    /// Returns whether both refer to the same value.
+    /// Returns whether both handles refer to the same value.
     pub fn ptr_eq(this: &LaneArc<T>, other: &LaneArc<T>) -> bool {
         Arc::ptr_eq(&this.count.body, &other.count.body)
     }
@@ -130,8 +130,8 @@ mod tests {
         let clone = first.clone();
         assert!(LaneArc::ptr_eq(&first, &clone));
         drop(first);
-        // After the first handle has been dropped, the lane's count may no longer exist, but
-        // cloning still works.
+        // The first handle was dropped, so the lane of the new thread may have no count any more,
+        // but cloning still works.
         let clones = std::thread::scope(|s| s.spawn(|| clone.clone()).join().expect("no panic"));
         drop(clone);
         assert_eq!(drops.load(Ordering::Relaxed), 0);

@@ -1,8 +1,8 @@
 //! Lends a request's bytes to another thread, which processes the request for its owner.
 //!
 //! The owner only borrows the bytes, so it must not continue while the other thread reads them.
-//! [`Loan::lend`] enforces this: before it returns or unwinds, it waits for a thread that has
-//! borrowed the bytes, and ends the loan. After that no thread can borrow the bytes.
+//! [`Loan::lend`] enforces this: before it returns or unwinds, it waits until no thread has the
+//! bytes borrowed, and ends the loan. After that no thread can borrow the bytes.
 
 use crate::lock::{Condvar, Mutex};
 use crate::rank::Rank;

@@ -213,8 +213,8 @@ impl Condvar {
     /// notification.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a state guard or a lock of a higher rank, because such
-    /// locks are never held across a wait. Locks of the rank of `guard` are allowed.
+    /// In debug builds, if the thread holds a lock of [`Rank::Guard`] or of a higher rank, because
+    /// such locks are never held across a wait. Locks of the same rank as `guard` are allowed.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         may_sleep(Some(guard.rank));

@@ -14,11 +14,12 @@
 //!         swap; state = open, tid + 1; notify opened
 //! ```
 //!
-//! *Invariant*: while `swap` runs, there are no members. A thread that enters meanwhile sees the
-//! closed state and undoes its entry. To undo the entry it does the same as a member that leaves,
-//! including the notification, since the closing thread may have counted the entry and be waiting
-//! for its end. No thread spins, because the member for which it would spin may be preempted, and
-//! several threads may share a lane.
+//! *Invariant*: while `swap` runs, there are no members. (`swap` is the function that the caller of
+//! [`Membership::close`] passes to take over the transaction's lists.) A thread that enters
+//! meanwhile sees the closed state and undoes its entry. To undo the entry it does the same as a
+//! member that leaves, including the notification, since the closing thread may have counted the
+//! entry and be waiting for its end. No thread spins, because the member for which it would spin
+//! may be preempted, and several threads may share a lane.
 //!
 //! *Locking*: [`Rank::Membership`], held only for condition waits and for `swap`.
 

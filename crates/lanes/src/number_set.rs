@@ -120,7 +120,7 @@ impl NumberSet {
         }
     }
 
-    /// Returns the first number at `from` or later.
+    /// Returns the smallest number in the set that is not below `from`.
     pub fn next(&self, from: u32) -> Option<u32> {
         self.next_here(from).or_else(|| {
             let later = self.next.get()?.next(from.saturating_sub(self.end()))?;

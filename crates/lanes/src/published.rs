@@ -33,9 +33,9 @@ impl<T: Send + Sync + 'static> Published<T> {
         f(self.get(pin))
     }
 
-    /// Replaces the value; the old value is freed as soon as no reader has it. Writers should hold
-    /// a common lock, which orders them. Without that lock, any of several concurrent stores may be
-    /// the last.
+    /// Replaces the value. The old value is freed some time after no pin can see it any more.
+    /// Writers should hold a common lock, which orders them. Without that lock, any of several
+    /// concurrent stores may be the last.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
         let old = self.value.swap(new, Ordering::AcqRel);
@@ -101,7 +101,7 @@ impl<T: Replaced> Slot<T> {
         let old = self.value.swap(new, Ordering::AcqRel);
         if !old.is_null() {
             // SAFETY: the box belonged to `self`, and the swap removed it, so no later reader finds
-            // it. Earlier readers only read it.
+            // it. Readers that found it before only read it, as this thread does.
             retire(unsafe { Retired::with_bytes(old, (*old).heap_bytes()) });
         }
     }
@@ -117,8 +117,8 @@ impl<T> Drop for Slot<T> {
     }
 }
 
-/// A [`Slot`] for a value that takes no memory while absent. When present, the value has cache
-/// lines of its own, which it does not share with the allocator's data.
+/// A [`Slot`] for a value that takes no memory while absent. When present, the value is on cache
+/// lines that contain no other data.
 pub struct Cached<T>(Slot<Padded<T>>);
 
 impl<T: Replaced> Replaced for Padded<T> {

@@ -7,8 +7,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {
-    /// `Fs::topology`: the shape of the tree, when a directory moves to another parent.
-    /// `Fs::growing`: the size of the file system, while it grows. Held across I/O.
+    /// `Fs::topology`, held while a directory moves to another parent. `Fs::growing`, held while
+    /// the file system grows, or becomes read-only or writable. Both are held across I/O.
     Topology,
     /// `Inode::op`, an inode's operation lock: the inode's names, mappings and size, which an
     /// operation reads and then changes. A thread takes several of these locks in ascending order
@@ -21,8 +21,8 @@ pub enum Rank {
     /// `Inode::mapping`: a file's mappings, while the operation lock is held shared. Held across
     /// reads, across waits for log space, and across several transactions.
     Mapping,
-    /// The locks for loading: an inode is loaded under a lock that its number selects (with the
-    /// older name cache, under one lock for all inodes), and its mappings are loaded under
+    /// The locks for loading. An inode is loaded under a lock that its number selects; with
+    /// `NameCachePolicy::Global`, one lock serves all inodes. An inode's mappings are loaded under
     /// `Inode::loading`. Held across reads.
     InodeLoad,
     /// `TableBlock::base`, `SuperState`, and the locks under which metadata blocks and groups are
@@ -33,8 +33,8 @@ pub enum Rank {
     /// The journal's membership: opening a transaction, and waiting until all members of a closing
     /// one have left. Held only for condition waits and while the transaction's lists are taken.
     Membership,
-    /// The journal's records: progress, credits, flushes, orphan chain, image store, log space.
-    /// Never held across I/O.
+    /// The journal's shared state: the progress of commits, the pool of credits, the flushes under
+    /// way, and the chain of the orphan list. Never held across I/O.
     Journal,
     /// The members of an array, the flushes under way, the words of its bitmap, and the state in
     /// its superblocks. Held while the superblocks are written.
@@ -47,12 +47,13 @@ pub enum Rank {
     /// shared. Held inside a handle. A thread takes several of these locks in ascending order of
     /// block number. Never held across a wait or I/O.
     Names,
-    /// A state guard, the last lock that operations take: `Inode::state`, `MetaBlock::state`, a
-    /// group, the orphan list, the pool of free blocks. A thread holds one at a time. A state guard
-    /// protects the object against the committer too. Never held across a wait or I/O.
+    /// A *state guard*: the lock of `Inode::state`, of `MetaBlock::state`, of a group, of the
+    /// orphan list, or of the pool of free blocks. A thread holds one at a time. A state guard
+    /// excludes not only other operations, but the committer too. Never held across a wait or I/O.
     Guard,
-    /// A lane's own lists: dirty lists, stashes, lane deltas of a directory, inodes with a window.
-    /// Never held across a wait or I/O.
+    /// A lane's own data: lists of changed objects, stashes of credits and of free blocks, deltas
+    /// of a directory, the list of inodes with a preallocation window. Also the bitmap bits of an
+    /// array, and the usage of a quota's owner. Never held across a wait or I/O.
     LaneList,
     /// Buckets of maps, wait queues, rows of an array, threads of a FUSE session: the innermost
     /// locks. Never held across a wait or I/O.

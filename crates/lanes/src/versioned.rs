@@ -7,9 +7,9 @@
 //! still:   word (Acquire); version (Acquire): both as they were
 //! ```
 //!
-//! A reader that sees the word of one change also sees the version that the previous change wrote.
-//! So if the first look missed a change, or saw only half of it, the second look finds another
-//! version.
+//! A reader that sees the word that a change stored also sees the version that the previous change
+//! stored. So if the word changed and changed back between `look` and `still`, and `still` sees the
+//! second change, it also sees that the version is not the one that `look` saw.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,8 @@ pub struct VersionedWord {
 pub struct Seen {
     /// The word.
     pub word: u64,
-    /// The number of changes at the time of the look, or one less.
+    /// The number of changes and of calls of [`VersionedWord::end`] at the time of the look, or one
+    /// less.
     pub version: u64,
 }
 

@@ -12,8 +12,8 @@
 //! the wake-up on, since the resource that caused the wake-up may still be free. A picked waiter
 //! that finds nothing, because another thread was faster, rejoins at the front.
 //!
-//! *Locking*: a thread that holds a queue's lock takes no other lock. It holds no queue's lock
-//! while it attempts to take what it waits for.
+//! *Locking*: a thread that holds a queue's lock takes no other lock. A waiter holds no queue's
+//! lock during its attempts.
 
 use crate::hash::hash_of;
 use crate::held::may_sleep;
@@ -72,8 +72,9 @@ impl WaitBuckets {
     /// compete must need the same amount, because a wake-up goes only to the first of them.
     ///
     /// # Panics
-    /// In debug builds, if the thread sleeps while it holds a lock that is never held across a
-    /// wait: a state guard or a lock of a higher rank.
+    /// In debug builds, if the thread sleeps while it holds a lock of
+    /// [`Rank::Guard`](crate::Rank::Guard) or of a higher rank than that. Such locks are never held
+    /// across a wait.
     #[track_caller]
     pub fn wait_until<R>(&self, key: u64, mut attempt: impl FnMut() -> Option<R>) -> R {
         if let Some(result) = attempt() {

@@ -1,9 +1,9 @@
 //! The three worlds with one interface: production, `loom` and `shuttle`.
 //!
-//! The rest of this crate uses the names re-exported here, so that a checker explores the code that
-//! runs in production. The model worlds share one file, since both checkers imitate `std`. The
-//! production world has a mutex of this crate, and the readers-writer lock of `parking_lot`. No
-//! lock poisons.
+//! The rest of this crate uses the names re-exported here, so that a checker (`loom` or `shuttle`)
+//! explores the code that runs in production. The worlds of the two checkers share one file, since
+//! both checkers imitate `std`. The production world has a mutex of this crate, and the
+//! readers-writer lock of `parking_lot`. In all worlds, locks are not poisoned by a panic.
 
 #[cfg(all(loom, shuttle))]
 compile_error!("choose one of --cfg loom and --cfg shuttle");

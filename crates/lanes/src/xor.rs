@@ -1,9 +1,9 @@
-//! Computes the exclusive or of many buffers in one pass, with the widest vectors of the processor.
+//! Computes the exclusive or of many buffers, with the widest vectors of the processor.
 //!
 //! The speed of parity is limited by memory bandwidth, not by arithmetic. So each source is read
-//! once and the result is written once; the result is not read back from memory. If there are more
-//! sources than one pass takes, all passes are made for one block of the result before the next
-//! block begins. The block stays in the first-level cache meanwhile.
+//! once and the result is written once; the result is not read back from memory. One pass combines
+//! at most [`AT_ONCE`] sources. If there are more sources, all passes are made for one block of the
+//! result before the next block begins. The block stays in the first-level cache meanwhile.
 
 /// The largest number of sources in one pass. Hardware prefetchers cannot follow more streams than
 /// these sources and the result.
@@ -13,7 +13,8 @@ const AT_ONCE: usize = 5;
 /// group is read.
 const BLOCK: usize = 4096;
 
-/// The bytes that one step computes: one AVX-512 register, or two AVX2 registers.
+/// The number of bytes that one step computes. They fill one AVX-512 register or two AVX2
+/// registers.
 const STEP: usize = 64;
 
 /// Sets `into` to the XOR of `sources`, or to zeros if there are none.
@@ -40,7 +41,7 @@ pub fn xor(into: &mut [u8], sources: &[&[u8]]) {
     }
 }
 
-/// Adds the XOR of `sources` to the bytes in `into`.
+/// Sets `into` to the XOR of its previous bytes and of `sources`.
 ///
 /// # Panics
 /// If a source is not as long as `into`.

@@ -5,10 +5,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files that build the worlds from `std` and other crates.
+/// The files that may take primitives from `std` and other crates: the definitions of the worlds
+/// (production, loom and shuttle), and this test.
 const FACADE: [&str; 3] = ["lanes/src/world/", "lanes/src/sync.rs", "lanes/tests/facade.rs"];
 /// The types of shared ownership, which every file may take from `std`. Tests of `ondisk` may also
-/// take `LazyLock`, because `ondisk` depends on no other crate, and has neither locks nor threads.
+/// take `LazyLock`, because `ondisk` depends on no other crate of the workspace, and has neither
+/// locks nor threads.
 const FREE: [&str; 2] = ["Arc", "Weak"];
 const FREE_IN_ONDISK: &str = "LazyLock";
 /// Crates whose locks would bypass the facade.

@@ -1,6 +1,6 @@
 //! Runs a program on [`LineHeap`]. Its threads start and terminate, and they allocate, resize, send
-//! and free blocks while the heap is trimmed. Each block must keep its contents. Sanitizers run it
-//! too (`docs/testing.md`).
+//! and free blocks while the heap is trimmed. Each block must keep its contents. These tests also
+//! run with sanitizers (`docs/testing.md`).
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::LineHeap;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static HEAP: LineHeap = LineHeap;
 
-/// A block with a mark in its first and last byte, and in some bytes between them.
+/// A block in which each word is `mark`.
 struct Parcel {
     mark: u64,
     words: Vec<u64>,

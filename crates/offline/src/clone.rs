@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 const PIECE: u64 = 1 << 20;
-/// The unit in which zeros are left out.
+/// The size in bytes of a grain. A copy leaves out grains that contain only zeros.
 const GRAIN: usize = 4096;
 const OVERLAY_CAP: u64 = 2 << 30;
 
@@ -51,7 +51,7 @@ pub fn copy_file(from: &File, to: &File) -> io::Result<Copied> {
         let data = match rustix::fs::seek(from, SeekFrom::Data(at)) {
             Ok(data) => data,
             Err(Errno::NXIO) => break,
-            // The file system does not support holes.
+            // The host's file system cannot find holes, so the rest of the file is copied.
             Err(Errno::INVAL) => at,
             Err(error) => return Err(error.into()),
         };

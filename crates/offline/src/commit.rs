@@ -6,8 +6,8 @@
 //!   blocks for complete ones after a crash.
 //! - *transaction durable, then writes in place*: after a crash during the writes in place, a
 //!   replay completes them.
-//! - *all other blocks in place, then a changed superblock*: e2fsck and the kernel check all
-//!   descriptors that the superblock counts before they replay the log.
+//! - *all other blocks in place, then a changed superblock*: before e2fsck and the kernel replay
+//!   the log, they check the descriptors of as many groups as the superblock states.
 //! - *writes in place, log marked empty, then `needs_recovery` cleared*: if the superblock is
 //!   clean, the log has nothing left to replay.
 
@@ -80,7 +80,7 @@ impl Image {
         Ok(())
     }
 
-    /// Encodes all changes, except that of the superblock, into blocks.
+    /// Encodes all changes, except those of the superblock, into blocks.
     pub(crate) fn encode(&mut self) -> Result<(), Error> {
         self.encode_bitmaps()?;
         self.encode_descriptors()?;
@@ -98,7 +98,7 @@ impl Image {
     }
 
     /// Returns the log of the file system as it is on the device.
-    fn log(&self) -> Result<Option<Log>, Error> {
+    pub(crate) fn log(&self) -> Result<Option<Log>, Error> {
         Ok(log::locate(&*self.device, &self.found, self.journal.as_ref())?)
     }
 
@@ -250,8 +250,9 @@ impl Image {
     }
 
     /// Writes the superblock and its backups: one backup before the primary superblock and the
-    /// others after it. So at every moment before the last write, at least one intact backup agrees
-    /// with the primary superblock, whether the primary is the old or the new one.
+    /// others after it. With two or more backups, an intact backup agrees at every moment with the
+    /// primary superblock, whether the primary is the old or the new one. With a single backup, at
+    /// least one of the two is always intact: a torn primary has the new backup.
     pub(crate) fn write_all_superblocks(&self) -> Result<(), Error> {
         let geometry = self.geometry();
         let mut backups = geometry.backups();

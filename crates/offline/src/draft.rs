@@ -87,7 +87,8 @@ impl Draft {
         let bits = geometry.block_size().bits();
         let mut new = Vec::new();
         let mut known = BTreeMap::new();
-        // `contains` is also false for the boot block, which is in no group if blocks have 1 KiB.
+        // `contains` is false for blocks beyond the end. It is also false for the boot block if
+        // blocks have 1 KiB, because the boot block is in no group then.
         let counts = |block| geometry.contains(block) && !log.contains(block) && Some(block) != mmp;
         let written = changed_blocks(&changes, bits).into_iter().filter(|block| counts(*block));
         let written: Vec<Block> = written.collect();

@@ -19,7 +19,8 @@ pub enum Error {
     /// The file system must be checked before it can be changed.
     #[error("{0}: check it with lanefs repair or e2fsck -f first")]
     NeedsCheck(#[from] Unchecked),
-    /// The change needs a journal, or a longer journal than there is.
+    /// The change needs a journal or a longer journal, or the repair cannot be written through the
+    /// journal.
     #[error(transparent)]
     Journal(#[from] JournalNeed),
     /// The change is refused.
@@ -49,7 +50,7 @@ pub enum Unchecked {
     OpenDraft,
 }
 
-/// What a change requires of the journal.
+/// Why a change cannot be written through the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum JournalNeed {
@@ -72,7 +73,7 @@ pub enum JournalNeed {
          (lanefs tune -J size=...), or make the changes in several steps"
     )]
     DraftTooLarge {
-        /// The number of changed blocks.
+        /// The number of changed blocks that were in use.
         needed: u64,
         /// The number of blocks that fit.
         most: u64,
@@ -152,7 +153,7 @@ pub enum Refusal {
     /// There are too few free blocks.
     #[error("there is no room for {blocks} blocks")]
     NoRoom {
-        /// The number of blocks.
+        /// The number of blocks that the journal needs.
         blocks: u32,
     },
     /// The journal of a file system with `bigalloc` is not changed.
@@ -161,7 +162,7 @@ pub enum Refusal {
     /// The journal is on another device.
     #[error("the journal is on another device: it cannot be changed here")]
     JournalElsewhere,
-    /// A field of the superblock is too short for the value.
+    /// A value is too long for its field of the superblock.
     #[error("{field} has {len} bytes; {most} fit")]
     TooLong {
         /// The field.
@@ -200,36 +201,37 @@ pub enum Refusal {
     /// Too many blocks would be reserved.
     #[error("at most half of the blocks can be reserved")]
     Reserved,
-    /// All checksums depend on the stored seed.
+    /// The feature `metadata_csum_seed` cannot be cleared, because all checksums depend on the seed
+    /// that the superblock stores.
     #[error(
         "metadata_csum_seed cannot be cleared: the UUID has changed since, and all checksums would \
          have to change"
     )]
     SeedInUse,
-    /// All checksums depend on the UUID.
+    /// The UUID cannot be changed, because all checksums depend on it.
     #[error(
         "all checksums depend on the UUID: give -O metadata_csum_seed too, which keeps them (Linux \
          4.4 and later mount it), or use tune2fs, which rewrites them"
     )]
     UuidInChecksums,
-    /// The hashes of attribute values depend on the UUID.
+    /// The UUID cannot be changed, because the hashes of attribute values depend on it.
     #[error("the hashes of attribute values in inodes (ea_inode) depend on the UUID")]
     UuidInHashes,
-    /// Encrypted inodes depend on the UUID.
+    /// The UUID cannot be changed, because encrypted inodes may depend on it.
     #[error("the feature stable_inodes keeps the UUID as it is")]
     StableUuid,
-    /// The journal device refers to the file system by UUID.
+    /// The UUID cannot be changed, because the journal device refers to the file system by it.
     #[error("the device of the journal names the file system by its UUID")]
     UuidInJournal,
     /// The undo file is damaged.
     #[error("not a whole undo file of lanefs repair")]
     BrokenUndo,
-    /// The undo file belongs to another image.
+    /// The undo file was made for an image of another length.
     #[error("the image has {is} bytes, and the undo file is of one with {was}")]
     OtherImage {
         /// The length of the device in bytes.
         is: u64,
-        /// The length in bytes that the undo file names.
+        /// The length in bytes that the undo file states.
         was: u64,
     },
 }

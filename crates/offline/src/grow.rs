@@ -52,8 +52,8 @@ impl Image {
         Ok(new.block_count())
     }
 
-    /// Returns the superblock of the file system with another size. Its free counts are not set
-    /// yet.
+    /// Returns the superblock that the file system has after a resize to `blocks` blocks. The
+    /// counts of free blocks and inodes are still those of the old size.
     pub(crate) fn resized(&self, blocks: u64) -> Result<Superblock, Error> {
         Ok(resized(&self.superblock, blocks)?)
     }

@@ -81,6 +81,13 @@ impl Image {
         Ok(Image { exclusive, ..Image::load_with(device, journal)? })
     }
 
+    /// Drops all changes that are not written, and reads superblock and descriptors again.
+    pub(crate) fn reload(&mut self) -> Result<(), Error> {
+        let found = Image::load_with(self.device.clone(), self.journal.as_ref())?;
+        *self = Image { exclusive: self.exclusive.take(), limit: self.limit, ..found };
+        Ok(())
+    }
+
     /// Returns whether this process has claimed the image by the protocol of `mmp`.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.exclusive.is_some()

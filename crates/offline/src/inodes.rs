@@ -68,8 +68,8 @@ impl Image {
     }
 
     /// Zeroes the part of a group's inode table that was never used, if it is not zeroed yet
-    /// (mke2fs may leave that for later). No inode in this part is in use, so whole blocks are
-    /// zeroed in place.
+    /// (mke2fs may leave the zeroing to a mount). No inode in this part is in use, so whole blocks
+    /// are zeroed in place.
     fn initialise_table(&mut self, group: Group) -> Result<(), Error> {
         let (geometry, mut desc) = (self.geometry(), *self.descriptor(group)?);
         if desc.flags.contains(GroupFlags::INODE_ZEROED) || self.checksums() == Checksums::None {

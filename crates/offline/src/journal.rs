@@ -9,10 +9,10 @@
 //!
 //! During an addition or a removal, the inode is in use for some time while the superblock names no
 //! journal. That is harmless, since the inode is reserved, and no program reads it unless the
-//! superblock names it. After a crash, [`crate::recover`] removes the remains. If the superblock is
-//! not clean, it first frees the journal's blocks; in any case it clears the inode. Freeing the
-//! blocks is safe only if no other program has written since. Equal times in the inode and in the
-//! superblock show that no other program has written.
+//! superblock names it. After a crash, [`crate::recover`] removes the remains: if the superblock is
+//! not clean, the recovery first frees the journal's blocks; in any case it clears the inode.
+//! Freeing the blocks is safe only if no other program has written to the file system since the
+//! crash. Equal times in the inode and in the superblock show that none has.
 
 use crate::commit::seconds;
 use crate::error::{Error, Refusal, Unchecked};
@@ -20,7 +20,7 @@ use crate::image::Image;
 use lanefs_ext4::log;
 use lanefs_ext4::mkfs::{self, JournalLength};
 use lanefs_ondisk::bitmap::Bitmap;
-use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::superblock::{JournalPlace, State};
@@ -90,34 +90,35 @@ pub struct JournalSize {
 impl Image {
     /// Adds a journal. A present journal of another length is removed first.
     pub(crate) fn replace_journal(&mut self, size: JournalSize) -> Result<(), Error> {
-        let all = self.geometry().block_count();
         let present = self.journal_length()?;
-        let wanted = self.wanted_length(size, present);
-        let JournalLength { blocks, fast_commit_blocks } = wanted;
-        if blocks - fast_commit_blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
-            return Err(Refusal::JournalLength { blocks, least: MIN_BLOCKS }.into());
-        }
+        let wanted = self.wanted_length(size, present)?;
         let mut orphan_file = None;
         if let Some(now) = present {
             if now == wanted {
                 return Ok(());
             }
-            let free = self.superblock.free_blocks() + u64::from(now.blocks);
-            if free < u64::from(blocks) + 2 {
-                return Err(Refusal::NoRoom { blocks }.into());
-            }
             orphan_file = self.remove_orphan_file()?;
             self.remove_journal_alone()?;
-        } else if self.superblock.free_blocks() < u64::from(blocks) + 2 {
-            return Err(Refusal::NoRoom { blocks }.into());
         }
         self.add_journal(wanted)?;
         self.add_orphan_file(orphan_file)
     }
 
+    /// Refuses a journal that [`Image::replace_journal`] cannot make.
+    pub(crate) fn check_journal_size(&self, size: JournalSize) -> Result<(), Error> {
+        self.wanted_length(size, self.journal_length()?).map(|_| ())
+    }
+
     /// Returns the length of a new journal. As in tune2fs, the blocks for fast commits are added to
-    /// the wanted length.
-    fn wanted_length(&self, size: JournalSize, present: Option<JournalLength>) -> JournalLength {
+    /// the blocks of the log.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the length is out of range, or if there is no room.
+    fn wanted_length(
+        &self,
+        size: JournalSize,
+        present: Option<JournalLength>,
+    ) -> Result<JournalLength, Error> {
         let all = self.geometry().block_count();
         let log = present.map(|now| now.blocks.saturating_sub(now.fast_commit_blocks));
         let log = size.blocks.or(log).unwrap_or(mkfs::journal_blocks(all).max(MIN_BLOCKS));
@@ -127,11 +128,21 @@ impl Image {
             None if takes_fast_commits => mkfs::fast_commit_blocks(all),
             None => 0,
         };
-        JournalLength { blocks: log.saturating_add(fast_commit_blocks), fast_commit_blocks }
+        let blocks = log.saturating_add(fast_commit_blocks);
+        if blocks - fast_commit_blocks < MIN_BLOCKS || u64::from(blocks) > all / 2 {
+            return Err(Refusal::JournalLength { blocks, least: MIN_BLOCKS }.into());
+        }
+        let wanted = JournalLength { blocks, fast_commit_blocks };
+        let freed = present.map_or(0, |now| u64::from(now.blocks));
+        let free = self.superblock.free_blocks().saturating_add(freed);
+        if present != Some(wanted) && free < u64::from(blocks) + 2 {
+            return Err(Refusal::NoRoom { blocks }.into());
+        }
+        Ok(wanted)
     }
 
-    /// Replaces the journal by one of the same length. The new journal lies entirely before the
-    /// limit, because no blocks beyond the limit are allocated.
+    /// Replaces the journal by one of the same length. All blocks of the new journal lie before
+    /// `self.limit`, if a limit is set.
     pub(crate) fn make_journal_anew(&mut self) -> Result<(), Error> {
         let Some(length) = self.journal_length()? else { return Ok(()) };
         let orphan_file = self.remove_orphan_file()?;
@@ -208,15 +219,32 @@ impl Image {
 /// Uses a journal for one change.
 impl Image {
     /// Makes a change to a file system without a journal: adds a journal first, and removes it
-    /// afterwards. After a crash the journal may still be present.
+    /// afterwards. After a crash, or if the device failed, the journal may still be present.
     pub(crate) fn with_journal<T>(
         &mut self,
         change: impl FnOnce(&mut Image) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.replace_journal(JournalSize { blocks: None, fast_commit_blocks: Some(0) })?;
         let changed = change(self);
-        self.remove_journal_alone()?;
+        match &changed {
+            Ok(_) => self.remove_journal_alone()?,
+            // The error of the change says more than a second error of the same device.
+            Err(_) => drop(self.remove_journal_after_failure()),
+        }
         changed
+    }
+
+    /// Removes the journal after a failed change. The image in memory is half changed then, so it
+    /// is read again. A journal that a recovery needs is kept.
+    fn remove_journal_after_failure(&mut self) -> Result<(), Error> {
+        self.reload()?;
+        let needs_replay = self.superblock.features().incompat.contains(Incompat::RECOVER);
+        match self.log()? {
+            Some(log) if !needs_replay && log.superblock.start().is_none() => {
+                self.remove_journal_alone()
+            }
+            _ => Ok(()),
+        }
     }
 }
 

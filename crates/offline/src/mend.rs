@@ -35,7 +35,7 @@ pub struct Repair {
     pub recovery: Vec<(Block, Vec<u8>)>,
     /// Blocks of the repair, which are written all or not at all.
     pub blocks: Vec<(Block, Vec<u8>)>,
-    /// Bytes of a block.
+    /// The block size of the file system.
     pub block_size: BlockSize,
 }
 
@@ -61,8 +61,9 @@ impl Repair {
     /// Writes the repair through the log.
     ///
     /// # Errors
-    /// [`Error::Journal`] if the repair does not fit into the log, in which case only the recovery
-    /// was written.
+    /// [`Error::Journal`] if the log cannot be used for this repair, and [`Error::Ext4`] if the
+    /// repair does not fit into the log. In both cases only the recovery was written.
+    /// [`Error::Ext4`] also if the device fails.
     pub fn write_to_log(&self, device: &Arc<dyn Device>) -> Result<(), Error> {
         self.write_recovery(&**device)?;
         if self.blocks.is_empty() {

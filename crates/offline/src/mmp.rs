@@ -11,8 +11,8 @@ use lanefs_ondisk::{Block, Corruption};
 const USUAL_INTERVAL: u16 = 5;
 
 impl Image {
-    /// Claims the block, marks it as unused and sets the feature; the caller commits. Does nothing
-    /// if the file system has the feature.
+    /// Allocates the `mmp` block, which marks the file system as not mounted, and sets the feature;
+    /// the caller commits. Does nothing if the file system has the feature.
     pub(crate) fn add_mmp(&mut self) -> Result<(), Error> {
         if self.superblock.mmp_block().is_some() {
             return Ok(());
@@ -38,7 +38,7 @@ impl Image {
         })
     }
 
-    /// Releases the block and clears the feature; the caller commits. Does nothing if the file
+    /// Frees the `mmp` block and clears the feature; the caller commits. Does nothing if the file
     /// system lacks the feature.
     pub(crate) fn remove_mmp(&mut self) -> Result<(), Error> {
         let Some(block) = self.superblock.mmp_block() else { return Ok(()) };

@@ -23,8 +23,8 @@ impl Image {
     /// Moves all blocks that belong to files and lie at or beyond block `end`, and changes the usage
     /// in `quotas`. The journal must lie before `end`.
     pub(crate) fn move_blocks(&mut self, end: u64, quotas: &mut Quotas) -> Result<(), Error> {
-        // The quota files come first, because a copy is made from the blocks on the device. Later
-        // changes of usage are not on the device yet.
+        // The quota files are moved first, because a file is copied from its blocks on the device.
+        // Later, these blocks would lack the changes of usage that are in memory only.
         let quota_files = self.superblock.quota_files();
         let mut files: Vec<Ino> = quota_files.into_iter().flatten().chain([BOOT_LOADER]).collect();
         files.extend(self.used_inodes()?.iter().filter(|ino| !quota_files.contains(&Some(**ino))));

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// The location of a directory entry that refers to an inode.
 #[derive(Debug, Clone, Copy)]
 struct NamedAt {
-    /// The directory, by its number before the move.
+    /// The inode number that the directory had before any inode was moved.
     dir: Ino,
     block: Block,
     offset: usize,
@@ -33,7 +33,7 @@ struct DirBlock {
 }
 
 impl Image {
-    /// Moves all inodes of the groups from `end` on.
+    /// Moves all inodes of group `end` and of later groups to earlier groups.
     pub(crate) fn move_inodes(&mut self, end: Group) -> Result<(), Error> {
         let last = end.0.saturating_mul(self.geometry().inodes_per_group());
         let used = self.used_inodes()?;

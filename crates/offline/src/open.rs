@@ -38,8 +38,8 @@ impl Image {
             return Err(Unchecked::Unclean.into());
         }
         let image = Image::load_exclusively(device, journal)?;
-        // Between the recovery and the claim, another computer may have mounted the file system and
-        // crashed.
+        // The file system is claimed (`mmp`) only after the recovery. In between, another computer
+        // may have mounted it and crashed.
         match image.is_exclusive() && of_superblock(image.superblock()).needs_replay {
             true => Err(lanefs_ext4::Error::Busy.into()),
             false => Ok(image),

@@ -10,8 +10,8 @@ use lanefs_ondisk::{Block, Group};
 
 impl Image {
     /// Frees the orphan file, if there is one, and returns its length in blocks. The file has no
-    /// entries, since the image is clean. A file system without a journal must not have an orphan
-    /// file.
+    /// entries, since the image is clean. Called before the journal is removed, because a file
+    /// system without a journal must not have an orphan file.
     pub(crate) fn remove_orphan_file(&mut self) -> Result<Option<u32>, Error> {
         let Some(ino) = self.superblock.orphan_file() else { return Ok(None) };
         let inode = self.inode(ino)?;
@@ -55,8 +55,8 @@ impl Image {
         self.commit()
     }
 
-    /// Returns how many groups begin before the limit, but at least 1. Without a limit, returns the
-    /// number of all groups.
+    /// Returns how many groups begin before block `self.limit`, but at least 1. If no limit is set,
+    /// returns the number of all groups.
     fn groups_below_limit(&self) -> u32 {
         let geometry = self.geometry();
         let last = self.limit.map(|limit| Block(limit.saturating_sub(1)));

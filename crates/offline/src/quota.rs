@@ -54,8 +54,9 @@ impl Image {
         }
     }
 
-    /// Changes the usage of the owners of `inode`, whose `i_blocks` was `before` sectors. The quota
-    /// files become a part of the next transaction.
+    /// Adds the change of `inode`'s `i_blocks` to the usage of its owners; `before` is the old
+    /// `i_blocks`, in sectors. The changed blocks of the quota files become a part of the next
+    /// transaction.
     pub(crate) fn count_space(
         &mut self,
         quotas: &mut Quotas,
@@ -73,7 +74,7 @@ impl Image {
                 Kind::Group => inode.gid,
                 Kind::Project => inode.projid,
             };
-            // An owner without an entry means that the quota file was wrong. It stays wrong.
+            // An owner has no entry only if the quota file was wrong before. It is not corrected.
             let Some(mut quota) = file.get(id) else { continue };
             let bytes = quota.usage.bytes;
             quota.usage.bytes = bytes.saturating_sub(less).saturating_add(more);
@@ -92,7 +93,7 @@ impl Image {
         is_counted(ino, self.geometry().first_ino(), own.flatten())
     }
 
-    /// Takes over the changed blocks of a quota file.
+    /// Adds the changed blocks of a quota file to the blocks that the next transaction writes.
     fn put_quota(&mut self, ino: Ino, file: &mut QuotaFile) -> Result<(), Error> {
         for number in file.take_changed() {
             let at = number as usize * BLOCK;

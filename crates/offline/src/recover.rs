@@ -10,8 +10,8 @@ use lanefs_ondisk::{Ino, Unsupported};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The largest amount of memory, in bytes, that a replay in memory takes. No log is larger than
-/// this.
+/// The largest amount of memory, in bytes, that a replay in memory may take. With blocks of 4 KiB,
+/// the largest log that mke2fs makes by default has about half of this size.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// The size of a recovery's caches in bytes. A recovery reads few inodes, and larger caches would
@@ -22,20 +22,22 @@ const CACHE_BYTES: u64 = 8 << 20;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Condition {
-    /// A crash tore the superblock; an intact copy confirms its values.
+    /// The superblock's checksum is wrong, as after a crash during its write, but its contents
+    /// agree with an intact copy of the superblock.
     pub torn_superblock: bool,
     /// The log must be replayed.
     pub needs_replay: bool,
-    /// Transactions in the log.
+    /// The number of transactions in the log.
     pub transactions: u32,
-    /// Fast commits after these transactions.
+    /// The number of fast commits after the last transaction in the log.
     pub fast_commits: u32,
-    /// Blocks that the replay writes.
+    /// The number of blocks that the replay writes.
     pub blocks: u64,
-    /// The log holds a transaction, but the superblock does not request its replay: the program
-    /// ended while it prepared a change. The recovery drops this transaction.
+    /// The log holds a transaction, but the superblock does not request its replay. A program that
+    /// changed the file system without a mount ended before it wrote that request. The recovery
+    /// drops this transaction.
     pub has_stale_log: bool,
-    /// Number of deleted files to be freed and truncations to be finished.
+    /// The number of deleted files to be freed, plus the number of truncations to be finished.
     pub orphans: u64,
     /// A journal was being added or removed: its inode is in use, but the superblock names no
     /// journal.
@@ -210,8 +212,9 @@ pub fn view_without_fast_commits(device: &Arc<dyn Device>) -> Result<Arc<dyn Dev
     }
 }
 
-/// Does the same as [`recover_with`], and returns the condition after the recovery. A log whose
-/// replay the superblock requests is replayed at once, not in memory first.
+/// Recovers the file system like [`recover_with`], and returns the condition after the recovery. If
+/// the superblock requests a replay, this function replays the log on the device at once, whereas
+/// [`recover_with`] first replays it in memory to find out the condition.
 pub(crate) fn make_usable(
     device: &Arc<dyn Device>,
     journal: Option<&Arc<dyn Device>>,

@@ -17,10 +17,10 @@ use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// Moving blocks adds nodes to extent trees and block maps. For these nodes, this number of blocks
-/// is left free, plus one block for each [`SPARE_SHARE`] moved blocks.
+/// Moving blocks adds nodes to extent trees and block maps. For these nodes, a shrink requires this
+/// number of free blocks, plus one free block for each [`SPARE_SHARE`] moved blocks.
 const SPARE: u64 = 64;
-/// The number of moved blocks for which one block is left free.
+/// The number of moved blocks for which a shrink requires one more free block.
 const SPARE_SHARE: u64 = 64;
 
 impl Image {
@@ -32,16 +32,20 @@ impl Image {
     /// Other errors may leave a file system of the old size in which files have moved.
     pub fn shrink(&mut self, blocks: u64) -> Result<u64, Error> {
         self.check_can_shrink()?;
-        let target = self.resized(blocks)?;
-        let new = target.geometry();
-        if new.block_count() >= self.geometry().block_count() {
-            return Ok(self.geometry().block_count());
+        let now = self.geometry();
+        if blocks >= now.block_count() {
+            return Ok(now.block_count());
         }
-        if !self.fits_within(&new)? {
-            let least = self.smallest()?;
-            let bytes = least << new.block_size().bits();
-            return Err(Refusal::TooSmall { blocks: new.block_count(), least, bytes }.into());
-        }
+        // Without a valid superblock of this size, the size is too small.
+        let new = match self.resized(blocks).ok().map(|target| target.geometry()) {
+            Some(new) if self.fits_within(&new)? => new,
+            new => {
+                let blocks = new.map_or(blocks, |new| new.block_count());
+                let least = self.smallest()?;
+                let bytes = least << now.block_size().bits();
+                return Err(Refusal::TooSmall { blocks, least, bytes }.into());
+            }
+        };
         let mut quotas = self.read_quotas()?;
         self.limit = Some(new.block_count());
         let done = self.shrink_within(&new, &mut quotas);
@@ -68,8 +72,8 @@ impl Image {
             if !fits(end)? {
                 continue;
             }
-            // Within the last group a binary search works: if a number of blocks is sufficient,
-            // every larger number is sufficient too.
+            // The smallest size ends in this group. A binary search finds it, because if a number
+            // of blocks is sufficient, every larger number is sufficient too.
             let (mut no, mut yes) = (end - (end - first - 1) % per_group - 1, end);
             while yes - no > 1 {
                 let middle = no + (yes - no) / 2;
@@ -197,7 +201,8 @@ impl Image {
     /// Refuses file systems that this module cannot make smaller, because of their features.
     fn check_can_shrink(&self) -> Result<(), Error> {
         let features = self.superblock.features();
-        // A move may change inode numbers, which `ea_inode` and `inline_data` store in inodes.
+        // A shrink may change inode numbers. With `ea_inode` and `inline_data`, the inodes of other
+        // files contain such numbers, and this module does not change them there.
         for (bit, feature) in [
             (Incompat::META_BG, "meta_bg"),
             (Incompat::EA_INODE, "ea_inode"),
@@ -206,6 +211,10 @@ impl Image {
             if features.incompat.contains(bit) {
                 return Err(Refusal::CannotShrink { feature }.into());
             }
+        }
+        // The keys of encrypted files may depend on inode numbers.
+        if features.compat.contains(Compat::STABLE_INODES) {
+            return Err(Refusal::CannotShrink { feature: "stable_inodes" }.into());
         }
         if features.compat.contains(Compat::SPARSE_SUPER2) {
             return Err(BadSize::SparseSuper2.into());

@@ -9,8 +9,8 @@ use lanefs_ondisk::{Block, Corruption, Group, Ino};
 
 impl Image {
     /// Allocates `count` free blocks, preferably in the group of `goal` or a later group. Allocates
-    /// them in one run if there is one, and otherwise in a few long runs. Blocks that were freed
-    /// since the last commit are not used.
+    /// one run if a group has a free run of this length, and otherwise a few long runs. Blocks that
+    /// were freed since the last commit are not used.
     ///
     /// # Errors
     /// [`lanefs_ext4::Error::NoSpace`], in which case nothing was allocated.

@@ -12,7 +12,7 @@ use lanefs_ondisk::{Block, Group};
 pub struct Trimmed {
     /// Bytes of free space that were discarded; some may have been holes before.
     pub bytes: u64,
-    /// Runs of free blocks.
+    /// The number of runs of free blocks that were discarded.
     pub runs: u64,
 }
 
@@ -55,7 +55,7 @@ impl Image {
         Ok(runs)
     }
 
-    /// Returns the runs of blocks in use, including those before the first group.
+    /// Returns the runs of blocks in use, including the blocks before the first group.
     pub(crate) fn used_runs(&self) -> Result<Vec<(Block, u64)>, Error> {
         let end = self.geometry().block_count();
         let mut runs = Vec::new();

@@ -7,7 +7,9 @@ use crate::journal::JournalSize;
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::encryption;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
-use lanefs_ondisk::superblock::{DefaultMountOptions, OnError, RawSuperblock, State, SuperFlags};
+use lanefs_ondisk::superblock::{
+    DefaultMountOptions, OnError, RawSuperblock, State, SuperFlags, Superblock,
+};
 use zerocopy::little_endian::U32;
 
 /// The largest share of reserved blocks: half of the file system, as in tune2fs.
@@ -76,7 +78,8 @@ pub struct Settings {
     pub default_options: Vec<OptionChange>,
     /// Further mount options as text, at most 63 bytes.
     pub mount_options: Option<Vec<u8>>,
-    /// The number of blocks in one chunk of a RAID, that is, of consecutive blocks on one disk.
+    /// The number of blocks in one chunk of a RAID. A chunk is a run of consecutive blocks on one
+    /// disk.
     pub stride: Option<u16>,
     /// The number of data blocks in a full stripe.
     pub stripe_width: Option<u32>,
@@ -93,8 +96,8 @@ pub struct Settings {
     pub journal: Option<JournalChange>,
 }
 
-/// Features that can be set, and features that can be cleared. Setting or clearing them touches
-/// only the superblock, the journal, the orphan file and the `mmp` block.
+/// Features that can be set. Setting them touches only the superblock, the journal, the orphan file
+/// and the `mmp` block.
 const SETTABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::FAST_COMMIT)
@@ -107,6 +110,8 @@ const SETTABLE: Features = Features {
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::VERITY),
 };
+/// Features that can be cleared. Clearing them touches no metadata besides that named for
+/// [`SETTABLE`].
 const CLEARABLE: Features = Features {
     compat: Compat::HAS_JOURNAL.union(Compat::FAST_COMMIT).union(Compat::STABLE_INODES),
     incompat: Incompat::CSUM_SEED.union(Incompat::MMP),
@@ -133,9 +138,13 @@ impl Image {
         if let Some(uuid) = settings.uuid {
             self.set_uuid(uuid)?;
         }
+        if let Some(JournalChange::Add(size)) = journal {
+            self.check_journal_size(size)?;
+        }
         if settings.force_check {
             self.edit(|raw| raw.s_state.set(raw.s_state.get() | State::ERROR.bits()))?;
         }
+        self.write_fields_of_features()?;
         if self.superblock.encode() != self.found.encode() {
             self.commit()?;
         }
@@ -231,20 +240,6 @@ impl Image {
         }
         let encrypts = change.set.incompat.contains(Incompat::ENCRYPT)
             && !now.incompat.contains(Incompat::ENCRYPT);
-        if sets || encrypts {
-            // The field and its feature are in different sectors. The field is written first, so
-            // even a torn superblock never has the feature without the field.
-            let mut before = self.found.raw().clone();
-            if sets {
-                before.s_checksum_seed.set(seed);
-            }
-            if encrypts {
-                before.s_encrypt_algos = encryption::ALGORITHMS;
-            }
-            let before = lanefs_ondisk::superblock::Superblock::from_raw(before)?;
-            self.write_primary(&before)?;
-            self.found = before;
-        }
         let index = change.set.compat.contains(Compat::DIR_INDEX);
         if index && raw.s_hash_seed.iter().all(|word| word.get() == 0) {
             let (wanted, needs) = ("dir_index", "a hash seed, which this image has not");
@@ -281,6 +276,27 @@ impl Image {
             );
             set(&mut raw.s_feature_ro_compat, change.set.ro_compat.bits(), 0);
         })
+    }
+
+    /// Writes the fields that new features need. These fields and the features are in different
+    /// sectors. The fields are written first, so even a torn superblock never has such a feature
+    /// without its field.
+    fn write_fields_of_features(&mut self) -> Result<(), Error> {
+        let new = self.superblock.features().incompat - self.found.features().incompat;
+        if !new.intersects(Incompat::CSUM_SEED.union(Incompat::ENCRYPT)) {
+            return Ok(());
+        }
+        let (mut before, after) = (self.found.raw().clone(), self.superblock.raw());
+        if new.contains(Incompat::CSUM_SEED) {
+            before.s_checksum_seed = after.s_checksum_seed;
+        }
+        if new.contains(Incompat::ENCRYPT) {
+            before.s_encrypt_algos = after.s_encrypt_algos;
+        }
+        let before = Superblock::from_raw(before)?;
+        self.write_primary(&before)?;
+        self.found = before;
+        Ok(())
     }
 
     fn set_uuid(&mut self, uuid: [u8; 16]) -> Result<(), Error> {

@@ -25,7 +25,7 @@ pub struct Undo {
 }
 
 impl Undo {
-    /// Reads blocks of `len` bytes at these offsets.
+    /// Reads blocks of `len` bytes at the offsets `places`.
     pub(crate) fn read(
         device: &dyn Device,
         places: impl Iterator<Item = u64>,
@@ -95,7 +95,8 @@ impl Undo {
     /// be called again.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the device has another length; the errors of the device.
+    /// [`Error::Refused`] if the device's length is not the one in the undo file; the errors of the
+    /// device.
     pub fn apply(&self, device: &dyn Device) -> Result<(), Error> {
         if device.len() != self.device {
             let (is, was) = (device.len(), self.device);

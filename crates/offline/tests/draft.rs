@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const OPTIONS: &str = "-b 1024 -J size=2 -N 2000 -g 2048";
 
-/// Makes all changes of the images suite in a draft.
+/// Opens a draft, makes the changes of [`change`] in it, and publishes it.
 fn edit(device: Arc<dyn Device>) -> Result<Published, Error> {
     let draft = Draft::open(device)?;
     let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
@@ -22,7 +22,7 @@ fn edit(device: Arc<dyn Device>) -> Result<Published, Error> {
     let mut scale = Scale::of_image(2, 1024);
     scale.depth = 6;
     for op in change(scale) {
-        // If the script runs a second time, some commands fail, since their effect is there
+        // If the changes are made a second time, some operations fail, since their effect is there
         // already.
         let _ = library.apply(&op);
     }

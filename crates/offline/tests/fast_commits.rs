@@ -1,6 +1,6 @@
 //! Replays fast commits that the kernel wrote. The resulting tree must be the one that the kernel
-//! showed after the last fsync. It must also equal the tree after the kernel's own replay, and the
-//! tree after e2fsck's replay.
+//! showed after the last fsync. Where the kernel and e2fsck replay such fast commits correctly, the
+//! tree must also equal the results of their replays.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_offline::{look, recover};
@@ -36,7 +36,7 @@ fn base(at: &Path) {
         write(&at.join("d").join(name), n as u8 + 1, 3000 * n + 100);
     }
     write(&at.join("d/long"), 9, 300_000);
-    // A fragmented file, whose extent tree has nodes.
+    // A file that is so fragmented that its extent tree has nodes outside of the inode.
     let holes = File::create(at.join("d/holes")).expect("a file");
     for n in 0..400 {
         holes.write_all_at(&[n as u8; 100], n * 12_000).expect("a write");
@@ -127,7 +127,7 @@ const CASES: &[(&str, Act)] = &[
     (INDEXED, |at| {
         for n in 0..120 {
             let path = at.join(format!("full/b-name-that-takes-some-room-{n:03}"));
-            // The files that are not synced stay empty for now.
+            // Only the files that are synced get data.
             match n % 7 {
                 0 => write(&path, n, 5),
                 _ => drop(File::create(&path).expect("a file")),
@@ -208,7 +208,8 @@ fn mounted_listing(image: &Image) -> Listing {
     comparable(of_kernel(mounted.path()).expect("the tree"))
 }
 
-/// Returns the images of all cases. Prints the reason if the kernel makes no fast commits.
+/// Returns the image of each case. If the kernel makes no fast commits in a case, prints this and
+/// omits the case. Returns an empty list if no image can be made or mounted.
 fn cases(options: &str) -> Vec<(&'static str, Crashed)> {
     let mut found = Vec::new();
     for (name, act) in CASES {
@@ -244,7 +245,8 @@ fn fast_commits_give_the_tree_of_the_last_fsync_as_the_kernel_and_e2fsck_replay_
                 kernel.assert_same(&ours, &format!("{context}: the kernel / Lanefs"));
             }
             // e2fsck (1.47.0) loses new directories, names whose inode number was used again, and
-            // data of files with holes. It cannot replay a directory that gets an index.
+            // data of files with holes. It cannot replay a directory that gets an index. So only
+            // one case is compared with e2fsck.
             if name == CHANGED {
                 let repaired = copy_of(&image);
                 repaired.repair();

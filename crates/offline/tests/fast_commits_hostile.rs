@@ -50,7 +50,7 @@ fn removed(ino: u32, start: u32, len: u32) -> Vec<u8> {
     record(DEL, &words(&[ino, start, len]))
 }
 
-/// Returns the record of a file with an extent tree.
+/// Returns an `INODE` record. Regular files and directories have the flag for an extent tree.
 fn inode(ino: u32, mode: u16, len: usize) -> Vec<u8> {
     let mut raw = vec![0; len];
     raw[..2].copy_from_slice(&mode.to_le_bytes());

@@ -80,6 +80,26 @@ fn a_file_system_that_grew_in_use_is_what_resize2fs_makes() {
     }
 }
 
+/// Without a resize inode, no block is reserved for further descriptors. So those of the new groups
+/// lie in these groups, and the old descriptors keep their places, as do their copies.
+#[test]
+fn without_reserved_blocks_a_file_system_in_use_grows_beside_its_old_descriptors() {
+    for features in ["^resize_inode", "^resize_inode,^flex_bg"] {
+        let options = format!("-b 1024 -J size=1 -g 256 -N 600 -O {features}");
+        let Some(image) = filled(&options, "14M", 2) else { return };
+        let listing = seen(image.device());
+        for megabytes in [15, 21, 40] {
+            let context = format!("{options}: {megabytes} MiB");
+            let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+            let blocks = mount.fs().grow(megabytes << 10).expect("a larger file system");
+            assert_eq!(blocks, megabytes << 10, "{context}");
+            mount.close().expect("an unmount");
+            image.assert_clean(&context);
+            same(&listing, &seen(image.device()), &context);
+        }
+    }
+}
+
 #[test]
 fn writers_that_met_the_end_go_on_in_the_new_blocks() {
     let options = "-b 1024 -J size=1 -g 1024 -N 4000 -E resize=120000";
@@ -135,12 +155,13 @@ fn a_directory_that_is_read_gets_names_of_inodes_in_new_groups() {
     let fs = mount.fs();
     let (dir, other) = (new_directory(fs, "dir"), new_directory(fs, "other"));
     let create = |dir: &InodeRef, n: usize| create(fs, dir, &n.to_string(), NewKind::Regular);
-    // Each leaf of the directory keeps room, so that new names do not need the exclusive lock.
+    // Each leaf of the directory keeps room. So a thread can add names without the exclusive lock,
+    // for which it would wait until the listing below ends.
     let linked = new_file(fs, "linked");
     let names = || (0..400).map(|n| format!("a-name-that-takes-some-room-{n}"));
     names().for_each(|name| fs.link(&linked, &dir, name.as_bytes()).expect("a name"));
     names().step_by(2).for_each(|name| fs.unlink(&dir, name.as_bytes()).expect("removed"));
-    // All inodes are in use, so new files get inodes of new groups.
+    // All inodes are in use, so files that are created after the growth get inodes of new groups.
     assert!((0..).take_while(|n| create(&other, *n).is_ok()).count() > 100);
     let before = fs.stat_fs().inodes;
     let (mut seen, mut added) = (0, 0);
@@ -174,7 +195,7 @@ fn trimming_a_file_system_in_use_discards_all_free_blocks_and_nothing_else() {
     let fs = mount.fs();
     let free = fs.stat_fs().blocks_free * 4096;
     assert_eq!(fs.trim(0..u64::MAX, 0).expect("discarded"), free);
-    // Runs of at least 100 MiB are discarded as a whole.
+    // Only runs of at least 100 MiB are discarded.
     let long = fs.trim(0..u64::MAX, 100 << 20).expect("discarded");
     assert!(long >= 100 << 20 && long <= free, "{long} of {free}");
     assert_eq!(fs.trim(0..4096, 0).expect("nothing"), 0);
@@ -225,7 +246,7 @@ fn grow_and_write(device: Arc<dyn Device>, megabytes: [u64; 2]) {
     mount.close().expect("an unmount");
 }
 
-/// Cuts the recording at every `step`-th write.
+/// Records a file system that grows twice, and simulates power cuts at every `step`-th write.
 fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
     let Some(image) = filled(options, &format!("{before}M"), 1) else { return };
     let file = std::fs::File::options().write(true).open(image.path()).expect("the image");
@@ -294,7 +315,7 @@ fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one(
     let recording = device.recording();
     drop(after);
     drop(mount);
-    // Nothing refers to the new groups before the first flush.
+    // Nothing refers to the new groups before the first flush, so the power cuts begin there.
     let flush = |cut: &usize| matches!(recording.events()[*cut], Event::Flush { .. });
     let first = (begun..grown).find(flush).expect("a flush");
     let scratch = Scratch::new(recording.base()).expect("a scratch file");
@@ -413,5 +434,6 @@ fn growing_in_use_can_be_cut_at_any_write_with_other_layouts() {
     cut("-b 1024 -J size=1 -g 1024 -N 2000 -E resize=120000", [14, 20, 40], 1);
     cut("-b 1024 -J size=4 -N 2000", [14, 15, 40], 1);
     cut("-b 1024 -J size=1 -g 512 -O meta_bg,^resize_inode -N 2000", [14, 20, 40], 1);
+    cut("-b 1024 -J size=1 -g 512 -O ^resize_inode,^flex_bg -N 2000", [14, 20, 40], 1);
     cut("-b 1024 -J size=4 -g 1024 -O ^metadata_csum,^metadata_csum_seed -N 2000", [14, 20, 40], 1);
 }

@@ -1,6 +1,6 @@
-//! Tests that make file systems larger and smaller. The results are compared with those of
-//! resize2fs, and the kernel uses the resulting images. Each resize is also interrupted by a crash
-//! at every write.
+//! Tests that make file systems larger and smaller. The results of growing are compared with those
+//! of resize2fs, and the kernel uses the resulting images. In further tests, a crash interrupts a
+//! resize at every write.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::{Mount, MountOptions};
@@ -32,7 +32,7 @@ const GROWN: [(&str, u64, u64, u64); 13] = [
     ("-b 65536", 65536, 200, 4500),
 ];
 
-/// The largest block size of images that this machine's kernel mounts.
+/// The largest block size of the images that these tests mount with the kernel.
 const PAGE: u64 = 4096;
 
 fn lengthen(image: &Disk, megabytes: u64) {
@@ -100,9 +100,10 @@ fn growing_can_be_cut_at_every_write() {
 }
 
 #[test]
-#[ignore = "long: 2,000 states"]
+#[ignore = "long: 3,000 states"]
 fn growing_can_be_cut_at_every_write_with_other_layouts() {
-    [GROWN[2], GROWN[6], GROWN[7]].into_iter().for_each(cut);
+    let without_reserve = ("-b 1024 -J size=1 -g 512 -O ^resize_inode,^flex_bg", 1024, 14, 30);
+    [GROWN[2], GROWN[6], GROWN[7], without_reserve].into_iter().for_each(cut);
 }
 
 #[test]
@@ -120,6 +121,32 @@ fn growing_step_by_step_takes_descriptors_from_the_reserve() {
     let refused = grow(image.device(), 1024, 2000).expect_err("a refusal").to_string();
     assert!(refused.contains("resize inode reserves"), "{refused}");
     image.assert_clean("after the refusal");
+}
+
+/// Without a resize inode, no block is reserved for further descriptors. So those of the new groups
+/// lie in these groups, and the old descriptors keep their places, as do their copies.
+#[test]
+fn without_reserved_blocks_the_new_descriptors_lie_in_the_new_groups() {
+    for options in [
+        "-b 1024 -J size=1 -g 256 -N 600 -O ^resize_inode",
+        "-b 1024 -J size=1 -g 256 -N 600 -O ^resize_inode,^flex_bg",
+        "-b 1024 -J size=1 -g 256 -N 600 -O ^resize_inode,^sparse_super,^metadata_csum",
+    ] {
+        let Some(image) = filled(options, "14M", 2) else { return };
+        let listing = seen(image.device());
+        for megabytes in [15, 21, 40] {
+            lengthen(&image, megabytes);
+            let context = format!("{options}: {megabytes} MiB");
+            let blocks = grow(image.device(), 1024, megabytes);
+            assert_eq!(blocks.expect("a larger file system"), megabytes << 10, "{context}");
+            image.assert_clean(&context);
+            same(&listing, &seen(image.device()), &context);
+        }
+        let Some(mount) = image.kernel_mount("") else { continue };
+        std::fs::write(mount.path().join("by-the-kernel"), vec![7; 1 << 20]).expect("a file");
+        mount.unmount();
+        image.assert_clean(&format!("{options}, used by the kernel"));
+    }
 }
 
 #[test]
@@ -184,8 +211,8 @@ fn a_smaller_file_system_keeps_everything_and_the_kernel_uses_it() {
 }
 
 #[test]
-fn file_systems_with_ea_inode_or_inline_data_are_not_made_smaller() {
-    for name in ["ea_inode", "inline_data"] {
+fn file_systems_with_ea_inode_inline_data_or_stable_inodes_are_not_made_smaller() {
+    for name in ["ea_inode", "inline_data", "stable_inodes"] {
         let options = format!("-b 1024 -J size=1 -O {name}");
         let Some(image) = filled(&options, "40M", 2) else { return };
         let refused = shrink(image.device(), 30 << 10).expect_err("a refusal").to_string();
@@ -194,31 +221,49 @@ fn file_systems_with_ea_inode_or_inline_data_are_not_made_smaller() {
     }
 }
 
-fn cut_smaller((options, before, after, _): (&str, u64, u64, u64), megabytes: u64) {
-    let Some(image) = filled(options, &format!("{before}M"), megabytes) else { return };
-    let block_size: u64 = dumpe2fs(&image)["Block size"].parse().expect("a number");
+/// Cuts the power at every write while the image shrinks to `after` megabytes.
+fn cut_smaller(image: &Disk, after: u64, options: &str) {
+    let block_size: u64 = dumpe2fs(image)["Block size"].parse().expect("a number");
     let blocks = (after << 20) / block_size;
     let change = |device| shrink(device, blocks).map(|_| ());
-    let checked = at_every_cut(in_memory(&image), &change, &|image| {
+    let checked = at_every_cut(in_memory(image), &change, &|image| {
         let found: u64 = dumpe2fs(image)["Block count"].parse().expect("a number");
         assert!(found <= blocks, "{found}");
     });
     println!("{options}: {checked:?}");
 }
 
+/// The journal, files, directories and inodes move.
 #[test]
 fn shrinking_can_be_cut_at_every_write() {
-    cut_smaller(("-b 1024 -J size=1 -g 2048 -N 1200", 24, 9, 0), 2);
+    let options = "-b 1024 -J size=1 -g 1024 -N 160";
+    let Some(image) = Disk::make(options, "10M") else { return };
+    // Directories of the root are spread over the groups.
+    let top = (0..6).map(|n| directory(&n.to_string()));
+    let files = (0..6).flat_map(|n| file(&format!("{n}/f"), 9000, 0));
+    act(&image, &top.chain(files).collect::<Vec<Op>>());
+    let beyond = |what: &str| {
+        let blocks = image.debugfs(&format!("blocks {what}"));
+        blocks.split_whitespace().any(|block| block.parse::<u64>().expect("a number") >= 5 << 10)
+    };
+    assert!(beyond("<8>") && (0..6).any(|n| beyond(&format!("/{n}/f"))));
+    let inodes = number(&dumpe2fs(&image), "Inodes per group") * 5;
+    let inode =
+        |n: u32| image.debugfs(&format!("stat /{n}")).split_whitespace().nth(1).map(String::from);
+    assert!((0..6).any(|n| inode(n).and_then(|inode| inode.parse().ok()) > Some(inodes)));
+    cut_smaller(&image, 5, options);
 }
 
 #[test]
 #[ignore = "long: thousands of states"]
 fn shrinking_can_be_cut_at_every_write_with_other_layouts() {
-    for shape in [
-        ("-b 1024 -J size=1 -g 1024 -O ^flex_bg -N 4000", 30, 14, 0),
-        ("-b 1024 -J size=1 -g 2048 -O ^metadata_csum,^metadata_csum_seed -N 4000", 30, 14, 0),
+    for (options, before, after) in [
+        ("-b 1024 -J size=1 -g 2048 -N 1200", 24, 9),
+        ("-b 1024 -J size=1 -g 1024 -O ^flex_bg -N 4000", 30, 14),
+        ("-b 1024 -J size=1 -g 2048 -O ^metadata_csum,^metadata_csum_seed -N 4000", 30, 14),
     ] {
-        cut_smaller(shape, 2);
+        let Some(image) = filled(options, &format!("{before}M"), 2) else { return };
+        cut_smaller(&image, after, options);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Tests changes of settings. dumpe2fs and the kernel read the changed settings, and a crash
-//! interrupts each change at every write.
+//! Tests changes of settings. dumpe2fs and the kernel read the changed settings. In most tests, a
+//! crash also interrupts the change at every write.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::{
@@ -167,6 +167,26 @@ fn the_uuid_that_hashes_of_attribute_values_depend_on_is_kept() {
     let Some(image) = filled(&with, SIZE, 1) else { return };
     tune(image.device(), &settings).expect("the seed is stored apart");
     image.assert_clean("another UUID");
+}
+
+#[test]
+fn a_refused_change_of_several_settings_writes_nothing() {
+    let options = format!("{OPTIONS} -O ^metadata_csum_seed,stable_inodes");
+    let Some(image) = filled(&options, SIZE, 1) else { return };
+    let before = std::fs::read(image.path()).expect("the image");
+    let encrypt = Settings { features: setting("encrypt"), ..Settings::default() };
+    let seed = Settings { features: setting("metadata_csum_seed"), ..Settings::default() };
+    for settings in [
+        Settings { uuid: Some(UUID), ..encrypt.clone() },
+        Settings { uuid: Some(UUID), ..seed.clone() },
+        Settings { journal: Some(resized(100)), ..encrypt },
+        Settings { journal: Some(resized(8000)), ..seed },
+    ] {
+        let refused = tune(image.device(), &settings).expect_err("a refusal");
+        assert!(matches!(refused, Error::Refused(_)), "{refused}");
+        let after = std::fs::read(image.path()).expect("the image");
+        assert!(before == after, "{refused}");
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Indirect block maps: the mapping of ext2 and ext3, and of old files on ext4.
 //!
 //! `i_block` in the inode contains 15 pointers of 32 bits: twelve to data blocks, then one each to
-//! a single, double and triple indirect block. An indirect block is an array of pointers and
-//! nothing else: it has no header and no checksum, even with `metadata_csum`. A pointer of 0 is a
-//! hole. Format: <https://docs.kernel.org/filesystems/ext4/>, "The Contents of inode.i_block",
-//! "Direct/Indirect Block Addressing".
+//! a single, double and triple indirect block. An indirect block, also called a node here, is an
+//! array of pointers and nothing else: it has no header and no checksum, even with `metadata_csum`.
+//! A pointer of 0 is a hole. Format: <https://docs.kernel.org/filesystems/ext4/>, "The Contents of
+//! inode.i_block", "Direct/Indirect Block Addressing".
 //!
 //! *Invariants* of decoded [`Pointers`]: each pointer is 0 or a block that files may use, and no
 //! pointer maps file block [`END`] or a later one.
@@ -20,8 +20,8 @@ use zerocopy::little_endian::U32;
 pub const ROOT_POINTERS: usize = ROOT_BYTES / POINTER;
 /// Number of pointers in the inode that refer to data blocks.
 pub const DIRECT: usize = 12;
-/// The largest depth of a pointer. The last pointer in the inode has three levels of nodes below
-/// it.
+/// The largest depth of a pointer. The depth is the number of levels of nodes below the pointer: 3
+/// for the last pointer in the inode.
 pub const MAX_DEPTH: u16 = (ROOT_POINTERS - DIRECT) as u16;
 /// The first block number that a pointer cannot express.
 pub const BLOCKS_END: u64 = 1 << 32;

@@ -26,7 +26,8 @@ impl Seed {
         Seed::START.chain(uuid)
     }
 
-    /// Returns the seed for one inode and for its directory blocks, extent nodes and orphan blocks.
+    /// Returns the seed for one inode, and for its directory blocks and extent nodes. For the inode
+    /// of the orphan file, this is also the seed for the blocks of that file.
     pub fn of_inode(self, ino: Ino, generation: u32) -> Seed {
         self.chain_u64(u64::from(ino.0) | u64::from(generation) << 32)
     }

@@ -1,8 +1,8 @@
 //! The encryption context of an inode: its policy, and the nonce from which its key is derived.
 //!
-//! The context is the value of an extended attribute that no caller can name
+//! The context is the value of an extended attribute that programs cannot name
 //! ([`AttributeName::encryption_context`](crate::xattr::AttributeName::encryption_context)). An
-//! inode has it if and only if its flag `ENCRYPT` is set. Source: kernel documentation,
+//! inode has a context if and only if its flag `ENCRYPT` is set. Source: kernel documentation,
 //! *Filesystem-level encryption (fscrypt)*, "Encryption context" and "Setting an encryption
 //! policy".
 

@@ -8,8 +8,8 @@
 //! were checked against `debugfs` and a running kernel.
 //!
 //! *Invariants* of a decoded [`Node`]: entries ascend, do not overlap, and lie in the logical range
-//! that the parent assigns to the node. The first entry starts at the key of the parent's entry.
-//! Entries refer only to blocks that files may use.
+//! that the parent node assigns to the node. In a node below the root, the first entry starts at
+//! the first block of this range. Entries refer only to blocks that files may use.
 
 pub use crate::cause::extent::Cause;
 use crate::checksum::Seed;

@@ -61,7 +61,7 @@ bitflags! {
         const MMP = 0x0100;
         /// Bitmaps and tables may be outside of their group.
         const FLEX_BG = 0x0200;
-        /// Values of extended attributes may be in inodes.
+        /// The value of an extended attribute may be in an inode of its own.
         const EA_INODE = 0x0400;
         /// Directory entries may contain data.
         const DIRDATA = 0x1000;
@@ -240,7 +240,7 @@ pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Suppo
     let mut reasons = ro_compat_names(ro_compat.difference(WRITABLE_RO_COMPAT));
     // If an attribute value is in an inode of its own, e2fsck (1.47.0) charges the blocks of the
     // value and one inode to the owner of each file that has the value. Lanefs would not charge the
-    // inode.
+    // inode, so it does not write a file system with both `ea_inode` and `quota`.
     let shares = incompat.contains(Incompat::EA_INODE) && ro_compat.contains(RoCompat::QUOTA);
     reasons.extend(shares.then(|| "quota with ea_inode".to_string()));
     if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }

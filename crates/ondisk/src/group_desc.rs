@@ -84,8 +84,8 @@ pub struct GroupDesc {
     pub used_dirs: u32,
     /// Number of inodes at the end of the table that were never used.
     pub itable_unused: u32,
-    /// Which parts are uninitialised. In a file system without descriptor checksums the first two
-    /// flags are meaningless, and decoding clears them.
+    /// Which parts are uninitialised. In a file system without descriptor checksums, `INODE_UNINIT`
+    /// and `BLOCK_UNINIT` are meaningless, and decoding clears them.
     pub flags: GroupFlags,
     /// Checksum of the block bitmap; the upper half is 0 in 32-byte descriptors.
     pub block_bitmap_csum: u32,

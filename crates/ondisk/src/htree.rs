@@ -2,13 +2,14 @@
 //!
 //! The first block of an indexed directory is the root. The root begins with "." and ".." as any
 //! directory does; the record of ".." covers the rest of the block. This rest contains eight bytes
-//! of information about the index, and then the entries of the index. Blocks of the levels below
-//! look like a single unused record. An entry has the number of a child block in the directory, and
-//! the lowest hash in that child. The entries are sorted by hash. The first entry of a block stores
-//! no hash, because limit and count are stored in its place. The range of the first entry begins at
-//! the hash in the parent's entry for the block. The low bit of an entry's hash is set if names
-//! with that hash are also in the child of the previous entry. Source: kernel documentation, *ext4:
-//! Hash Tree Directories*.
+//! of information about the index, and then the entries of the index. The other index blocks are
+//! called nodes; a node looks like a single unused record. An entry has the number of a child block
+//! in the directory, and the lowest hash in that child. The entries are sorted by hash. The first
+//! entry of a block stores no hash. In its place are the limit (the number of entries that fit into
+//! the block) and the count (the number of entries in use). The lowest hash of the first child is
+//! the hash in the entry that refers to the block itself; in the root it is 0. The low bit of an
+//! entry's hash is set if names with that hash are also in the child of the previous entry. Source:
+//! kernel documentation, *ext4: Hash Tree Directories*.
 
 mod checksum;
 mod edit;

@@ -43,7 +43,7 @@ bitflags! {
         const SECRM = 0x1;
         /// Asks for the data to be kept after deletion, so that the file can be restored; ignored.
         const UNRM = 0x2;
-        /// The data is compressed; ignored.
+        /// Asks for the data to be compressed; ignored.
         const COMPR = 0x4;
         /// Writes are synchronous.
         const SYNC = 0x8;
@@ -77,7 +77,7 @@ bitflags! {
         const VERITY = 0x10_0000;
         /// The inode contains the value of an attribute.
         const EA_INODE = 0x20_0000;
-        /// Obsolete: blocks are allocated beyond the end.
+        /// Obsolete: blocks beyond the end of the file are allocated.
         const EOFBLOCKS = 0x40_0000;
         /// Access bypasses the page cache.
         const DAX = 0x200_0000;
@@ -108,7 +108,7 @@ pub enum BlockField {
 /// A checked inode with plain values; [`Inode::encode_into`] encodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
-    /// Type and permissions as in stat(2); 0 in a free inode.
+    /// Type and permissions as in stat(2); 0 in an inode that was never used.
     pub mode: u16,
     /// Owner.
     pub uid: u32,
@@ -132,10 +132,10 @@ pub struct Inode {
     pub sectors: u64,
     /// Flags.
     pub flags: InodeFlags,
-    /// Root of the extent tree, block map, short link target, or device number.
+    /// The field `i_block`. [`Inode::block_field`] returns what it contains.
     pub block: [u8; 60],
-    /// The generation, which changes when the inode is reused. All checksums of the inode depend on
-    /// it.
+    /// The generation, which changes when the inode is reused. The checksums of the inode, and of
+    /// its directory blocks and extent nodes, depend on the generation.
     pub generation: u32,
     /// Block of extended attributes, if there is one.
     pub file_acl: Option<Block>,
@@ -244,14 +244,14 @@ impl Inode {
         Ok(())
     }
 
-    /// Returns the type of the inode; `None` for a free inode, and for a reserved inode that has no
-    /// type.
+    /// Returns the type of the inode; `None` if the mode has no valid type, as in an inode that was
+    /// never used, and in some reserved inodes.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::from_mode(self.mode)
     }
 
-    /// Returns whether the inode has neither type nor links. A deleted inode may keep its mode, so
-    /// only the bitmap tells whether an inode is in use.
+    /// Returns whether the mode and the number of links are 0. Not every free inode is blank,
+    /// because a deleted inode may keep its mode. Only the bitmap tells whether an inode is in use.
     pub fn is_blank(&self) -> bool {
         self.mode == 0 && self.links == 0
     }
@@ -266,10 +266,10 @@ impl Inode {
         device.encode(&mut self.block);
     }
 
-    /// Returns the target of a symbolic link if it is stored in the inode itself. Such a link has
-    /// allocated space only for its attributes: one attribute block, and with `ea_inode` also
-    /// values of any size. (The length of the target does not show where it is stored, because
-    /// early ext2 stored short targets in blocks.)
+    /// Returns the target of a symbolic link if the target is stored in the inode itself. The
+    /// allocated space shows whether it is: such a link has space only for its attributes, that is,
+    /// one attribute block, and with `ea_inode` values of any size. The length of the target does
+    /// not show it, because early ext2 stored short targets in blocks.
     pub fn fast_symlink(&self, geometry: &Geometry) -> Option<&[u8]> {
         let attributes = match self.file_acl {
             _ if geometry.features().incompat.contains(Incompat::EA_INODE) => u64::MAX,
@@ -377,7 +377,7 @@ impl Inode {
     #[inline]
     fn check(&self, geometry: &Geometry) -> Result<(), Cause> {
         if self.is_blank() {
-            // The fields of a deleted inode are not interpreted.
+            // The other fields of a blank inode are not interpreted.
             return Ok(());
         }
         if self.mode >> 12 != 0 && self.file_type().is_none() {

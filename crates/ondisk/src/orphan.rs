@@ -47,8 +47,8 @@ impl OrphanBlock {
         OrphanBlock { slots: vec![0; OrphanBlock::slots_per_block(block_size)] }
     }
 
-    /// Decodes a block of the orphan file, which is block `block` of the device. Checks magic and
-    /// checksum.
+    /// Decodes a block of the orphan file. The block is number `block` on the device. Checks magic
+    /// and checksum.
     ///
     /// # Errors
     /// Any [`Cause`]. The caller adds the number of the block in the file: see
@@ -112,8 +112,8 @@ impl OrphanBlock {
     }
 }
 
-/// Returns the bytes of a slot in an encoded block, which [`OrphanBlock::decode`] has checked;
-/// `None` if the slot is out of range.
+/// Returns the byte range of a slot in the encoded block `bytes`; `None` if the slot is out of
+/// range.
 fn slot_range(bytes: &[u8], slot: usize) -> Option<std::ops::Range<usize>> {
     let start = slot.checked_mul(SLOT_SIZE)?;
     let end = start.checked_add(SLOT_SIZE)?;
@@ -133,7 +133,7 @@ pub fn set_slot(bytes: &mut [u8], slot: usize, ino: Option<Ino>) {
     }
 }
 
-/// Sets the checksum of a block of the orphan file, which is block `block` of the device.
+/// Sets the checksum of a block of the orphan file. The block is number `block` on the device.
 pub fn seal(bytes: &mut [u8], block: Block, seed: OrphanSeed) {
     let Some(slots) = bytes.len().checked_sub(TAIL_SIZE) else { return };
     if let Some(sum) = seed.checksum(block, &bytes[..slots]) {

@@ -19,8 +19,8 @@ use entry::ENTRY;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Returns whether quota files count inode `ino`. They count the root directory and all inodes that
-/// are not reserved, except the file system's own files: the quota files and the orphan file.
-/// `first` is the first inode that is not reserved.
+/// are not reserved; `first` is the first of these. They do not count the file system's own files,
+/// which are the quota files and the orphan file; `own` has the inodes of these files.
 pub fn is_counted(ino: Ino, first: Ino, mut own: impl Iterator<Item = Ino>) -> bool {
     (ino == Ino::ROOT || ino >= first) && !own.any(|file| file == ino)
 }
@@ -108,7 +108,7 @@ pub struct QuotaFile {
     places: HashMap<u32, usize>,
     /// Data blocks with free entries, in the order of their list.
     open: Vec<u32>,
-    /// Blocks changed since [`QuotaFile::take_changed`].
+    /// Blocks changed since the last call of [`QuotaFile::take_changed`].
     changed: BTreeSet<u32>,
 }
 
@@ -161,7 +161,7 @@ impl QuotaFile {
         &self.bytes
     }
 
-    /// Returns the number of blocks of 1 KiB that the file's tree uses.
+    /// Returns the number of blocks of 1 KiB in use: the header, the tree and the data blocks.
     pub fn used_blocks(&self) -> u32 {
         self.word(HEAD, head::BLOCKS)
     }
@@ -268,8 +268,8 @@ impl QuotaFile {
         new
     }
 
-    /// Counts one more entry in the first block of the list, and takes the block off the list if it
-    /// is full.
+    /// Counts one more entry in `block`, the first data block on the list of those with free
+    /// entries. Takes the block off the list if it is full.
     fn count_entry(&mut self, block: u32) {
         let entries = (self.word(block, data::COUNT) & 0xffff) + 1;
         self.put(block, data::COUNT, entries);

@@ -35,7 +35,8 @@ bitflags! {
     /// The flags of `s_state`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct State: u16 {
-        /// The file system was unmounted cleanly, or has a journal.
+        /// The file system was unmounted cleanly. With a journal, this flag stays set while the
+        /// file system is mounted.
         const VALID = 1;
         /// Errors were found.
         const ERROR = 2;
@@ -168,8 +169,8 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Decodes a superblock with all checks. `bytes` are the first 1024 bytes or more from
-    /// [`SUPERBLOCK_OFFSET`] on.
+    /// Decodes a superblock with all checks. `bytes` begins at [`SUPERBLOCK_OFFSET`] of the image,
+    /// and is at least 1024 bytes long.
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -294,8 +295,8 @@ impl Superblock {
         has.then(|| Block(self.raw.s_mmp_block.get()))
     }
 
-    /// Returns how many seconds a mount waits between two changes of [`Superblock::mmp_block`]; 0
-    /// means the default.
+    /// Returns how many seconds a mounted file system waits between two writes of the block
+    /// [`Superblock::mmp_block`]; 0 means the default.
     pub fn mmp_update_interval(&self) -> u16 {
         self.raw.s_mmp_interval.get()
     }
@@ -396,7 +397,8 @@ impl Superblock {
     }
 
     /// Returns `i_extra_isize` for new inodes. For 128-byte inodes it is 0. With the feature
-    /// `extra_isize` it is the largest valid value in the superblock. Otherwise it is 32.
+    /// `extra_isize` it is the larger of `s_want_extra_isize` and `s_min_extra_isize`; an invalid
+    /// value does not count. Without the feature, or if both values are invalid, it is 32.
     pub fn extra_isize(&self) -> u16 {
         let room = (self.geometry.inode_size() - 128) as u16;
         let fits = |want: u16| want >= 32 && want <= room && want.is_multiple_of(4);

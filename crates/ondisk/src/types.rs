@@ -49,7 +49,8 @@ impl BlockSize {
     }
 
     /// Returns the largest number of inodes that a group can have if a block of the inode table
-    /// holds `per_block` inodes: one for each bit of a block, but at most 65,536 minus `per_block`.
+    /// holds `per_block` inodes: one for each bit of a block, but at most 65,536 minus `per_block`,
+    /// as in mke2fs.
     pub fn most_inodes_per_group(self, per_block: u32) -> u32 {
         (self.0 * 8).min(COUNTS.saturating_sub(per_block))
     }

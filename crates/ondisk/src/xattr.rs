@@ -17,7 +17,7 @@ mod seal;
 
 pub use crate::cause::xattr::Cause;
 pub use decode::{AttributeBlock, decode_block, decode_inode};
-pub use encode::{encode_block, encode_inode, set_refcount};
+pub use encode::{encode_block, encode_inode, set_refcount, value_room};
 pub use entry::{
     Attribute, MAX_REFCOUNT, MAX_VALUE, Value, entry_hashes, hash_with_value, is_hash_with_value,
 };

@@ -227,8 +227,8 @@ fn space_is_kept_in_the_unit_that_fits() {
     assert_eq!((small.sectors, small.flags), ((1 << 48) - 1, InodeFlags::empty()));
     let large = read_back(1 << 48, InodeFlags::empty()).expect("fits");
     assert_eq!((large.sectors, large.flags), (1 << 48, InodeFlags::HUGE_FILE));
-    // A record on disk that counts the allocated space in blocks instead of sectors keeps this unit
-    // if possible.
+    // An inode that counts its allocated space in blocks instead of sectors keeps this unit if the
+    // space is a whole number of blocks.
     let kept = read_back(8, InodeFlags::HUGE_FILE).expect("fits");
     assert_eq!((kept.sectors, kept.flags), (8, InodeFlags::HUGE_FILE));
     let odd = read_back(7, InodeFlags::HUGE_FILE).expect("fits");

@@ -163,7 +163,7 @@ fn logs_of_the_kernel_read_back_and_are_made_again_byte_for_byte() {
         println!("{options}: {counts:?}");
         assert!(right(seen.format.checksums), "{options}: {:?}", seen.format);
         assert!(seen.copies > 20 && seen.commits >= 2, "{options}");
-        // With data=journal the kernel handles freed blocks differently, and writes no revokes.
+        // With data=journal, the kernel writes no revokes for the blocks that `busy` frees.
         if mount_options == ",data=journal" {
             assert!(seen.escaped > 0, "{options}");
         } else {

@@ -118,7 +118,9 @@ fn every_inode_in_a_table_decodes_and_keeps_its_bytes() {
                 _ => {}
             }
         }
-        // The root, lost+found and the directories of the tree.
+        // The directories are the root, lost+found and the 30 directories of the tree. Of the two
+        // symbolic links, one has its target in the inode (`fast`), and one has it in a block
+        // (`slow`).
         assert_eq!((folders, fast, slow), (32, 1, 1), "{}", image.options);
         let used: u32 = groups.iter().map(|g| g.used_dirs).sum();
         assert_eq!(used, folders);

@@ -26,11 +26,12 @@ const UNSURE: u8 = 3;
 /// The result of [`Activity::rest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// The state is off.
+    /// The state is *off*.
     Off,
-    /// There was a write since the last call.
+    /// The state was *on*, and is now *resting*: there was a write since the last call.
     Began,
-    /// There was no write since the last call.
+    /// The state was *resting* or *unsure* before the call, so there was no write since the last
+    /// call, or since the start.
     Lasted,
 }
 
@@ -60,7 +61,7 @@ impl Activity {
         self.0.store(ON, Ordering::Release);
     }
 
-    /// Changes the state `ON` to `RESTING`.
+    /// Changes the state *on* to *resting*.
     pub(crate) fn rest(&self) -> Rest {
         if self.exchange(ON, RESTING) {
             return Rest::Began;
@@ -80,7 +81,7 @@ impl Activity {
     ///
     /// # Locking
     /// The caller has held the lock of the array's state since [`Activity::clean`], so no writer
-    /// can have switched the activity on.
+    /// can have set the state to on since then.
     pub(crate) fn unclean(&self) {
         self.0.store(UNSURE, Ordering::Release);
     }

@@ -6,9 +6,9 @@
 //! - Acknowledged writes can be read back after any single member has failed.
 //! - When a member fails an operation, the failure is recorded on all other members before the
 //!   operation returns.
-//! - Once writes are stopped, nothing is recorded any more. Then a member may be removed whose
-//!   failure is not recorded, so a write without a member and a flush succeed only if writes are
-//!   not stopped at their end.
+//! - Once writes are stopped, nothing is recorded any more, so a member can be removed without a
+//!   record of its failure. Therefore each flush, and each write that leaves out a member, checks
+//!   before it returns whether writes are stopped, and fails if they are.
 //!
 //! *Locking*: a thread takes a range of a row, then a unit of the row budget, then does member I/O.
 //! The locks of the array's state and of the log's state are taken after the range and the unit,
@@ -315,8 +315,8 @@ impl Device for Array {
         self.write(offset, &[buf], Durability::Durable)
     }
 
-    /// Does nothing. Parity must match the data that members return. It is unknown what a member
-    /// returns for a discarded range.
+    /// Checks the range, but discards nothing. It is unknown what a member would return for a
+    /// discarded range, so parity might not match that data.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Discard, offset, len)
     }

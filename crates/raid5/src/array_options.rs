@@ -4,16 +4,15 @@ use crate::setup::Policies;
 use lanefs_device::Access;
 use std::time::Duration;
 
-/// The time limit of a member's flush: twice the time after which Linux retries the flush of a SCSI
-/// disk (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). So a disk that is merely
-/// slow under load does not count as failed.
+/// The time limit of a member's flush. Linux retries the flush of a SCSI disk after 60 s
+/// (`SD_FLUSH_TIMEOUT_MULTIPLIER` times `SD_TIMEOUT`, drivers/scsi/sd.h). This limit is twice as
+/// long, so a disk that is merely slow under load does not count as failed.
 const FLUSH_LIMIT: Duration = Duration::from_secs(120);
 
 /// How to open an array that was not closed cleanly and has a missing member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirtyAndDegraded {
-    /// Refuse the array, because the missing member's data may be lost in rows that were being
-    /// written.
+    /// Refuse the array, because the missing member's data is lost in rows whose parity is wrong.
     #[default]
     Refuse,
     /// Start the array, and trust all parity.
@@ -40,7 +39,7 @@ pub struct ArrayOptions {
     pub dirty_and_degraded: DirtyAndDegraded,
     /// See [`Upkeep`].
     pub upkeep: Upkeep,
-    /// Options that do not affect results.
+    /// Options that affect performance, but not results.
     pub policies: Policies,
 }
 

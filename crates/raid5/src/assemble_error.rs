@@ -38,11 +38,11 @@ pub enum AssembleError {
     Mixed {
         /// A member.
         name: PathBuf,
-        /// The member's array.
+        /// The UUID of the array to which `name` belongs.
         set: md::Uuid,
         /// Another member.
         other: PathBuf,
-        /// The other member's array.
+        /// The UUID of the array to which `other` belongs.
         other_set: md::Uuid,
     },
     /// A device was given twice, or together with a copy of itself.
@@ -58,7 +58,7 @@ pub enum AssembleError {
     Differs {
         /// A member.
         name: PathBuf,
-        /// The freshest member.
+        /// The freshest member, which has the highest event count.
         other: PathBuf,
         /// The field in which they differ.
         field: &'static str,
@@ -201,9 +201,9 @@ pub enum BadBitmapChunk {
 
 fn dirty_and_degraded(slot: usize, logs: &[usize], left_out: &[LeftOut]) -> String {
     let mut text = format!(
-        "the array was not closed cleanly, and slot {slot} has no member in sync: in rows that were being \
-         written, data of that member cannot be computed; old blocks too would be read back wrong, \
-         without an error"
+        "the array was not closed cleanly, and slot {slot} has no member in sync: in rows whose \
+         parity may be wrong, data of that member cannot be computed; old blocks too would be read \
+         back wrong, without an error"
     );
     if !logs.is_empty() {
         let slots: Vec<String> = logs.iter().map(|slot| slot.to_string()).collect();

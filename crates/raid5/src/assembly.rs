@@ -16,7 +16,8 @@
 //!   array.
 //! - A member may be outdated if its superblock records the array as clean, while the superblocks
 //!   of all other members record it as active: becoming active is one event, and data is written
-//!   only after that event. If the array has a parity log, the member is left out.
+//!   only after that event. An array with a parity log can start without the member, so the member
+//!   is left out. In an array without a log, this rule does not apply.
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
 //!   `start.rs`.
 
@@ -29,7 +30,7 @@ use lanefs_ondisk::md::{Recovery, Role, Superblock};
 /// saturated counts could not tell two changes apart. No real use of an array reaches this limit.
 const LAST_EVENT: u64 = u64::MAX - (1 << 32);
 
-/// The assignment of devices to slots. Numbers are indexes into the list of candidates.
+/// The assignment of devices to slots. Each device is given by its index in the list of candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembly {
     /// The freshest candidate.
@@ -49,9 +50,9 @@ impl Assembly {
     /// When the candidates are not the members of one array of level 5.
     pub fn plan(candidates: &[Candidate]) -> Result<Assembly, AssembleError> {
         let events = |c: &Candidate| c.superblock.events();
-        // If event counts are equal, an active member is preferred to a spare, whose superblock may
-        // be older. Further ties are decided by the later time, and then by the order of the
-        // candidates.
+        // If event counts are equal, an active member is preferred to a spare, because a spare's
+        // superblock may be older even then. Further ties are decided by the later time, and then
+        // by the order of the candidates.
         let rank = |c: &Candidate| (events(c), is_active_member(c), c.superblock.written());
         let freshest = (0..candidates.len()).rev().max_by_key(|at| rank(&candidates[*at]));
         let freshest = freshest.ok_or(AssembleError::Nothing)?;
@@ -116,7 +117,8 @@ impl Assembly {
         };
         own.support().map_err(|unsupported| AssembleError::member(&candidate.name, unsupported))?;
         check_same_shape(candidate, fresh)?;
-        // When the roles were decoded, each was checked to be below the number of members.
+        // The decoder of the roles has checked that `slot` is below the number of members, so
+        // `slots` has this slot.
         let Some(assigned) = self.slots.get_mut(slot) else { return Ok(()) };
         if let Some((other, _)) = *assigned {
             let other = all.get(other).map(|other| other.name.clone()).unwrap_or_default();

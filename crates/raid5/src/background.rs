@@ -11,11 +11,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// Time without a write after which the array is marked clean. The kernel waits 0.2 s. Waiting
-/// longer saves superblock writes (two per member for each burst of writes), but makes a resync
-/// after a crash more likely.
+/// longer saves superblock writes (four per member for each burst of writes: two to mark the array
+/// active, two to mark it clean), but makes a resync after a crash more likely.
 const REST: Duration = Duration::from_millis(500);
 
-/// The background thread. It terminates on request, or when its work fails.
+/// The background thread. It terminates on request.
 pub(crate) struct Background {
     shared: Arc<Shared>,
     thread: thread::JoinHandle<()>,

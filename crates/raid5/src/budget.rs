@@ -1,8 +1,9 @@
-//! The row budget: the number of rows that may be under way at once, which bounds the memory.
+//! The row budget limits how many rows may be under way at once, and so the memory that they need.
+//! A thread takes one *unit* of the budget for a row.
 //!
-//! md has 256 stripes for this purpose. When the budget is used up, writers wait; a policy
-//! determines how they are woken. The units are implemented by [`lanefs_lanes::Budget`], whose
-//! documentation proves that every waiter is woken.
+//! md has 256 stripes for this purpose. When all units are taken, writers wait; a policy determines
+//! how they are woken. The units are implemented by [`lanefs_lanes::Budget`], whose documentation
+//! proves that every waiter is woken.
 
 use crate::counters::{Count, Counters};
 use lanefs_lanes::{Budget, Wake};

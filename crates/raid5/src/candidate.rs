@@ -70,7 +70,7 @@ impl Candidate {
         let Some(area) = self.superblock.bad_block_log().filter(|_| has) else {
             return Ok(Vec::new());
         };
-        // At most 65,535 sectors: the length has 16 bits.
+        // The log has at most 65,535 sectors, because its length field has 16 bits.
         let mut log = vec![0; area.len as usize];
         let failed = |error| AssembleError::member(&self.name, error);
         self.device.read_at(area.offset, &mut log).map_err(failed)?;

@@ -150,8 +150,8 @@ impl OpenArray {
         was_here.then_some(own)
     }
 
-    /// Returns a superblock for a device that is new to the array. The layout in it is that of the
-    /// other members.
+    /// Returns a superblock for a device that is new to the array. All areas have the same offsets
+    /// as on the other members.
     fn superblock_for(&self, new: &NewMember) -> Result<Superblock, AssembleError> {
         let members = self.metadata().members();
         let like = members.iter().find(|member| member.slot.is_some());

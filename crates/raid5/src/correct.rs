@@ -17,9 +17,8 @@ use lanefs_device::{Device, DeviceError};
 const MOST: u32 = 256;
 
 impl Array {
-    /// Computes and rewrites a range that could not be read. Returns `false` if the member was
-    /// removed meanwhile, or if the range was not corrected. If it was not corrected, the caller
-    /// must fail the member.
+    /// Computes and rewrites a range that could not be read. Returns `false` if the range was not
+    /// corrected. The caller must then fail the member, unless it was removed meanwhile.
     ///
     /// # Errors
     /// The error of the read, if the range cannot be computed: parity may be wrong in the row, or
@@ -34,7 +33,8 @@ impl Array {
         if self.is_read_only() || self.is_stopped() {
             return Ok(false);
         }
-        if self.unsynced.contains(place.row) && slot != self.shape.parity_slot(place.row) {
+        let in_doubt = self.unsynced.contains(place.row, place.from, place.from + len);
+        if in_doubt && slot != self.shape.parity_slot(place.row) {
             return Err(error.clone());
         }
         let Some(member) = self.members.still(*member) else { return Ok(false) };
@@ -48,7 +48,7 @@ impl Array {
         let mut bytes = self.scratch.take(len);
         match self.rebuild_into(slot, whole, &mut bytes) {
             Ok(()) => {}
-            // The range cannot be read from another member either, so it cannot be computed.
+            // Another member cannot be read either, so the range cannot be computed.
             Err(ReadError::Lost(_) | ReadError::Gone | ReadError::Final(_)) => {
                 return Err(error.clone());
             }

@@ -232,7 +232,7 @@ impl Plan {
         };
         let chunk = (options.chunk / SECTOR).max(1);
         let mut headroom = 128 * MIB;
-        // As mdadm does, compares a number of KiB with a number of sectors.
+        // Like mdadm, aims at 1/1024 of the device, but keeps at least two chunks.
         while headroom << 10 > sectors && headroom / 2 >= chunk / 2 * 4 {
             headroom /= 2;
         }
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn everything_goes_where_mdadm_puts_it() {
-        // The values of the arrays in `testdata`.
+        // Each line has the values of an array in `testdata`. mdadm created these arrays.
         for (consistency, mib, chunk, data_offset, size, bad_blocks) in [
             (NewConsistency::Bitmap(None), 24, 512, 4096, 45056, 16),
             (NewConsistency::PartialParity, 24, 512, 6144, 43008, 2056),

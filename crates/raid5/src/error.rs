@@ -34,7 +34,7 @@ pub enum ArrayError {
     /// The slot has no member, or its member was removed during the operation.
     #[error("slot {slot} has no member, or its member was removed meanwhile")]
     Gone {
-        /// The requested slot.
+        /// The slot of the missing member.
         slot: usize,
     },
     /// The slot has a member already, or has had too many members since the array was started.

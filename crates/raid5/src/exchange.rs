@@ -1,12 +1,12 @@
 //! Replaces a member's device while the array is used.
 //!
-//! The device is the member's *shadow* until it has all of the member's contents. Rows are copied
-//! one by one, and writes to rows that are already copied go to both devices. Then the shadow gets
-//! the slot, in this order:
+//! The new device is the member's *shadow* until it has all of the member's contents. Rows are
+//! copied one by one, and writes to rows that are already copied go to both devices. Then the
+//! shadow gets the slot, in this order:
 //!
 //! | order | state after a crash with another order |
 //! |---|---|
-//! | log headers to the member are held back, and its log entries are finished | a half-written row whose log entry is only on the old member |
+//! | hold back log headers to the old member and finish its log entries, then superblocks | a half-written row whose log entry is only on the old member |
 //! | flush, then superblocks that name the new member | superblocks that name a member without data |
 //! | superblocks, then writes to the new member only | superblocks that name the old member, which misses data |
 //!

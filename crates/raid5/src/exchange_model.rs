@@ -20,7 +20,7 @@ const ROWS: u64 = 2;
 /// The offset of the data area on each member.
 const DATA_OFFSET: u64 = 32768;
 const LOG: LogArea = LogArea { offset: 0, len: 16384 };
-/// Start of a log area that no other log uses.
+/// The log area of a new member. It does not overlap the log area of the first members.
 const OTHER_LOG: LogArea = LogArea { offset: 16384, len: 16384 };
 
 fn memory() -> Arc<Memory> {
@@ -171,7 +171,7 @@ fn bare_member(device: Arc<dyn Device>) -> Member {
 }
 
 /// Models one thread that writes two strips of a row. Meanwhile the member with the row's parity is
-/// replaced. All writes to this member fail.
+/// replaced. This old member fails all writes.
 fn replace_failing() {
     const CHUNK: u64 = 16384;
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();
@@ -238,8 +238,9 @@ fn shuttle_a_member_that_fails_as_it_is_replaced_leaves_the_new_one_all_parity()
     explore(5000, replace_failing);
 }
 
-/// Models the replacement of the member with the log. That member and another member fail all
-/// writes to bytes after the log area. The array then stops.
+/// Models the replacement of the member with the parity of row 0, which also has the log for this
+/// row. That member and another member fail all writes after the log area, so the array stops
+/// writes.
 fn replace_as_writes_stop() {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let slot = shape.parity_slot(0);

@@ -27,7 +27,8 @@ impl Array {
             }
             Turn::Run(number) => number,
         };
-        // A member that was removed after writes had stopped was possibly not flushed.
+        // Once writes are stopped, a member can be removed without a record of its failure. Such a
+        // member was possibly not flushed, so the flush fails if writes are stopped.
         let result = self.flush_each().and_then(|()| self.refuse_if_stopped(0, 0));
         if result.is_ok() {
             self.logs.iter().for_each(|log| log.retire(number));

@@ -69,7 +69,7 @@ impl FlushGate {
         }
     }
 
-    /// Completes the flush `number`.
+    /// Ends the flush `number`, which succeeded if `well` is true.
     pub(crate) fn leave(&self, number: u64, well: bool) {
         let mut state = self.state.lock();
         state.running = false;

@@ -48,9 +48,9 @@ pub(crate) fn choose(
     }
 }
 
-/// Returns the indexes of `waiting` by distance from the start of `own`: first the parts after it,
-/// ascending, then those before it, descending. So of two parts on the same side of `own`, the
-/// nearer one comes first.
+/// Returns the indexes of the `waiting` parts in this order: first the parts after the start of
+/// `own`, ascending, then the parts before it, descending. So of two parts on the same side of
+/// `own`, the nearer one comes first.
 fn by_distance(own: &[RowPart], waiting: &[RowPart]) -> Vec<usize> {
     let start = own.iter().map(|part| part.first).min().unwrap_or(0);
     let (mut after, mut before): (Vec<usize>, Vec<usize>) =
@@ -127,6 +127,13 @@ mod tests {
         let mut chosen = choose(&shape(), &[own], waiting, join);
         chosen.sort_unstable();
         chosen
+    }
+
+    #[test]
+    fn a_block_is_whole_beside_another_part_of_its_chunk() {
+        let strips = strips_of(&shape(), &[part(0, 1), part(2, 3)]);
+        let partial: Vec<_> = strips.iter().map(|strip| (strip.from, strip.partial)).collect();
+        assert_eq!(partial, [(0, Slots::default()), (CHUNK / 2, Slots::default())]);
     }
 
     #[test]

@@ -43,8 +43,8 @@ fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
         consistency,
         active: true,
         unsynced_from: u64::MAX,
-        // The row budget has only one unit, so a thread also waits until the other threads have
-        // released the unit.
+        // The row budget has only one unit. So a thread that holds its range may still have to wait
+        // until another thread releases the unit.
         policies: Policies { rows: 1, ..Policies::default() },
     };
     let array = Arc::new(Array::start(setup).unwrap());

@@ -15,19 +15,19 @@ impl ParityLog {
 /// A log that is held back: no header is written to it.
 pub(crate) struct HeldLog<'l>(&'l ParityLog);
 
-/// The event after which a held log has no unfinished entry.
+/// What is left to do until a held log has no unfinished entry.
 pub(crate) enum Left {
-    /// Nothing has to happen: no entry is unfinished, and none can become unfinished.
+    /// Nothing: no entry is unfinished, and none can become unfinished.
     Nothing,
-    /// A flush of the array, which finishes the entries.
+    /// A flush of the array: the writes of all entries have ended, but are not durable yet.
     Unflushed,
     /// Unknown: the state changed, and the caller must check again.
     Changed,
 }
 
 impl HeldLog<'_> {
-    /// Returns the event after which no entry is unfinished. If only other threads can cause that
-    /// event, the call waits for a change of the log's state and returns [`Left::Changed`].
+    /// Returns what is left to do until no entry is unfinished. If only other threads can do it,
+    /// the call waits for a change of the log's state and returns [`Left::Changed`].
     ///
     /// # Errors
     /// The errors of `check`. The log's lock is held from `check` to the start of the wait. So if

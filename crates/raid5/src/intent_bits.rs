@@ -31,8 +31,8 @@ impl Array {
             self.write_bits(intents, &wanted, Bit::Set).inspect_err(|e| self.stop_writes(e))?;
             wanted.iter().for_each(|bit| intents.state(*bit).store(SET, Ordering::Release));
         }
-        // Another thread may have taken this thread's bits from the list of wanted bits and then
-        // failed to write them.
+        // Another thread may have taken this thread's bits from the list of wanted bits. If it
+        // failed to write them, it has stopped writes.
         self.refuse_if_stopped(span.row * self.shape.row_len(), 0)
     }
 

@@ -35,10 +35,11 @@
 //! The *standing* of a slot is one atomic word with the index of its device and the number of its
 //! valid rows (`standing.rs`). A rebuild locks a row, writes the member's chunk of the row, and
 //! publishes the word before it releases the row. So while an operation holds a range of a row, a
-//! member may be taken out or replaced by its copy, but no member is added. If a member is taken
-//! out during a read, the read is planned again; a write continues without the member. A thread
-//! that changes a slot holds the lock of the array's state until the change is made both in the
-//! superblocks and in memory. `exchange.rs` replaces a member by a copy of it.
+//! member may be taken out or replaced by its copy, but no further member becomes valid in this
+//! row. If a member is taken out during a read, the read is planned again; a write continues
+//! without the member. A thread that changes a slot holds the lock of the array's state until the
+//! change is made both in the superblocks and in memory. `exchange.rs` replaces a member by a copy
+//! of it.
 #![forbid(unsafe_code)]
 
 mod activity;
@@ -90,6 +91,7 @@ mod plan;
 mod ram_array;
 mod read;
 mod request;
+mod right_blocks;
 mod row_write;
 mod rows;
 #[cfg(all(test, shuttle))]

@@ -9,7 +9,7 @@
 //! Source: "Partial Parity Log" in Linux's md documentation. The results equal the results of
 //! kernels 6.1 and 7.2 on the same members, byte for byte.
 
-use crate::layout::Geometry;
+use crate::layout::{BLOCK, Geometry};
 use crate::standing::Member;
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::md::{Cause, SECTOR, ppl};
@@ -118,6 +118,22 @@ pub fn recover(
     Ok(outcome)
 }
 
+/// Computes the parity of the first block of the data areas from its data, and writes it durably.
+/// Does nothing if a member of the first row is missing.
+///
+/// # Errors
+/// The error of the first member that cannot be read or written.
+pub fn restore_first_block(shape: &Geometry, members: &[Option<Member>]) -> Result<(), Failed> {
+    let (slot, disks) = (shape.parity_slot(0), shape.data() as u64);
+    let Some(parity) = members.get(slot).and_then(Option::as_ref) else { return Ok(()) };
+    let extent = Extent { first: 0, last: shape.row_len(), strip: BLOCK, disks };
+    if let Some(bytes) = xor_of_data(shape, members, &extent, 0, BLOCK)? {
+        let written = parity.device.write_durable_at(parity.data_offset, &bytes);
+        written.map_err(Failed::of(slot))?;
+    }
+    Ok(())
+}
+
 /// Empties the log of every member: old entries must not be applied after later writes.
 ///
 /// # Errors
@@ -184,7 +200,8 @@ struct Logged<'a> {
     at: u64,
 }
 
-/// The bytes of the array that an entry covers: `disks` pieces of `strip` bytes, a chunk apart.
+/// The bytes of the array that an entry covers: `disks` pieces of `strip` bytes each. Each piece
+/// starts one chunk after the start of the previous piece.
 struct Extent {
     first: u64,
     last: u64,
@@ -267,15 +284,16 @@ impl Logged<'_> {
     }
 }
 
-/// Returns the unit of parity: blocks of 4 KiB, or sectors if the entry does not cover whole
-/// blocks.
+/// Returns the number of bytes of which parity is computed at once: a block of 4 KiB, or a sector
+/// if the entry does not cover whole blocks.
 fn block_of(extent: &Extent) -> u64 {
     let whole = extent.first.is_multiple_of(4096) && extent.strip.is_multiple_of(4096);
     if whole { 4096 } else { SECTOR }
 }
 
-/// Computes the XOR of one block of all strips. Returns `None` if a member of the row is missing or
-/// not yet rebuilt in this row, or if no strip has such a block.
+/// Computes the XOR of the blocks at offset `at` of all pieces in `extent`. Returns `None` if the
+/// member with one of these blocks is missing or not yet rebuilt in this row, or if no piece has a
+/// block at this offset.
 fn xor_of_data(
     shape: &Geometry,
     members: &[Option<Member>],

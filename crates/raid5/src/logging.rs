@@ -60,8 +60,9 @@ impl Array {
                     }
                     state = log.state.lock();
                     state.end_turn(epoch, log);
-                    // If the log's epoch has changed, the result does not matter, because the log
-                    // has moved to another member.
+                    // If the log's epoch has changed, the log has moved to another member. The
+                    // new value of `durable` is then harmless: every thread that waits for the
+                    // log since the move has a higher ticket.
                     state.durable = state.durable.max(unit.through);
                     let durable = state.durable;
                     let mut wakes = state.waiters.take_served(durable);

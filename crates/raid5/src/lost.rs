@@ -34,7 +34,7 @@ pub(crate) enum ReadError {
     /// read is planned again. Only changes of members cause a retry, so the number of retries is
     /// limited.
     Gone,
-    /// The operation fails.
+    /// The operation that needs the read fails with this error.
     Final(DeviceError),
 }
 

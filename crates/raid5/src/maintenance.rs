@@ -88,9 +88,9 @@ pub(crate) type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 impl Array {
     /// Puts a member into an empty slot, after the metadata has recorded that the member has this
     /// slot. No row of the member is valid until the rebuild makes it valid. The value of
-    /// `member.recovered` is ignored, since the array is being written. The caller ensures that the
-    /// member's log, if there is one, is empty. If the device was a member before, the caller also
-    /// ensures that no log write to the device is under way.
+    /// `member.recovered` is ignored, since any row may have been written without this member. The
+    /// caller ensures that the member's log, if there is one, is empty. If the device was a member
+    /// before, the caller also ensures that no log write to the device is under way.
     ///
     /// # Errors
     /// If the slot does not exist or has a member, or the device is too small.
@@ -128,7 +128,8 @@ impl Array {
         member: Member,
         record: impl FnOnce() -> Result<(Slots, Recovery), AssignError>,
     ) -> Result<Recovery, AssembleError> {
-        // After the member has been recorded, putting it into the slot must not fail.
+        // The slot is checked first, because once the member has been recorded, putting it into the
+        // slot must not fail.
         self.members.check_place(slot)?;
         let (lost, recovery) = record().map_err(|error| self.not_assigned(error))?;
         let rows = match recovery {
@@ -258,7 +259,8 @@ impl Array {
                 return Err(self.unknown(row, Operation::Read));
             }
             if !missing.is_empty() {
-                // The row has no parity. A rebuild computes it from the data.
+                // The row has no parity, because the member for it is missing. The rebuild of that
+                // member computes the parity from the data.
                 return Ok(());
             }
             // A member was replaced during the check, which is made again. While the row is held,

@@ -35,8 +35,8 @@ impl Array {
     /// Handles a member's failure: records it and continues without the member, or stops the
     /// array's writes.
     ///
-    /// The failure of a removed member does not concern the present member of its slot. It is
-    /// recorded already, or writes are stopped.
+    /// If the failed member was removed meanwhile, its failure is recorded already, or writes are
+    /// stopped. The failure does not concern the present member of the slot.
     pub(crate) fn lose(&self, lost: Lost) -> Result<(), DeviceError> {
         let _state = self.state();
         match self.members.still(lost.member) {
@@ -76,8 +76,9 @@ impl Array {
         if after.count() > 1 {
             let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
             let error = why.map_or(error, |lost| lost.error.clone());
-            // If a read failed, only that read returns the error. Writes are not stopped, because
-            // another member may have failed after the read was planned.
+            // The array cannot work without this member; another member may have failed after the
+            // operation was planned. A failed read changed nothing, so only that read returns the
+            // error, and writes are not stopped.
             if why.is_none_or(|lost| lost.unread.is_none()) {
                 self.stop_writes(&error);
             }
@@ -85,8 +86,8 @@ impl Array {
         }
         let lost = Slots::one(slot);
         if let Err(stopped) = self.refuse_if_stopped(0, 0) {
-            // A read continues without the member, which is not recorded as failed. No operation
-            // that changes data may depend on that.
+            // Writes are stopped, so the failure is not recorded. A read continues without the
+            // member. An operation that changes data must not: see the invariants in `array.rs`.
             return match why.and_then(|lost| lost.unread) {
                 Some(_) => self.note(lost),
                 None => Err(why.map_or(stopped, |lost| lost.error.clone())),

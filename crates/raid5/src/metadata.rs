@@ -9,8 +9,9 @@
 //! - If a change cannot be written to a member, a further change records that member as failed on
 //!   the other members.
 //! - If the array cannot work without the member, the change ends with an error. All live members
-//!   are then at most one event behind the freshest one, so a start finds all of them. The next
-//!   change first writes the last superblocks again, so this stays so however often it fails.
+//!   are then at most one event behind the freshest one, so a start accepts all of them. The next
+//!   change first writes the last superblocks again. So no live member is further behind, however
+//!   many changes fail.
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
@@ -206,7 +207,7 @@ impl Metadata {
 
     /// Gives the slot to a new device, which is rebuilt up to `recovery`, and records this on all
     /// members. The device gets the bitmap of the other members, and keeps its device number if no
-    /// other device has it. A former member of the slot counts as failed.
+    /// other device has it. If the slot still has a member, that member is recorded as failed.
     ///
     /// # Errors
     /// If no number is free, or the change cannot be recorded.
@@ -328,12 +329,14 @@ impl MetadataStore for Metadata {
 }
 
 impl State {
-    /// Returns the sector from which parity may be wrong if a crash happens now.
+    /// Returns the sector from which parity may be wrong if a crash happens now; `None` if all
+    /// parity is right.
     ///
-    /// While the array is being written, any row may be written, so the result is sector 0. But
-    /// with a log, recovery restores the parity of the rows that were being written. So with a log,
-    /// the result is the sector from which other parity is in doubt, or sector 0 if no other parity
-    /// is in doubt.
+    /// - If the array is not active, the result is `unsynced_from`.
+    /// - If it is active and has no log, any row may be being written, so the result is sector 0.
+    /// - If it is active and has a log, recovery restores the parity of the rows that were being
+    ///   written. So the result is `unsynced_from` or, if that is `None`, sector 0, because the
+    ///   superblocks must record that the array is active.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {
@@ -389,8 +392,8 @@ impl State {
         (0..self.array.members() as usize).filter(|slot| !whole(slot)).collect()
     }
 
-    /// Writes changed metadata to all live members; returns the slots of members that failed
-    /// meanwhile, also with an error.
+    /// Writes changed metadata to all live members. Returns the slots of members that failed
+    /// meanwhile; an error contains these slots too.
     fn commit(&mut self, writes: Writes) -> Result<Slots, RecordError> {
         let mut lost = Slots::NONE;
         if writes == Writes::Nothing {

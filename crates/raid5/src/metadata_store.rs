@@ -33,7 +33,8 @@ impl From<RecordError> for DeviceError {
 /// Every call returns when the change is durable on all remaining members. Its result is the set of
 /// members that failed *while the change was being recorded*. Their failure is recorded already, so
 /// the array only has to stop using them. An error means that the state of the metadata is unknown.
-/// If it has lost members, it stops the array's writes, since their failure may not be recorded.
+/// If [`RecordError::lost`] is not empty, the array stops writes, because the failure of these
+/// members may not be recorded.
 pub trait MetadataStore: Send + Sync {
     /// Records that the array is active, so that parity may be wrong after a crash from now on.
     ///

@@ -1,4 +1,4 @@
-//! A member for models of schedules.
+//! A member in memory, for tests that explore the schedules of threads.
 
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;

@@ -54,7 +54,8 @@ use std::collections::VecDeque;
 /// The largest number of bytes of partial parity that one write to a row logs, as in md.
 const PER_WRITE: u64 = 128 << 10;
 
-/// The log of one member; a later member of the slot has another log.
+/// The log area of one member. If the slot gets another member, that member has a log area of its
+/// own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogLocation {
     pub(crate) member: MemberId,
@@ -69,7 +70,8 @@ impl LogLocation {
     }
 }
 
-/// Returns the bytes of partial parity that one write may log at once, on any of the members.
+/// Returns the largest number of bytes of partial parity that one write may log at once, so that
+/// they fit into the log area of every member.
 pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
     let space = areas.map(|area| area.len.saturating_sub(HEADER_SIZE as u64));
     space.fold(PER_WRITE, u64::min) / crate::layout::BLOCK * crate::layout::BLOCK
@@ -126,7 +128,7 @@ pub(crate) enum Turn {
     Taken,
     /// A waiting thread has the turn and is being woken.
     Handed(Ticket),
-    /// The thread that has waited longest gets the turn when at most this many writes are under
+    /// The thread that has waited longest gets the turn when at most `at_most` entries are under
     /// way.
     Blocked {
         /// The largest number of entries whose data and parity writes may still be under way.
@@ -193,10 +195,10 @@ pub(crate) struct Unit {
     pub(crate) at: u64,
     /// The newest ticket whose entries are in the header; 0 if there are none.
     pub(crate) through: u64,
-    /// The header with the partial parity of its new entries, or an empty header.
+    /// The header. The partial parity of its entries follows here, unless it is in `before`.
     pub(crate) head: Vec<u8>,
-    /// Partial parity that must be durable before the header is written, if the header carries
-    /// entries.
+    /// If the header carries entries with partial parity: the partial parity of all its entries,
+    /// which must be durable before the header is written. Otherwise empty.
     pub(crate) before: Vec<u8>,
 }
 
@@ -301,7 +303,8 @@ impl ParityLog {
             Stage::Logged => true,
         });
         if let Turn::Blocked { at_most } = &mut state.turn {
-            // The log may have room now.
+            // The finished entries may have made room in the log. So the waiting thread tries
+            // again, even if many writes are under way.
             *at_most = usize::MAX;
         }
         self.progressed(state);
@@ -369,8 +372,9 @@ impl LogState {
     /// although no entry is unfinished, the log starts again, and the header is empty.
     pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
         let location = self.location.filter(|_| !self.held);
-        // The wait for this obstacle ends, because a thread that moves the log or stops holding
-        // back headers wakes all waiting threads.
+        // While there is no member, or headers are held back, the calling thread waits. The wait
+        // ends, because a thread that moves the log or stops holding back headers wakes all waiting
+        // threads.
         let location = location.ok_or(Obstacle::Writers { at_most: 0 })?;
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
@@ -379,8 +383,9 @@ impl LogState {
             return Err(self.obstacle(self.carries_at_most(log)));
         }
         if self.queue.front().is_some_and(|logged| self.conflicts(logged)) {
-            // The thread of this write holds the block's range, so the earlier write of the block
-            // is complete, and only a flush is missing.
+            // A parity block of this write has an unfinished entry, which is of an earlier write.
+            // The thread of this write holds the range with that block, so the earlier write is
+            // complete, and only a flush is missing.
             return Err(self.obstacle(usize::MAX));
         }
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);

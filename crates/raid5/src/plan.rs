@@ -1,7 +1,7 @@
 //! Plans a row write: which blocks are read first, and how parity is computed.
 //!
-//! The plan of a strip is a pure function of the written and the missing chunks, so tests compare
-//! every case with all other correct plans.
+//! The plan of a strip depends only on the strip's [`StripShape`]. So tests can check, for every
+//! shape of a small array, that no other correct plan reads less.
 
 use crate::slots::Slots;
 
@@ -94,7 +94,8 @@ pub(crate) fn plan(shape: StripShape) -> Option<Plan> {
             if !shape.partial.contains(lost) {
                 return reconstruct(rest | shape.partial, write);
             }
-            // All other chunks are read anyway, to compute the old contents of the missing chunk.
+            // The old contents of the missing chunk are computed from the old parity and all other
+            // chunks. As all these are read anyway, the new parity is computed from data alone.
             let others = all - Slots::one(lost);
             let method = if rest.is_empty() { Method::FullRow } else { Method::Reconstruct };
             match shape.parity {
@@ -154,8 +155,9 @@ mod tests {
         (0..16).filter(|i| word >> i & 1 == 1).collect()
     }
 
-    /// Applies a plan to a row of one-byte chunks, where a partial write replaces the low half.
-    /// Returns the row's data as a later read would return it, and its parity.
+    /// Applies a plan to a row of one-byte chunks. A write of only a part of a chunk replaces the
+    /// low four bits of the byte. Returns the row's data as a later read would return it, and the
+    /// row's parity.
     fn carry_out(
         shape: StripShape,
         plan: Plan,
@@ -254,7 +256,8 @@ mod tests {
                 let rest = (0..shape.data).filter(|i| !shape.written.contains(*i));
                 let whole = rest.clone().all(known);
                 let modify = parity && shape.written.iter().all(known);
-                // Only the old parity has the data of a missing chunk that is not written.
+                // If a missing chunk is not written, only the old parity has its data. So the old
+                // parity must be read, even if it may be wrong.
                 let bound = read(shape.data) && shape.written.iter().all(known) && kept;
                 let lost_rest = match shape.missing {
                     Missing::Data(lost) => !shape.written.contains(lost),

@@ -86,11 +86,11 @@ impl Array {
     }
 
     /// Computes the contents of the member in `slot` at `place`: the XOR of all other members. Data
-    /// is not computed from parity that may be wrong, since the result would be other data without
+    /// is not computed from parity that may be wrong, since the caller would get wrong data without
     /// an error.
     ///
     /// # Locking
-    /// The caller holds the range, and a unit of the budget.
+    /// The caller holds the range of the row that it reads, and a unit of the row budget.
     pub(crate) fn rebuild_into(
         &self,
         slot: usize,
@@ -98,14 +98,16 @@ impl Array {
         buf: &mut [u8],
     ) -> Result<(), ReadError> {
         let parity = self.shape.parity_slot(place.row);
-        if slot != parity && self.unsynced.contains(place.row) {
+        let end = place.from + buf.len() as u64;
+        if slot != parity && self.unsynced.contains(place.row, place.from, end) {
             return Err(ReadError::Final(self.unknown(place.row, Operation::Read)));
         }
         let mut other = self.scratch.take(buf.len() as u64);
         let mut first = true;
         for from in (0..self.shape.members()).filter(|s| *s != slot) {
             let Some(member) = self.members.of_row(from, place.row) else {
-                // Two members are missing, unless the one in `slot` has been added again.
+                // The row lacks the members in `from` and in `slot`. But if a member has been added
+                // to `slot` meanwhile, the caller can try again.
                 if self.members.of_row(slot, place.row).is_some() {
                     return Err(ReadError::Gone);
                 }

@@ -1,5 +1,5 @@
-//! Writes requests, part by part. Each part is written by its own thread, or by a thread that
-//! gathers several parts.
+//! Writes requests row by row. The part of a request that lies in one row is written by the
+//! request's own thread, or by another thread that gathers the parts of several requests.
 //!
 //! A thread that finds its range held lends its part to the holder (`rows.rs`). The holder takes
 //! lent parts at two points. Before it reads anything, it takes all parts that fit (`gather.rs`).
@@ -28,8 +28,8 @@ impl Array {
     /// Writes a request, row by row.
     ///
     /// While this thread writes the other parts, it offers the last part to threads that write to
-    /// the same row. If the writer is sequential, its next request covers the rest of that row, so
-    /// both can be written together.
+    /// the same row. If a program writes sequentially, its next request may already run on another
+    /// thread. That request covers the rest of the row, so both can be written together.
     pub(crate) fn write_rows(&self, source: &Source<'_>, offset: u64, how: Durability) -> Written {
         let parts: Vec<RowPart> = row_parts(&self.shape, offset, source.len()).collect();
         match parts.split_last() {

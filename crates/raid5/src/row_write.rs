@@ -101,7 +101,8 @@ impl Prepared<'_> {
         self.old.iter().map(|(i, _)| *i).collect::<Slots>() - self.strip.written
     }
 
-    /// Returns the written data of whole blocks.
+    /// Returns the new data of the written chunks, in whole blocks. For a chunk that is written
+    /// only in part, this is the merged old and new content.
     pub(crate) fn given<'a>(
         &'a self,
         write: &'a RowWrite<'_>,

@@ -274,17 +274,20 @@ impl RowHold<'_> {
         if !self.locks.shard(self.span.row).lock().remove_all(&chosen) {
             return Vec::new();
         }
-        chosen.into_iter().filter_map(Taken::from_queue).collect()
+        let taken: Vec<Taken> = chosen.into_iter().filter_map(Taken::from_queue).collect();
+        // Without the parts whose loans are over, the others may not fit together. Their threads
+        // then write them alone.
+        if taken.iter().all(|taken| taken.bytes.is_some()) { taken } else { Vec::new() }
     }
 }
 
 impl Taken {
-    /// Borrows the bytes of a waiter that was removed from the queue. The waiter's thread still
-    /// waits, so it has not taken back its bytes.
+    /// Borrows the bytes of a waiter that was removed from the queue or from the offers. There are
+    /// no bytes if the loan is over: a thread that fails to write another part of an offered
+    /// request ends the loan without waiting.
     fn from_queue(waiter: Arc<Waiter>) -> Option<Taken> {
         let Request { part, loan, .. } = waiter.request.as_ref()?;
         let (part, bytes) = (*part, Loan::borrow(loan));
-        debug_assert!(bytes.is_some(), "the thread of a taken write waits");
         Some(Taken { waiter, bytes, part, outcome: Outcome::Apart })
     }
 }

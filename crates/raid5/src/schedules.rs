@@ -1,4 +1,4 @@
-//! Chooses the schedules of a model.
+//! Runs a *model*, a test of concurrent code, under many schedules of its threads.
 
 /// Runs `model` under `schedules` schedules of each kind; the environment variable
 /// `LANEFS_SCHEDULES` overrides this number. One kind of schedule chooses each step at random,

@@ -1,4 +1,5 @@
-//! Buffers of requests, kept by lane for the next request.
+//! Buffers for requests. When a request ends, its thread's lane keeps the buffers for later
+//! requests.
 
 use lanefs_lanes::{Mutex, PerLane, Rank};
 use std::ops::{Deref, DerefMut};

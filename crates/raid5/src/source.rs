@@ -159,15 +159,16 @@ impl Source {
         }
     }
 
-    /// Reads the state of the array while another process uses it. Nothing is locked or written,
-    /// and the state may be read during a change, which is written to one member after the other.
-    /// So if members seem outdated or cannot be assembled, all are read a second time.
+    /// Reads the state of the array while another process uses it. Nothing is locked or written.
+    /// The other process may be changing the state, which it writes to one member after the other.
+    /// So if members seem outdated or cannot be assembled, all members are read a second time.
     ///
     /// # Errors
     /// See [`AssembleError`].
     pub fn peek(&self) -> Result<OpenArray, AssembleError> {
         let options = ArrayOptions {
-            // The array is read, but not started for use.
+            // An array in use is usually dirty. If it is degraded too, it is accepted nevertheless,
+            // because only its state is read.
             dirty_and_degraded: DirtyAndDegraded::Accept,
             upkeep: Upkeep::Caller,
             ..ArrayOptions::new(Access::ReadOnly)
@@ -191,7 +192,8 @@ impl Source {
     }
 }
 
-/// Returns the paths of members of the array.
+/// Returns the paths of the files and devices that are members of array `set`. Searches `places`,
+/// or all block devices if `places` is empty.
 fn scan(set: Uuid, places: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = match places {
         [] => block_devices(),

@@ -10,9 +10,9 @@
 //! A slot can also have a *shadow*: a device that gets the slot once it has the same contents as
 //! the member. A shadow is not a member: it is not read, and its failure does not degrade the
 //! array. The shadow has its own index among the slot's devices, and keeps this index when it
-//! becomes the member. A write looks up the shadow before it looks up the member. So if the
-//! exchange happens in between, both look-ups return the new device. So the write never goes to the
-//! old device only.
+//! becomes the member. A write looks up the shadow before it looks up the member. If the shadow
+//! becomes the member between these look-ups, both return the new device. So the write never goes
+//! to the old device only.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
@@ -100,7 +100,8 @@ impl Present<'_> {
         self.occupant.flusher.get_or_init(|| Flusher::start(self.device.clone()))
     }
 
-    /// Counts one more correction of the member, and returns the number of earlier corrections.
+    /// Counts one more correction of the member, that is, a rewrite of a range that could not be
+    /// read. Returns the number of earlier corrections.
     pub(crate) fn count_correction(&self) -> u32 {
         self.occupant.corrections.fetch_add(1, Ordering::Relaxed)
     }
@@ -340,7 +341,8 @@ impl Members {
 
     fn occupy(&self, slot: usize, member: Member) -> Result<usize, ArrayError> {
         let free = self.free_place(slot)?;
-        // No other thread adds a member, because the caller holds the lock.
+        // The place is still free: the caller holds the lock of the array's state, so no other
+        // thread adds a device.
         let occupant = Occupant {
             member,
             corrections: AtomicU32::new(0),
@@ -355,8 +357,8 @@ impl Members {
     /// removed.
     ///
     /// Uses compare-exchange, because members are added and removed concurrently. Never decreases
-    /// the number: two threads may rebuild one member, and the rows that either of them rebuilt are
-    /// valid.
+    /// the number of valid rows: two threads may rebuild one member, and the rows that either of
+    /// them rebuilt are valid.
     pub(crate) fn advance(&self, id: MemberId, rows: u64) -> bool {
         advance(self.words.0.get(id.slot), id, rows)
     }

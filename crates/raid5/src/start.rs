@@ -7,7 +7,7 @@ use crate::assemble_error::AssembleError;
 use crate::assembly::Assembly;
 use crate::bad_blocks::BadBlocksDevice;
 use crate::candidate::Candidate;
-use crate::layout::{Geometry, Layout};
+use crate::layout::{BLOCK, Geometry, Layout};
 use crate::left_out::{LeftOut, Outside};
 use crate::log_recovery::{self, Failed, LogOutcome, Logs};
 use crate::metadata::{Intents, Known, Metadata, Writes};
@@ -63,8 +63,8 @@ pub(crate) fn start(
 impl Start {
     fn geometry(&self) -> Result<Geometry, AssembleError> {
         let fresh = &self.fresh;
-        // Level 5 has six layouts, and the layout number in the superblock was checked to be one of
-        // them.
+        // The default is never used: the layout number in the superblock was checked to be one of
+        // the six that level 5 has.
         let layout = Layout::from_md(fresh.layout()).unwrap_or(Layout::LeftSymmetric);
         let chunk = u64::from(fresh.chunk()) * SECTOR;
         let members = fresh.members() as usize;
@@ -135,7 +135,8 @@ impl Start {
         self.plan.slots.iter().map(member).collect()
     }
 
-    /// Applies the log if it has entries.
+    /// Applies the partial parity logs of the members. Returns `None` if the array has no such logs
+    /// or was closed cleanly.
     fn apply_log(
         &self,
         geometry: &Geometry,
@@ -205,6 +206,24 @@ impl Start {
         Consistency::Bitmap { chunk: intents.header.chunk(), bits }
     }
 
+    /// Records that parity may be wrong from the start, and returns from which byte on.
+    ///
+    /// With a log, offset 0 in a superblock says that only the logged rows are in doubt. So the
+    /// first block is restored at once, and the offset of the second block is recorded. Otherwise,
+    /// if a member were missing at the next start, the array would be started with wrong parity.
+    fn record_doubt(
+        &self,
+        geometry: &Geometry,
+        metadata: &Metadata,
+        members: &mut [Option<Member>],
+    ) -> Result<u64, AssembleError> {
+        let restored = log_recovery::restore_first_block(geometry, members);
+        restored.map_err(|failed| self.named(failed))?;
+        let from = if BLOCK < geometry.member_len() { BLOCK } else { u64::MAX };
+        metadata.set_resynced(from)?.iter().for_each(|lost| members[lost] = None);
+        Ok(from)
+    }
+
     /// Empties the partial parity logs. If a member cannot be written and the array works without
     /// it, the member is recorded as failed and left out of `members`.
     fn clear_logs(
@@ -233,7 +252,7 @@ impl Start {
         log: Option<LogOutcome>,
         signature: u32,
     ) -> Result<Started, AssembleError> {
-        let (is_right, unsynced_from) = self.parity_after(log);
+        let (is_right, mut unsynced_from) = self.parity_after(log);
         let writes = match self.options.access {
             Access::ReadWrite => Writes::Members,
             Access::ReadOnly => Writes::Nothing,
@@ -243,7 +262,8 @@ impl Start {
         let metadata = Arc::new(metadata);
         let consistency = self.consistency(intents.as_ref(), signature);
         if writes == Writes::Members {
-            // If a member fails here, it is recorded as failed, so its content does not matter.
+            // A member that cannot be written here is recorded as failed, and the array starts
+            // without it.
             let mut without = |lost: Slots| lost.iter().for_each(|slot| members[slot] = None);
             if is_right {
                 without(metadata.declare_clean()?);
@@ -252,6 +272,9 @@ impl Start {
                 && intents.is_some_and(|intents| intents.bits != *bits)
             {
                 without(metadata.write_bits(0, bits)?);
+            }
+            if unsynced_from == 0 && self.has_log() {
+                unsynced_from = self.record_doubt(&geometry, &metadata, &mut members)?;
             }
             self.clear_logs(&metadata, &mut members, signature)?;
         }
@@ -290,8 +313,9 @@ impl Start {
     }
 }
 
-/// Leaves out each member that has not recorded the last event, and whose bitmap lacks a bit that
-/// is set in the freshest member's bitmap: the bit was set for a write that the member missed.
+/// Leaves out each member whose event count is below that of the freshest member, and whose bitmap
+/// lacks a bit that is set in the freshest member's bitmap: the bit was set for a write that the
+/// member missed.
 fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     let fresh = &candidates[plan.freshest];
     let believed = |intents: &Intents, of: &Candidate| {

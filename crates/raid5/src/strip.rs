@@ -72,7 +72,8 @@ pub(crate) fn pieces(shape: &Geometry, part: RowPart) -> Vec<Piece> {
     .collect()
 }
 
-/// A range of offsets, in whole blocks, in which the same chunks are written in the same way.
+/// A range of whole blocks, at the same offsets in all chunks of a row. The chunks that are written
+/// are the same in the whole range, and so are those written only in part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Strip {
     pub(crate) from: u64,
@@ -127,7 +128,7 @@ pub(crate) fn strips(pieces: &[Piece]) -> Vec<Strip> {
         if written.is_empty() {
             continue;
         }
-        let partial = of(&|p| written.contains(p.index) && !(p.from <= from && end <= p.to));
+        let partial = written - of(&|p| p.from <= from && end <= p.to);
         all.push(Strip { from, to: end, written, partial });
     }
     all

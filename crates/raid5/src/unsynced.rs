@@ -2,9 +2,10 @@
 //! resynchronised.
 
 use crate::layout::Geometry;
+use crate::right_blocks::RightBlocks;
 use crate::setup::Consistency;
-use lanefs_lanes::Padded;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::{Mutex, Padded, Rank};
 
 /// The remaining work of a resync: rows from `next` on, in the regions that need a resync.
 #[derive(Debug)]
@@ -14,11 +15,34 @@ pub(crate) struct Unsynced {
     /// The number of rows in a region, and for each region whether it needs a resync. `None` means
     /// that all rows need a resync.
     regions: Option<(u64, Box<[bool]>)>,
+    /// `None` if all parity was right at the start.
+    right: Option<RightBlocks>,
+    torn: Torn,
+}
+
+/// Ranges in which a write failed halfway, after which the array's writes stopped.
+#[derive(Debug)]
+struct Torn {
+    any: AtomicBool,
+    /// The row, and the offsets of the range's first byte and of the byte after its last.
+    ranges: Mutex<Vec<(u64, u64, u64)>>,
+}
+
+impl Torn {
+    fn new() -> Torn {
+        Torn { any: AtomicBool::new(false), ranges: Mutex::new(Rank::Bucket, Vec::new()) }
+    }
+
+    fn contains(&self, row: u64, from: u64, to: u64) -> bool {
+        let overlaps = |range: &(u64, u64, u64)| range.0 == row && range.1 < to && from < range.2;
+        self.any.load(Ordering::Acquire) && self.ranges.lock().iter().any(overlaps)
+    }
 }
 
 impl Unsynced {
     pub(crate) fn new(shape: &Geometry, consistency: &Consistency, from: u64) -> Unsynced {
         let rows = shape.rows();
+        let right = |next| (next < rows).then(|| RightBlocks::new(shape));
         match consistency {
             // If all parity is right, the bits are ignored, because bits also stay set when a
             // degraded array is stopped cleanly.
@@ -35,11 +59,15 @@ impl Unsynced {
                     next: Padded(AtomicU64::new(next)),
                     rows,
                     regions: Some((rows_of, regions)),
+                    right: right(next),
+                    torn: Torn::new(),
                 }
             }
             _ => {
                 let next = (from / shape.chunk()).min(rows);
-                Unsynced { next: Padded(AtomicU64::new(next)), rows, regions: None }
+                let next_row = Padded(AtomicU64::new(next));
+                let (right, torn) = (right(next), Torn::new());
+                Unsynced { next: next_row, rows, regions: None, right, torn }
             }
         }
     }
@@ -49,8 +77,40 @@ impl Unsynced {
         self.next.load(Ordering::Acquire) < self.rows
     }
 
-    /// Returns whether the parity of `row` may be wrong.
-    pub(crate) fn contains(&self, row: u64) -> bool {
+    /// Returns whether the parity of `row` may be wrong in any block with bytes in this range of
+    /// offsets.
+    ///
+    /// # Locking
+    /// The caller holds these blocks.
+    pub(crate) fn contains(&self, row: u64, from: u64, to: u64) -> bool {
+        let is_right = |right: &RightBlocks| right.contain(row, from, to);
+        self.torn.contains(row, from, to)
+            || self.waits(row) && !self.right.as_ref().is_some_and(is_right)
+    }
+
+    /// Records that a write failed halfway in this range. Parity is in doubt there until the next
+    /// start.
+    ///
+    /// # Locking
+    /// The caller holds the range exclusively.
+    pub(crate) fn tear(&self, row: u64, from: u64, to: u64) {
+        self.torn.ranges.lock().push((row, from, to));
+        self.torn.any.store(true, Ordering::Release);
+    }
+
+    /// Records that parity was written in the blocks with bytes in this range of offsets, and that
+    /// it was computed without old parity in doubt.
+    ///
+    /// # Locking
+    /// The caller holds these blocks exclusively.
+    pub(crate) fn written(&self, row: u64, from: u64, to: u64) {
+        if let Some(right) = self.right.as_ref().filter(|_| self.waits(row)) {
+            right.add(row, from, to);
+        }
+    }
+
+    /// Returns whether the resync has yet to come to `row`.
+    fn waits(&self, row: u64) -> bool {
         self.next.load(Ordering::Acquire) <= row && self.needs(row)
     }
 
@@ -74,6 +134,9 @@ impl Unsynced {
     /// correction is written.
     pub(crate) fn advance(&self, row: u64) {
         self.next.fetch_max(row, Ordering::AcqRel);
+        if let (Some(right), Some(done)) = (&self.right, row.checked_sub(1)) {
+            right.forget(done);
+        }
     }
 
     pub(crate) fn rows_left(&self, shape: &Geometry) -> u64 {
@@ -115,10 +178,11 @@ mod tests {
         let consistency = Consistency::Bitmap { chunk: 4096 * 16, bits };
         let unsynced = Unsynced::new(&shape(), &consistency, 0);
         assert_eq!(unsynced.rows_left(&shape()), 16);
-        assert!(!unsynced.contains(15) && unsynced.contains(16) && unsynced.contains(31));
+        let contains = |row| unsynced.contains(row, 0, 4096);
+        assert!(!contains(15) && contains(16) && contains(31));
         assert_eq!(unsynced.next_from(0), Some(16));
         unsynced.advance(20);
-        assert!(!unsynced.contains(19) && unsynced.contains(20));
+        assert!(!contains(19) && contains(20));
         assert_eq!(unsynced.next_from(32), None);
         unsynced.advance(100);
         assert!(!unsynced.any());
@@ -129,7 +193,7 @@ mod tests {
         let shape = Geometry::new(Layout::LeftSymmetric, 3, 16384, 16384 * 4).unwrap();
         let consistency = Consistency::Bitmap { chunk: 4096, bits: vec![0b0100_0000, 0] };
         let unsynced = Unsynced::new(&shape, &consistency, 0);
-        assert_eq!((0..4).filter(|r| unsynced.contains(*r)).collect::<Vec<_>>(), [1]);
+        assert_eq!((0..4).filter(|r| unsynced.contains(*r, 0, 4096)).collect::<Vec<_>>(), [1]);
     }
 
     #[test]

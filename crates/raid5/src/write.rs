@@ -51,8 +51,8 @@ impl Array {
     ) -> Result<Progress, DeviceError> {
         let RowPart { row, first, len, .. } = group.own;
         let _unit = self.budget.take(row, &self.counters);
-        // Because of the fence, the unit is taken before the state that it protects is read: see
-        // `RowBudget::none_taken`.
+        // Because of the fence, the unit of the row budget is taken before the array's state is
+        // read. `RowBudget::none_taken` relies on this order.
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(row * self.shape.row_len() + first, len)?;
         self.begin()?;
@@ -77,7 +77,7 @@ impl Array {
     }
 
     /// # Locking
-    /// The caller holds the strips' range exclusively, and a unit of the budget.
+    /// The caller holds the strips' range exclusively, and a unit of the row budget.
     fn carry_out(
         &self,
         write: &RowWrite<'_>,
@@ -111,13 +111,26 @@ impl Array {
         if !missing.contains(slot) && failed.allows_more(missing) {
             self.write_parity(write, base, &parity, &mut failed);
         }
+        let has_parity = !(missing | failed.slots).contains(slot);
         self.settle_failures(write, prepared, missing, failed)?;
+        if has_parity {
+            self.note_right(write.row, prepared);
+        }
         match (logged, write.how) {
             (Some((log, ticket)), Durability::Cached) => log.written(ticket, self.gate.begun()),
             (Some((log, ticket)), Durability::Durable) => log.finished(ticket),
             (None, _) => {}
         }
         Ok(())
+    }
+
+    /// Records where parity in doubt was replaced by right parity.
+    fn note_right(&self, row: u64, prepared: &[Prepared<'_>]) {
+        for Prepared { strip, plan, .. } in prepared {
+            if matches!(plan.method, Method::FullRow | Method::Reconstruct) {
+                self.unsynced.written(row, strip.from, strip.to);
+            }
+        }
     }
 
     fn count_method(&self, method: Method) {
@@ -219,7 +232,7 @@ impl Array {
                 Some(index) => Missing::Data(index),
             },
         };
-        let unknown = self.unsynced.contains(row);
+        let unknown = self.unsynced.contains(row, strip.from, strip.to);
         let strip = StripShape {
             data: self.shape.data(),
             written: strip.written,
@@ -325,33 +338,66 @@ impl Array {
 
     /// Writes old content back over new content, after a failure that stops writes.
     ///
-    /// The row also lacks a second member, whose data can be computed only from old parity and old
-    /// data. So a half-finished write would lose data that was acknowledged earlier. Chunks whose
-    /// old content was not read stay as they are, since no data depends on this content. Strips
-    /// whose parity was written are complete and keep the new data.
+    /// The row now lacks two members: the one that failed during this write, and another one. The
+    /// data of the other one can be computed only from old parity and old data. So a half-finished
+    /// write would lose data that was acknowledged earlier. Chunks whose old content was not read
+    /// stay as they are, since no data depends on this content. Strips whose parity was written are
+    /// complete and keep the new data.
+    ///
+    /// A failed write can have changed a part of its range. So parity is in doubt in each strip
+    /// that has neither the old contents nor all of the new ones.
     fn undo(&self, write: &RowWrite<'_>, prepared: &[Prepared<'_>], failed: &Failed) {
-        let half = |done: &&Prepared<'_>| {
-            done.plan.method == Method::Modify && done.strip.from >= failed.parity_below
-        };
-        for done in prepared.iter().filter(half) {
-            for (index, old) in &done.old {
-                let slot = self.shape.data_slot(write.row, *index);
-                if !failed.written.contains(slot) {
-                    continue;
+        let row = write.row;
+        for done in prepared {
+            let mut written = done.strip.written.iter();
+            let is_whole = match done.plan.method {
+                Method::NoParity => true,
+                _ if done.strip.from < failed.parity_below => {
+                    !written.any(|i| failed.slots.contains(self.shape.data_slot(row, i)))
                 }
-                let shadow = self.members.shadow_of_row(slot, write.row);
-                let member = self.members.of_row(slot, write.row);
-                for member in shadow.into_iter().chain(member) {
-                    let at = member.data_offset + write.row * self.shape.chunk() + done.strip.from;
-                    // An error here is ignored: the first error, the reason for the undo, is
-                    // returned.
-                    let _ = member.device.write_at(at, old);
+                Method::FullRow | Method::Reconstruct if done.plan.rebuild.is_none() => false,
+                Method::FullRow | Method::Reconstruct | Method::Modify => {
+                    self.put_back(row, done, failed);
+                    self.is_as_before(row, done)
                 }
+            };
+            if !is_whole {
+                self.unsynced.tear(row, done.strip.from, done.strip.to);
             }
         }
     }
 
-    /// Records the failed members, and checks that the row is complete without them.
+    /// Writes the old content of a strip back to the members that have the new content.
+    fn put_back(&self, row: u64, done: &Prepared<'_>, failed: &Failed) {
+        for (index, old) in &done.old {
+            let slot = self.shape.data_slot(row, *index);
+            if !failed.written.contains(slot) {
+                continue;
+            }
+            let shadow = self.members.shadow_of_row(slot, row);
+            let member = self.members.of_row(slot, row);
+            for member in shadow.into_iter().chain(member) {
+                let at = member.data_offset + row * self.shape.chunk() + done.strip.from;
+                // An error here is ignored: the first error, the reason for the undo, is returned.
+                let _ = member.device.write_at(at, old);
+            }
+        }
+    }
+
+    /// Returns whether the members have the old data and parity of a strip.
+    fn is_as_before(&self, row: u64, done: &Prepared<'_>) -> bool {
+        let data = done.old.iter().map(|(index, old)| (self.shape.data_slot(row, *index), old));
+        let parity = done.old_parity.iter().map(|old| (self.shape.parity_slot(row), old));
+        data.chain(parity).all(|(slot, old)| {
+            let Some(member) = self.members.of_row(slot, row) else { return true };
+            let at = member.data_offset + row * self.shape.chunk() + done.strip.from;
+            let mut found = self.scratch.take(done.strip.len());
+            member.device.read_at(at, &mut found).is_ok() && found[..] == old[..]
+        })
+    }
+
+    /// Records the failure of a member. If the row now lacks more than one member, undoes the
+    /// half-finished write, stops all writes to the array and returns the error.
     fn settle_failures(
         &self,
         write: &RowWrite<'_>,
@@ -400,7 +446,7 @@ struct Failed {
     slots: Slots,
     /// The error of the first failed member.
     first: Option<Lost>,
-    /// Members whose writes all succeeded.
+    /// Members on which at least one write succeeded.
     written: Slots,
     /// All parity below this byte of the chunks was written.
     parity_below: u64,

@@ -134,7 +134,8 @@ fn record(seed: u64, consistency: NewConsistency, count: usize) -> Recorded {
                 continue;
             }
         }
-        // A write that has returned is not yet durable; only a flush makes it durable.
+        // Only a flush makes earlier writes durable. So a call of `settle` or of `rebuild_some` is
+        // recorded as a flush that never returns.
         let returned = if blocks.is_empty() { tape.mark() } else { usize::MAX };
         ops.push(Op { blocks: 0..0, asked, returned });
     }
@@ -226,7 +227,7 @@ fn check_states(seed: u64, cuts: usize) -> usize {
     for cut in (rng.usize(..step)..=events.len()).step_by(step) {
         for kept in [Kept::None, Kept::Torn] {
             let state = states.at(cut, kept, &mut rng);
-            // With a log, a member may be lost in the crash too.
+            // An array with a log and without a rebuild may also lose a member in the crash.
             let may_lose =
                 recorded.consistency == NewConsistency::PartialParity && recorded.rebuilt.is_none();
             let lost = (may_lose && rng.bool()).then(|| rng.usize(..recorded.base.len()));

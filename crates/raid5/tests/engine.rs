@@ -268,7 +268,7 @@ fn missing_data_is_not_computed_from_parity_in_doubt() {
         let read = array.read_at(at + 100, &mut got);
         assert_eq!(read.is_err(), unknown, "byte {at}: {read:?}");
         assert!(unknown || got[..] == model[at as usize + 100..][..5000], "byte {at}");
-        // The rest of the written block has to be kept.
+        // The write covers a part of a block. If the rest of the block is unknown, the write fails.
         let written = array.write_at(at + 100, &model[at as usize + 100..][..50]);
         assert_eq!(written.is_err(), unknown, "byte {at}: {written:?}");
     }

@@ -118,7 +118,8 @@ fn an_error_that_comes_late_does_not_touch_the_new_member() {
                 hooked.array.flush().expect(&case);
                 assert!(content(&*hooked.array) == hooked.model, "{case}");
                 if kind == Kind::WriteDurable && hooked.hooks[slot].is_set() {
-                    // The member got neither a log write nor a durable write.
+                    // The member got neither a log write nor a durable write, so it was not
+                    // exchanged.
                     continue;
                 }
                 hooked.assert_kept(slot, &case);

@@ -6,6 +6,7 @@ use lanefs_device::{Device, DeviceError, Duration, Fault, FaultyDevice, Operatio
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_raid5::{Array, Consistency, Layout, Scrub, Slots};
+use rig::hook::{HookDevice, Kind, Outcome};
 use rig::{Rig, content, range};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -43,7 +44,7 @@ fn rig(consistency: &Consistency) -> Rig {
     Rig::new(Layout::LeftSymmetric, 4, 16384, 6).with(consistency.clone())
 }
 
-/// Adds a fault to a member.
+/// Puts a [`FaultyDevice`] over the member in `slot`. Without a fault, it only counts operations.
 fn break_member(rig: &mut Rig, slot: usize, fault: Option<Fault>) -> Arc<FaultyDevice> {
     let below = rig.members[slot].take().unwrap();
     let faulty = Arc::new(FaultyDevice::new(below, fault));
@@ -128,18 +129,72 @@ fn a_second_failure_stops_writes_and_loses_nothing_that_was_acknowledged() {
                 assert!(array.flush().is_err());
                 assert!(array.status().stopped);
                 assert_eq!(rig.record.said().failed, Slots::one(0), "the second is not recorded");
-                let got = content(&array);
                 // If the failed write covered a block of the missing member, this block may hold
-                // anything.
-                let block = |at: usize| at / 4096 * 4096;
-                let same = |from: usize, to: usize| got[from..to] == model[from..to];
-                assert!(same(0, block(from)), "{operation:?} {nth}");
-                let after = (to.div_ceil(4096) * 4096).min(got.len());
-                assert!(from == to || same(after, got.len()), "{operation:?} {nth}");
+                // anything, or cannot be read.
+                let same = |from: usize, to: usize| {
+                    let mut got = vec![0; to - from];
+                    array.read_at(from as u64, &mut got).unwrap();
+                    got == model[from..to]
+                };
+                assert!(same(0, from / 4096 * 4096), "{operation:?} {nth}");
+                let after = (to.div_ceil(4096) * 4096).min(model.len());
+                assert!(from == to || same(after, model.len()), "{operation:?} {nth}");
             }
         }
     }
     assert!(stopped > 15, "{stopped}");
+}
+
+#[test]
+fn a_second_failure_in_the_middle_of_a_block_does_not_change_other_data() {
+    for consistency in consistencies() {
+        // The member whose write fails halfway: that of the written data, or that of the parity.
+        for index in [Some(0), None] {
+            let mut rig = rig(&consistency);
+            let slot = index.map_or(rig.shape.parity_slot(0), |i| rig.shape.data_slot(0, i));
+            let below = rig.members[slot].take().unwrap();
+            let hook = Arc::new(HookDevice::new(below.clone()));
+            rig.members[slot] = Some(hook.clone());
+            let array = rig.start();
+            let model: Vec<u8> = (0..array.len()).map(|at| (at / 512 * 37 + at) as u8).collect();
+            array.write_at(0, &model).unwrap();
+            array.fail(rig.shape.data_slot(0, 1)).unwrap();
+            hook.on(Kind::Write, 0, move || {
+                below.write_at(rig::DATA_OFFSET, &[0x5a; 2048]).unwrap();
+                Outcome::Failed
+            });
+            array.write_at(0, &[0x5a; 4096]).unwrap_err();
+            let mut got = [0; 4096];
+            // The block of the missing member depends on the block that is torn.
+            let chunk = rig.shape.chunk() as usize;
+            let read = array.read_at(chunk as u64, &mut got);
+            assert!(read.is_err() || got[..] == model[chunk..][..4096], "{index:?}");
+            array.read_at(chunk as u64 + 4096, &mut got).unwrap();
+            assert!(got[..] == model[chunk + 4096..][..4096], "{index:?}");
+        }
+    }
+}
+
+#[test]
+fn a_write_to_a_part_of_a_missing_block_is_undone_if_the_parity_fails() {
+    for (consistency, before) in consistencies().iter().flat_map(|c| [(c, 0), (c, 1)]) {
+        let mut rig = rig(consistency);
+        let slot = rig.shape.parity_slot(0);
+        let hook = Arc::new(HookDevice::new(rig.members[slot].take().unwrap()));
+        rig.members[slot] = Some(hook.clone());
+        let array = rig.start();
+        let model: Vec<u8> = (0..array.len()).map(|at| (at / 512 * 37 + at) as u8).collect();
+        array.write_at(0, &model).unwrap();
+        array.fail(rig.shape.data_slot(0, 1)).unwrap();
+        hook.on(Kind::Write, before, || Outcome::Failed);
+        let chunk = rig.shape.chunk() as usize;
+        if array.write_at(0, &vec![0x5a; chunk + 100]).is_ok() {
+            continue;
+        }
+        let mut got = [0; 4096];
+        array.read_at(chunk as u64, &mut got).unwrap();
+        assert!(got[..] == model[chunk..][..4096], "{consistency:?} {before}");
+    }
 }
 
 /// A disk with sectors that cannot be read until a write makes the disk remap them.

@@ -104,7 +104,8 @@ fn a_write_that_arrives_while_another_reads_its_row_completes_the_row() {
         hooked.array.write_at(0, &[1; 2 * CHUNK as usize]).unwrap();
         assert_eq!(hooked.finish(), [true]);
         let counts = hooked.array.statistics();
-        // The first write reads one chunk. Alone, the second write would read two blocks.
+        // The first write reads one chunk. The second write reads nothing, because it is written
+        // together with the first. Alone, it would read two chunks.
         assert_eq!((reads(&counts), counts.data_writes, counts.parity_writes), (1, 3, 1));
         assert_eq!((counts.gathered, counts.full_row), (1, 1));
         hooked.check(&[(0, 2 * CHUNK, 1), (2 * CHUNK, CHUNK, 2)]);
@@ -136,7 +137,8 @@ fn the_end_of_a_request_is_written_with_the_next_request() {
 fn writes_that_wait_for_a_row_are_written_together() {
     for consistency in kinds() {
         let hooked = Hooked::new(consistency);
-        // The two parts of the third chunk follow each other, and both lie in the held range.
+        // The last two writes are the two parts of the third chunk. Both lie in the range of
+        // offsets in the row that the first of the three writes holds.
         let late =
             vec![(CHUNK, CHUNK, 2), (2 * CHUNK, 5000, 3), (2 * CHUNK + 5000, CHUNK - 5000, 4)];
         hooked.during(hooked.data(0), Kind::Write, late);
@@ -196,7 +198,8 @@ fn a_write_gets_no_error_of_a_write_that_was_written_with_it() {
         rig.members[slot] = Some(Arc::new(FaultyDevice::new(below, Some(fault))));
     });
     hooked.array.fail(shape.data_slot(0, 2)).unwrap();
-    // The first late write needs no chunk except its own. The second needs the rest of its block.
+    // The first late write needs only chunk 0 and the parity. The second covers a part of a block
+    // of chunk 1, so it needs the rest of this block, which cannot be read.
     let late = vec![(0, CHUNK, 2), (CHUNK, 512, 3)];
     hooked.during(hooked.data(0), Kind::Write, late);
     hooked.array.write_at(0, &[1; CHUNK as usize]).unwrap();

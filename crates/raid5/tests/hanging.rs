@@ -82,7 +82,7 @@ fn a_member_that_hangs_is_replaced_without_waiting_for_it() {
         };
         let ended = array.array().rebuild(1, Rebuild::Whole, on).expect("eight rows");
         assert_eq!(ended, Ended::Stopped);
-        // These writes go to the new member's log.
+        // The parity of this row is on member 1, so the write uses the log of the new member.
         let before = array.array().statistics().log_writes;
         array.write_at(at as u64, &bytes).expect("a write");
         assert!(array.array().statistics().log_writes > before);
@@ -166,7 +166,8 @@ impl HangingFlush {
     }
 }
 
-/// The limit is long enough for slow machines. Only a defect makes a test wait until the limit.
+/// The longest time that a test waits for a message: long enough for slow machines. Only a defect
+/// makes a test wait so long.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]

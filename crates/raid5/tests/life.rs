@@ -125,7 +125,8 @@ fn no_member_of_an_earlier_moment_is_mixed_in() {
 
 #[test]
 fn a_member_with_the_last_events_number_but_another_time_is_an_old_copy() {
-    // The state that md leaves: md takes one event back when an array becomes clean again.
+    // md can leave an old copy with the newest event count but another time, because md decrements
+    // the count when an array becomes clean again.
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     let (_, device) = &members.0[1];
     let mut old = members.candidates(None).swap_remove(1).superblock;
@@ -208,7 +209,14 @@ fn a_degraded_array_whose_logs_were_damaged_is_refused_unless_that_is_accepted()
         }
         // With all members the array starts, and parity is recomputed.
         let whole = members.copies();
-        assert!(whole.open(None).expect("an array").array().status().unsynced_rows > 0);
+        let array = whole.open(None).expect("an array");
+        assert!(array.array().status().unsynced_rows > 0);
+        // Before that, no member is computed, even after another crash.
+        array.array().fail(2).expect("one may be missing");
+        match whole.copies().open(Some(2)).expect_err("parity is in doubt") {
+            AssembleError::DirtyAndDegraded { slot: 2, logs, .. } => assert!(logs.is_empty()),
+            other => panic!("{other}"),
+        }
         match members.open(Some(2)) {
             Ok(_) => assert!(starts, "{damaged:?}"),
             Err(AssembleError::DirtyAndDegraded { slot: 2, logs, .. }) => {
@@ -312,8 +320,10 @@ fn open_after_crash(members: &Members) -> OpenArray {
 
 #[test]
 fn a_member_that_failed_before_a_change_could_not_be_recorded_is_not_used_any_more() {
-    // Member 1 fails in the announcement or in the change. Then its failure is recorded, and member
-    // 3 fails in the announcement or in the change. The numbers count the writes of each member.
+    // A change of the superblocks is written twice to each member: as an announcement, then as the
+    // change itself. Member 1 fails in one of these writes. The array then records this failure,
+    // which takes two more writes, and member 3 fails in one of them. `first` is the number of
+    // writes to member 1 before the one that fails, and `second` is the same for member 3.
     for (first, second) in [(0, 1), (0, 2), (1, 2), (1, 3)] {
         for consistency in [NewConsistency::PartialParity, NewConsistency::Resync] {
             let case = format!("{consistency:?}, writes {first} and {second}");
@@ -328,7 +338,8 @@ fn a_member_that_failed_before_a_change_could_not_be_recorded_is_not_used_any_mo
             let status = array.array().status();
             assert_eq!((status.members[1], status.stopped), (Standing::Missing, true), "{case}");
             assert!(content(&array) == model, "{case}");
-            // If member 1 still counted, these would succeed, and another failure be recorded.
+            // If the array still used member 1, these calls would succeed, and the failure of
+            // member 2 would be recorded.
             array.write_at(0, &[2; 100_000]).expect_err("writes are stopped");
             array.array().fail(2).expect_err("it is needed");
             array.close().expect_err("writes are stopped");
@@ -347,7 +358,8 @@ fn a_member_lost_with_a_bit_that_cannot_be_recorded_is_not_used_any_more() {
     let array = members.open(None).expect("an array");
     array.write_at(0, b"active").expect("a write");
     array.flush().expect("a flush");
-    // Member 1 cannot write the bit, and member 3 cannot record the failure of member 1.
+    // The next write sets another bit of the bitmap. Member 1 cannot write this bit, and member 3
+    // cannot record the failure of member 1.
     hooks[0].on(Kind::WriteDurable, 0, || Outcome::Failed);
     hooks[1].on(Kind::WriteDurable, 1, || Outcome::Failed);
     array.write_at(3 << 20, b"another bit").expect_err("member 3 cannot record it");
@@ -375,7 +387,8 @@ fn a_member_that_is_needed_is_found_however_often_a_change_fails_on_it() {
 
 #[test]
 fn a_second_failure_is_not_recorded_if_the_first_could_not_be() {
-    // Member 2 fails in the announcement that member 1 has failed, or in the change.
+    // The failure of member 1 is written twice: as an announcement, then as the change itself.
+    // Member 2 fails in the first or in the second of these writes.
     for nth in 0..2 {
         let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
         let hook = hook(&mut members, 2);
@@ -492,7 +505,10 @@ fn a_member_lost_before_the_resync_is_computed_only_if_that_is_accepted() {
         let model = scribble(&array, 36, 10);
         assert!(array.array().status().unsynced_rows > 0);
         let shape = *array.array().geometry();
-        let (row, lost) = (10, shape.data_slot(10, 0));
+        // A row in which nothing was written.
+        let unused = |row: &[u8]| row.iter().all(|byte| *byte == 0);
+        let row = model.chunks(shape.row_len() as usize).position(unused).expect("a row") as u64;
+        let lost = shape.data_slot(row, 0);
         array.array().fail(lost).expect("one may be missing");
         let mut got = [0; 4096];
         array.read_at(row * shape.row_len(), &mut got).expect_err("its parity may be wrong");
@@ -507,8 +523,9 @@ fn a_member_lost_before_the_resync_is_computed_only_if_that_is_accepted() {
             AssembleError::DirtyAndDegraded { slot, .. } => assert_eq!(slot, lost),
             other => panic!("{other}"),
         }
-        // All members had zeros, and a write where parity is in doubt computes it from the data. So
-        // all parity is right, and to trust it is no mistake here.
+        // `open_after_crash` makes the array trust all parity. In this test all parity is right:
+        // the members had zeros at first, and a write to a row whose parity is in doubt computes
+        // the parity from the data.
         let array = open_after_crash(&members);
         assert_eq!(array.array().status().unsynced_rows, 0);
         assert!(content(&array) == model, "{consistency:?}");
@@ -657,7 +674,8 @@ fn a_member_that_missed_only_what_is_written_while_it_is_added_is_rebuilt() {
     let array = Arc::new(members.open(Some(1)).expect("degraded"));
     let (name, device) = members.0[1].clone();
     let hook = Arc::new(HookDevice::new(device));
-    // The new device's areas are written before the device gets its slot.
+    // `add` writes the new device's log and bad-block log, and flushes them, before it gives the
+    // slot to the device. The array is written during this flush.
     let writer = array.clone();
     hook.on(Kind::Flush, 0, move || {
         writer.write_at(0, &[0x11; 5000]).expect("a write");

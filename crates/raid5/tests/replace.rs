@@ -106,7 +106,8 @@ fn check(found: &[u8], ops: &[Op], cut: usize, skips: impl Fn(u64) -> bool) -> R
     Ok(())
 }
 
-/// An array with small rows on recording members, and one more device.
+/// A recorded run: a member of an array with small rows is replaced by one more device while a
+/// thread writes.
 struct Recorded {
     names: Vec<PathBuf>,
     base: Vec<Vec<u8>>,
@@ -242,8 +243,8 @@ impl Recorded {
         first.ok_or_else(|| fail("never opened"))
     }
 
-    /// Checks the same crash without the member in slot 2, which is not the slot of the exchange.
-    /// The log must restore the data of the lost member.
+    /// Checks a crash in which the member in slot 2 is lost too. This is not the slot of the
+    /// exchange. The log must restore the data of the lost member.
     fn check_degraded(&self, cut: usize, kept: Kept, state: &[Vec<u8>]) -> Result<(), String> {
         let lost = 2;
         let members = self.names.iter().cloned().zip(state).enumerate();
@@ -257,7 +258,8 @@ impl Recorded {
             .filter(|(name, device)| Candidate::read(name, device.clone()).is_ok())
             .collect();
         let fail = |what: &str| format!("cut {cut}, {kept:?}, without one: {what}");
-        // Without the old member, two members would be missing, and the array could not be opened.
+        // The array can be opened without the member in slot 2 only if the slot of the exchange has
+        // a member, the old one or the new one.
         let array = open_absent(&given, 1).map_err(|error| fail(&error))?;
         let shape = *array.array().geometry();
         let flushes = self.ops.iter().filter(|op| op.from == op.to && op.returned <= cut);
@@ -402,8 +404,8 @@ fn a_member_is_replaced_while_threads_write() {
 
 type Blocks = std::collections::BTreeMap<u64, Vec<u8>>;
 
-/// Writes every third block, flushes and reads back, until `ends` is set; returns the last content
-/// of each block.
+/// Writes blocks whose numbers are `thread` modulo 3, reads each of them back, and sometimes
+/// flushes, until some time after `ends` is set. Returns the last content of each block.
 fn write_third(array: &OpenArray, thread: u64, ends: &AtomicBool) -> Blocks {
     let mut rng = fastrand::Rng::with_seed(thread);
     let mut blocks = Blocks::new();

@@ -128,7 +128,7 @@ fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHand
                 false => ControlFlow::Continue(()),
             };
             array.attach(slot, fresh(array.geometry())).expect("a place for a new member");
-            // An operation that was still using the failed member must not affect the new one.
+            // Operations may still be using the failed member. They must not affect the new member.
             let ended = array.rebuild(slot, Rebuild::Whole, &mut |_| pace());
             if ended.expect("a rebuild") == Ended::Stopped {
                 return;

@@ -60,7 +60,8 @@ pub fn is_forgetful(seed: u64) -> bool {
     matches!(seed % 7, 1 | 3 | 5)
 }
 
-/// A device with slow flushes, and the gate that counts the operations of a run.
+/// A device with slow flushes. If flushes are held back, the gate counts the operations of the run
+/// and releases a flush after some of them.
 pub struct Paced {
     /// The device.
     pub device: Arc<dyn Device>,

@@ -107,7 +107,7 @@ pub fn check(
     command.unwrap_or_else(|| panic!("no command {name}")).check(seed, wrap, &|| true)
 }
 
-/// How many states of a single change are tested, and how.
+/// The effort of [`at_every_cut`] and [`between`], which test a single change.
 const THOROUGH: Effort = Effort { seed: 0, torn: 5, by_e2fsck: false };
 
 /// Cuts the power during a change that must leave the contents as they are. `check` checks the

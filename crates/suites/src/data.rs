@@ -78,8 +78,8 @@ impl Data {
         self.size += len;
     }
 
-    /// Moves the bytes in units of the smallest block. `to` returns the new offset of a unit, or
-    /// `None` if the unit is removed.
+    /// Moves the bytes in units of 1,024 bytes, the smallest block size. For the offset of a unit,
+    /// `to` returns its new offset, or `None` if the unit is removed.
     fn shift(&mut self, to: impl Fn(u64) -> Option<u64>) {
         const UNIT: usize = 1024;
         let size = self.size;

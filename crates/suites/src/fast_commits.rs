@@ -2,10 +2,11 @@
 //! records all writes, and checks crash states.
 //!
 //! An fsync makes a promise only for its own file, so after a crash each file is checked
-//! separately. A file must be as it was after one of its own changes: the last one that was
-//! promised, the last one that had started, or one between them. Each word of 8 bytes in the file
-//! must be zero, or as it was after one of these changes. No other file may exist. Three programs
-//! replay the log: Lanefs, e2fsck and the kernel.
+//! separately. Its names, mode and size must be as they were after one of its own changes: the last
+//! one that was promised, the last one that had started, or one between them. Each word of 8 bytes
+//! in the file must be as it was after one of these changes; if the file was shorter then, the word
+//! may be zero. No other file may exist. Three programs replay the log: Lanefs, e2fsck and the
+//! kernel.
 
 mod file_history;
 mod findings;
@@ -29,7 +30,9 @@ pub const OPTIONS: [(&str, &str); 4] = [
     ("-b 1024 -J size=2 -N 400 -O fast_commit,^metadata_csum,^64bit,^orphan_file -I 128", "14M"),
 ];
 
-/// Runs `ops` operations and checks about `cuts` crash states; `wrap` may add a planted fault.
+/// Runs `ops` operations and checks crash states at about `cuts` positions between two device
+/// events. The file system uses the device that `wrap` returns; tests use `wrap` to plant a fault
+/// that the checks must find.
 ///
 /// # Errors
 /// Returns the first state in which a check fails.

@@ -207,7 +207,7 @@ pub fn strike(image: &OverlayDevice, ops: &[Op], fault: Fault) -> Result<(), Str
     }
 }
 
-/// Returns how many device operations of this kind a run without a fault makes.
+/// Returns how many device operations of the kind `operation` a run without a fault makes.
 pub fn count(image: &OverlayDevice, ops: &[Op], operation: Operation) -> Result<u64, String> {
     let device = Arc::new(FaultyDevice::new(Arc::new(image.fork()), None));
     let run = run(&device, ops)?;
@@ -217,8 +217,9 @@ pub fn count(image: &OverlayDevice, ops: &[Op], operation: Operation) -> Result<
     }
 }
 
-/// Runs `ops` with every `stride`-th fault of a kind: first as a single failure, then as a lasting
-/// failure. Returns the number of runs.
+/// Runs `ops` twice for every `stride`-th device operation of a kind. In the first run, only this
+/// device operation fails; in the second run, all later ones of the kind fail too. Returns the
+/// number of runs.
 pub fn sweep(
     image: &OverlayDevice,
     ops: &[Op],
@@ -237,8 +238,8 @@ pub fn sweep(
     Ok(done)
 }
 
-/// Tries faults of every kind in one workload, at about `most` device operations for each kind.
-/// Returns the number of faults that were tried.
+/// Lets reads, writes and flushes fail in one workload, at no more than `most` device operations of
+/// each kind. Returns the number of faults that were tried.
 pub fn check(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };

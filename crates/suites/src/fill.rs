@@ -1,5 +1,6 @@
-//! A tree with every kind of object that ext4 can hold, and changes to it. Either the kernel makes
-//! the tree and the changes and the library reads the result, or the reverse.
+//! The operations that make a tree with every kind of object that ext4 can hold, and operations
+//! that change this tree. Tests run them with the kernel or with Lanefs, and often read the result
+//! with the other of the two.
 
 use crate::image::Mappings;
 use crate::op::{File, Kind, Op, Path, join};
@@ -43,7 +44,8 @@ impl WideTimes {
         if options.contains("-I 128") { WideTimes::No } else { WideTimes::Yes }
     }
 
-    /// Returns `time` as an inode of this size stores it.
+    /// Returns `time` as an inode stores it. Without wide times, an inode stores only 32 bits of
+    /// seconds, and no nanoseconds.
     pub fn stored(self, time: Time) -> Time {
         match self {
             WideTimes::Yes => time,
@@ -55,7 +57,7 @@ impl WideTimes {
 }
 
 impl Scale {
-    /// The scale for an image of some megabytes.
+    /// Returns the scale for an image of `megabytes` MiB with blocks of `block` bytes.
     pub fn of_image(megabytes: u64, block: usize) -> Scale {
         let files = (megabytes as u32 * 8).clamp(10, 1500);
         Scale {

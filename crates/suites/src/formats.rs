@@ -1,7 +1,8 @@
 //! Formats, which are option sets of mke2fs. Every suite for whole file systems can run on each of
 //! them.
 //!
-//! `lanefs-formats` runs all suites on all formats and prints the table; the tests run samples.
+//! The program `lanefs-formats` runs all suites on all formats and prints a table of the results.
+//! The tests run samples.
 
 mod debugfs;
 mod exchange;

@@ -18,14 +18,15 @@ use std::sync::Arc;
 /// enough for several extents.
 const LIMIT: u64 = 600_000;
 
-/// The number of other files. The caches cannot hold so many files.
+/// A forgetful run (see [`conditions`]) has this many files besides the one under test. Its caches
+/// cannot hold so many files.
 const OTHERS: u32 = 200;
 
 fn other(n: u32) -> Vec<u8> {
     format!("other{n}").into_bytes()
 }
 
-/// A run of fsx.
+/// A run of random operations on one file.
 pub struct Fsx {
     seed: u64,
     rng: Rng,
@@ -35,7 +36,7 @@ pub struct Fsx {
     mount: Option<Mount>,
     file: Option<InodeRef>,
     data: Data,
-    /// The last operations, for the report.
+    /// The operations so far. A failure reports the last ones.
     log: Vec<String>,
     block: u64,
     /// Collapsed and inserted ranges start and end at multiples of this number of bytes.
@@ -73,7 +74,7 @@ pub fn check_on(
 }
 
 impl Fsx {
-    /// Starts on a fresh file system.
+    /// Mounts the fresh file system on `device`, and creates the file.
     pub fn new(seed: u64, mappings: Mappings, device: Arc<dyn Device>) -> Result<Fsx, Failure> {
         let Conditions { pace, handles, .. } = conditions::of_seed(seed, None);
         let mut fsx = Fsx {

@@ -211,8 +211,8 @@ impl Image {
         let loops = ["loop", options].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>();
         let mut command = Command::new("mount");
         command.args(["-t", kind, "-o", &loops.join(",")]).args([&self.path, &at]);
-        // A mount also fails with this message if two concurrent mounts choose the same free loop
-        // device.
+        // The message contains "loop" if no loop device is free, and also if two concurrent mounts
+        // choose the same free loop device.
         let busy = |output: &Output| !output.status.success() && text(output).contains("loop");
         let mut mounted = command.output();
         for _ in 0..tries {

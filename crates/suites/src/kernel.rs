@@ -18,7 +18,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Creates a tree for operations below `root`.
+    /// Prepares to run operations on the tree below `root`.
     pub fn new(root: &std::path::Path) -> Kernel {
         // The operations specify all bits of a mode, so the umask must not clear any.
         rustix::process::umask(Mode::empty());
@@ -164,6 +164,7 @@ impl Kernel {
                     SetXattr::Any => XattrFlags::empty(),
                     SetXattr::Create => XattrFlags::CREATE,
                     SetXattr::Replace => XattrFlags::REPLACE,
+                    SetXattr::CreateAndReplace => XattrFlags::CREATE | XattrFlags::REPLACE,
                 };
                 host::lsetxattr(self.at(path), &name[..], value, flags)?;
             }

@@ -19,9 +19,10 @@
 //!
 //! A *crash state* is what a crash between two device events of a workload can leave on the device.
 //! Each write after the last flush is kept, lost, or kept sector by sector at random. Lanefs
-//! recovers the state, the resulting tree is compared with the history, and `lanefs check` checks
-//! the image. For one state in eight, e2fsck replays the log in a copy of the state, and must find
-//! nothing else to repair.
+//! recovers the state. The resulting tree must have every promised change, and no change that the
+//! workload did not make. `lanefs check` checks the image. e2fsck replays the log in a copy of the
+//! state, and must find nothing else to repair; with the option `--states`, e2fsck does this for
+//! only one state in eight.
 //!
 //! Most *damaged images* have no checksums, so that the damage reaches the checks that follow the
 //! checksum.

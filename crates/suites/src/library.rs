@@ -19,7 +19,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// Creates a tree for operations on `fs`.
+    /// Prepares to run operations on `fs`.
     pub fn new(fs: &Arc<Fs>) -> Library {
         Library { fs: fs.clone(), open: HashMap::new() }
     }

@@ -134,8 +134,8 @@ impl Entry {
     }
 }
 
-/// The digest of a file's data. It covers the position and the bytes of every grain, except grains
-/// of zeros.
+/// The digest of a file's data. It covers the size of the file, and the position and the bytes of
+/// every grain, except grains of zeros.
 pub struct Digest(DefaultHasher);
 
 impl Digest {

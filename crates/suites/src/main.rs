@@ -56,7 +56,7 @@ enum Suite {
     Model,
     /// One file, byte for byte.
     Fsx,
-    /// Every cut of a recorded workload.
+    /// Crash states at many cuts of a recorded workload.
     Crash,
     /// Crash states with fast commits, replayed by three programs.
     FastCommits,
@@ -200,7 +200,8 @@ fn power_cuts(seed: u64, states: u64) -> ExitCode {
     }
 }
 
-/// Makes a large number of changes of metadata.
+/// Makes clean images of all formats and calls `make`, which changes (and perhaps repairs) these
+/// images. Prints the result.
 fn many_changes<T: Display>(
     what: &str,
     seed: u64,

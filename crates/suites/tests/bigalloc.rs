@@ -1,14 +1,15 @@
 //! File systems with clusters (feature `bigalloc`). The model, e2fsck and the kernel judge them.
 
-use lanefs_device::Device;
+use lanefs_device::{Device, DeviceError, RamDevice, forward};
 use lanefs_ext4::{Error, Fallocate, Fs, InodeRef, Mount, MountOptions, Privilege};
+use lanefs_lanes::sync::unscheduled::{Condvar, Mutex};
 use lanefs_suites::both::{by_kernel, by_library, open, run_all};
 use lanefs_suites::cuts::dumpe2fs;
 use lanefs_suites::hostile::target::Left;
 use lanefs_suites::hostile::{Totals, random_images_on};
 use lanefs_suites::image::Image;
 use lanefs_suites::library::Library;
-use lanefs_suites::op::{File, Kind, Op, Path};
+use lanefs_suites::op::{File, Kind, Op, Path, Tree};
 use lanefs_suites::random::{in_parallel, seeds};
 use lanefs_suites::sample;
 use lanefs_suites::together::Bases;
@@ -141,6 +142,20 @@ fn all_free_clusters_are_trimmed_and_counted() {
 }
 
 #[test]
+fn fallocate_maps_the_holes_of_clusters_in_use() {
+    let Some(image) = Image::make("-b 1024 -O bigalloc -C 4096", "64M") else { return };
+    by_library(&image, &[create("f", Kind::Regular), write("f", 0, 1024)]);
+    let mount = open(&image);
+    let file = found(mount.fs(), "f");
+    mount.fs().fallocate(&file, Fallocate::Allocate, 0, 4096, Privilege::Root).expect("room");
+    let extents = mount.fs().extents(&file).expect("listed");
+    assert_eq!(extents.iter().map(|extent| extent.len).sum::<u64>(), 4096, "{extents:?}");
+    drop(file);
+    mount.close().expect("closed");
+    image.assert_clean("allocated");
+}
+
+#[test]
 fn the_last_cluster_is_given_and_taken_back() {
     let Some(image) = Image::make("-b 1024 -O bigalloc,^has_journal -C 16384", "32M") else {
         return;
@@ -234,4 +249,59 @@ fn the_checker_counts_the_blocks_of_clusters() {
     let fields = dumpe2fs(&image);
     let number = |name: &str| fields[name].parse::<u64>().expect("a number");
     assert_eq!(report.totals.blocks, number("Block count") - number("Free blocks"));
+}
+
+/// The data of a write to a part of a block.
+const PART: [u8; 512] = [0xd7; 512];
+
+/// A device on which writes with [`PART`] wait for each other.
+struct Meeting {
+    inner: RamDevice,
+    inside: Mutex<u32>,
+    entered: Condvar,
+}
+
+impl Device for Meeting {
+    forward!(inner: len, is_read_only, read_at, flush, discard);
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        if buf.len() <= 4096 && buf.windows(PART.len()).any(|part| part == PART) {
+            let mut inside = self.inside.lock().expect("no panic");
+            *inside += 1;
+            self.entered.notify_all();
+            // If the writes exclude each other, the second one does not come.
+            let patience = Duration::from_millis(200);
+            let met = self.entered.wait_timeout_while(inside, patience, |inside| *inside < 2);
+            drop(met.expect("no panic"));
+        }
+        self.inner.write_at(offset, buf)
+    }
+}
+
+/// The cluster of the hole is in use, so both writes go to the same block. Each of them fills the
+/// block's rest with zeros, unless the other one has been made before.
+#[test]
+fn two_writes_to_parts_of_a_hole_in_a_cluster_in_use_are_both_kept() {
+    let Some(image) = Image::make("-b 4096 -O bigalloc -C 16384", "32M") else { return };
+    let inner = RamDevice::copy_of(&image.device()).expect("memory");
+    let device = Arc::new(Meeting { inner, inside: Mutex::new(0), entered: Condvar::new() });
+    let mount = Mount::open(device, MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    let mut library = Library::new(fs);
+    let size = Op::Truncate { file: File::At(path("file")), size: 16384 };
+    for op in [create("file", Kind::Regular), write("file", 0, 4096), size] {
+        library.apply(&op).expect("a file of one block and a hole");
+    }
+    let file = found(fs, "file");
+    let offsets = [4096, 4096 + 2048];
+    std::thread::scope(|scope| {
+        for at in offsets {
+            let file = &file;
+            scope.spawn(move || fs.write_at(file, at, &PART, Privilege::Root).expect("room"));
+        }
+    });
+    for at in offsets {
+        let mut found = [0; PART.len()];
+        fs.read_at(&file, at, &mut found).expect("no fault");
+        assert!(found == PART, "at {at}");
+    }
 }

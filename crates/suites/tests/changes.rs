@@ -1,11 +1,16 @@
 //! On images with one change of metadata, the checker and e2fsck must agree.
 
+use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Fault, Harm, Options, Report, Verdict};
-use lanefs_device::Device;
-use lanefs_ondisk::xattr;
+use lanefs_device::{Device, RamDevice};
+use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, Primary, SyncMode, log};
+use lanefs_offline::Repair;
+use lanefs_ondisk::jbd2::MAGIC;
+use lanefs_ondisk::{Ino, xattr};
 use lanefs_suites::changes::{Corpus, Extent, Verdicts, check, cut, repair};
 use lanefs_suites::image::Image;
 use lanefs_suites::random::seeds;
+use std::sync::Arc;
 
 #[test]
 fn the_checker_and_e2fsck_agree_on_a_few_changes() {
@@ -145,4 +150,56 @@ fn clear_block_bitmap(device: &dyn Device, group: u64) {
     device.read_at(2 * 1024 + group * 64, &mut word).expect("a descriptor");
     let at = u64::from(u32::from_le_bytes(word)) * 1024;
     device.write_at(at, &[0; 1024]).expect("the bitmap");
+}
+
+/// Returns the numbers in the headers of the log's blocks, each with its block's position, and the
+/// number at which the log starts or continues.
+fn log_numbers(device: &dyn Device) -> (Vec<(u32, u64)>, u32) {
+    let superblock = Primary::read(device).expect("a superblock").superblock;
+    let log = log::find(device, &superblock, Ino::JOURNAL).expect("a log");
+    let place = |n| log.map.place(n).expect("a log block").0.0 * 1024;
+    let number = |at: u64| {
+        let mut head = [0; 12];
+        device.read_at(at, &mut head).expect("a log block");
+        let (magic, rest) = head.split_at(4);
+        let number = rest.last_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        (magic == MAGIC.to_be_bytes()).then_some((number, at))
+    };
+    let found = (1..log.map.len()).map(place).filter_map(number).collect();
+    (found, log.superblock.sequence().0)
+}
+
+#[test]
+fn after_a_repair_emptied_a_log_no_number_in_it_is_used_again() {
+    let Some(image) = Image::make("-b 1024 -J size=1", "16M") else { return };
+    let device = Arc::new(RamDevice::copy_of(&image.device()).expect("memory"));
+    let mount = Mount::open(device.clone(), MountOptions::default()).expect("a mount");
+    let fs = mount.fs();
+    for n in 0..12 {
+        let name = format!("{n}");
+        let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+        let root = fs.root().expect("the root");
+        let file = fs.create(&root, name.as_bytes(), &new).expect("a file");
+        fs.fsync(&file, SyncMode::Full).expect("durable");
+    }
+    let used = RamDevice::copy_of(&*device).expect("memory");
+    drop(mount);
+    let (found, first) = log_numbers(&used);
+    let newest = found.iter().map(|(number, _)| *number).max().expect("transactions");
+    assert!(newest > first + 8, "transactions {first} to {newest}");
+    let (_, second) = found.iter().find(|(number, _)| *number == first + 1).expect("a block");
+    let superblock = Primary::read(&used).expect("a superblock").superblock;
+    let log = log::find(&used, &superblock, Ino::JOURNAL).expect("a log");
+    let head = log.map.place(0).expect("a log block").0.0 * 1024;
+    // The damage ends the replay after the first transaction, or makes a replay impossible.
+    for at in [second + 12, head] {
+        let device: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&used).expect("memory"));
+        device.write_at(at, &[0xff; 20]).expect("damage");
+        let plan = plan(device.clone(), Shared::Clone).expect("a plan");
+        let (recovery, blocks) = (plan.recovery().unwrap(), plan.repair().unwrap());
+        let repair = Repair { recovery, blocks, block_size: plan.block_size() };
+        repair.write_in_place(&*device).expect("it is written");
+        let (_, begins) = log_numbers(&*device);
+        assert!(begins > newest, "the log continues with {begins}, and has {newest}");
+    }
 }

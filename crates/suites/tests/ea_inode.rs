@@ -219,6 +219,25 @@ fn a_value_without_room_is_refused_and_leaves_nothing() {
     image.assert_clean("full");
 }
 
+/// The first value would fill the attribute block, so that no entry could follow it.
+#[test]
+fn a_large_value_leaves_room_for_the_entries_of_others() {
+    for (options, len) in [("-b 1024 -O ea_inode", 960), ("-b 4096 -O ea_inode", 4040)] {
+        let Some(image) = Image::make(options, "16M") else { return };
+        let mount = open(&image);
+        let mut library = Library::new(mount.fs());
+        library.act(&create("f", Kind::Regular)).expect("a file");
+        for n in 0..6 {
+            let value = pattern(n, len - 60 * n as usize);
+            let stored = library.act(&set("f", &format!("user.{n}"), value));
+            stored.unwrap_or_else(|error| panic!("{options}, attribute {n}: {error}"));
+        }
+        drop(library);
+        mount.close().expect("it unmounts");
+        image.assert_clean(options);
+    }
+}
+
 /// Returns the value of an attribute of `/f`, or `None` if the file or the attribute does not
 /// exist.
 fn value_of(fs: &Arc<Fs>, name: &[u8]) -> Result<Option<Vec<u8>>, String> {

@@ -288,6 +288,11 @@ fn a_file_does_not_join_a_project_beyond_its_limit() {
         let joined = fs.set_attr(&file, &SetAttr { project: Some(1), ..SetAttr::default() });
         assert_eq!(joined.is_ok(), fits, "{name}: {:?}", joined.err());
         assert_eq!(file.project(), u32::from(fits));
+        let set = SetAttr { project: Some(1), ..SetAttr::default() };
+        fs.set_attr_as(&file, Privilege::Root, |_| Ok(Some(set))).expect("root is not limited");
+        assert_eq!(file.project(), 1);
+        let left = SetAttr { project: Some(u32::from(fits)), ..SetAttr::default() };
+        fs.set_attr(&file, &left).expect("no limit");
     }
     drop(root);
     mount.close().expect("it unmounts");

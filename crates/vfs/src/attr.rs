@@ -1,6 +1,7 @@
 //! Sets attributes. To set a size, or the present time on another user's file, the caller must
-//! have the right to write; this is checked before any lock is taken. All other checks are made
-//! under the operation lock, which is then held until the attributes have changed.
+//! have the right to write; this is checked before any lock is taken. All other checks of
+//! [`Vfs::set_attr`] are made under the operation lock, which is then held until the attributes
+//! have changed.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;
@@ -11,10 +12,6 @@ use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, FileDigest, InodeRef, NewVerity, SetAttr};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::encryption::Policy;
-
-/// The name of the attribute that holds a program's file capabilities. The attribute is removed
-/// when the program's contents or owner change.
-const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vfs {
     /// Changes attributes of the inode as `set` says, if `who` may make this change.
@@ -37,7 +34,7 @@ impl Vfs {
             check_resize(&attr)?;
         }
         let allowed = permitted(who, &attr, set)?;
-        self.apply(inode, &allowed, |attr| permitted(who, attr, set).map(Some))
+        self.apply(who, inode, &allowed, |attr| permitted(who, attr, set).map(Some))
     }
 
     /// Makes `policy` the encryption policy of an empty directory, if `who` owns it.
@@ -82,7 +79,7 @@ impl Vfs {
     ) -> Result<Attr, Error> {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         check_resize(&inode.attr())?;
-        self.apply(inode, &set, |attr| permitted(who, attr, &set).map(Some))
+        self.apply(who, inode, &set, |attr| permitted(who, attr, &set).map(Some))
     }
 
     /// Makes the change that `decide` returns for the present attributes. The operation lock is
@@ -91,15 +88,16 @@ impl Vfs {
     /// file are cleared first.
     fn apply(
         &self,
+        who: &Credentials,
         inode: &InodeRef,
         set: &SetAttr,
         decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         let owned = set.uid.is_some() || set.gid.is_some();
         if inode.file_type() == FileType::Regular && (owned || set.size.is_some()) {
-            self.drop_capability(inode)?;
+            self.fs().drop_capability(inode)?;
         }
-        self.fs().set_attr_as(inode, decide)
+        self.fs().set_attr_as(inode, who.privilege(), decide)
     }
 
     /// Clears the set-ID bits of a program that `who` writes to.
@@ -108,23 +106,11 @@ impl Vfs {
         if rights.permissions & (SUID | SGID) == 0 || after_write(who, &rights).is_none() {
             return Ok(());
         }
-        self.fs().set_attr_as(inode, |attr| {
+        self.fs().set_attr_as(inode, who.privilege(), |attr| {
             let Some(permissions) = after_write(who, &attr.rights()) else { return Ok(None) };
             check_attributes(&attr.rights(), Change::MODE)?;
             Ok(Some(SetAttr { permissions: Some(permissions), ..SetAttr::default() }))
         })?;
         Ok(())
-    }
-
-    pub(crate) fn drop_capability(&self, inode: &InodeRef) -> Result<(), Error> {
-        match self.fs().get_xattr(inode, CAPABILITY) {
-            Ok(_) => {}
-            Err(Error::NoAttribute | Error::NotSupported) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        match self.fs().remove_xattr(inode, CAPABILITY) {
-            Err(Error::NoAttribute) => Ok(()),
-            other => other,
-        }
     }
 }

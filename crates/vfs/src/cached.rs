@@ -1,6 +1,7 @@
-//! Walks paths whose names are all in the cache. A cached walk runs under one pin. It takes no
-//! lock, and no references to the directories of the path. So threads that walk through the same
-//! directory do not write memory that they share.
+//! Walks paths whose names are all in the cache. A walk through the default cache ([`LaneNames`])
+//! runs under one pin ([`Pin`]), which keeps the names and inodes that the walk reads in memory. It
+//! takes no lock, and no references to the directories that it passes. So threads that walk through
+//! the same directory do not write memory that they share.
 //!
 //! The cached walk handles only plain paths: the components are names or ".", the mode alone allows
 //! searching each directory, and only the last component may be a symbolic link. In any other case,

@@ -116,8 +116,9 @@ impl Vfs {
             (Some(_), how) if how.needs_free_name() => return Err(Error::Exists),
             (None, Rename::Exchange) => return Err(Error::NotFound),
             // If both names refer to the same inode, nothing is to be done. The exception is a
-            // rename within a directory that ignores case, because it may change the spelling of
-            // the name.
+            // rename within a directory that ignores case: it may change the spelling of the name.
+            // `is_uncached` is also true for an encrypted directory; ext4 then finds out that
+            // nothing is to be done.
             (Some(target), _)
                 if target.ino() == source.ino()
                     && (from.ino() != to.ino() || !self.is_uncached(to)) =>

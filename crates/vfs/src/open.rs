@@ -11,7 +11,6 @@ use crate::walk::{Follow, Walk};
 use lanefs_ext4::{
     Attr, DirEntry, Error, Fallocate, InodeRef, InvalidArgument, NewKind, Rights, Seek, SyncMode,
 };
-use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::FileType;
 use std::ops::ControlFlow;
 
@@ -45,10 +44,6 @@ pub struct OpenFile {
     inode: InodeRef,
     flags: OpenFlags,
     opener: Credentials,
-    /// Set after a write to this open file has checked for file capabilities. One check suffices,
-    /// because the capabilities are cleared no matter which user writes. If two threads write
-    /// before the flag is set, both make the check.
-    capability_dropped: AtomicBool,
 }
 
 impl OpenFile {
@@ -301,11 +296,7 @@ impl Vfs {
 
     fn before_write(&self, file: &OpenFile) -> Result<(), Error> {
         self.drop_set_id(&file.opener, &file.inode)?;
-        if !file.capability_dropped.load(Ordering::Relaxed) {
-            self.drop_capability(&file.inode)?;
-            file.capability_dropped.store(true, Ordering::Relaxed);
-        }
-        Ok(())
+        self.fs().drop_capability(&file.inode)
     }
 }
 
@@ -316,7 +307,7 @@ impl OpenFile {
 }
 
 fn opened(who: &Credentials, inode: InodeRef, flags: OpenFlags) -> OpenFile {
-    OpenFile { inode, flags, opener: who.clone(), capability_dropped: AtomicBool::new(false) }
+    OpenFile { inode, flags, opener: who.clone() }
 }
 
 fn check_flags(flags: OpenFlags, new: &NewNode<'_>) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use lanefs_ext4::{Error, InvalidArgument};
 use std::borrow::Cow;
 
-/// The maximum length in bytes of a path, and of the target of a symbolic link that is followed.
+/// The maximum length in bytes of a path, without the targets of its symbolic links.
 pub const MAX_PATH: usize = 4095;
 /// The maximum length of a name, in bytes.
 pub const MAX_NAME: usize = 255;
@@ -13,7 +13,7 @@ pub const MAX_SYMLINKS: u32 = 40;
 /// The last component of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Last<'a> {
-    /// A name in the directory, followed by a slash or not.
+    /// A name other than "." and ".."; whether a slash follows it.
     Name(Cow<'a, [u8]>, Slash),
     /// "."
     Dot,

@@ -13,8 +13,8 @@ pub struct VfsOptions {
     /// The options of ext4. The field `names` of these options is ignored, and replaced by the name
     /// cache that their field `policies` selects.
     pub mount: MountOptions,
-    /// The approximate number of names in the cache; `None` chooses some ten thousand, or fewer if
-    /// the memory for cached names is too small for that number.
+    /// The approximate number of names in the cache; `None` chooses 65,536, or fewer if the memory
+    /// for cached names is too small for that number.
     pub names: Option<usize>,
 }
 
@@ -68,7 +68,7 @@ impl Vfs {
         self.mount.fs()
     }
 
-    /// Returns the mount, whose access can be changed.
+    /// Returns the mount, by which the file system can be made read-only or writable.
     pub fn mount(&self) -> &Mount {
         &self.mount
     }

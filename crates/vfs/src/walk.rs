@@ -84,7 +84,8 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Creates a walk along `path` from `start`, or from the root if the path begins with a slash.
-    /// The walk has already passed the directories that are in memory.
+    /// If the directory that contains the last component is found in memory, the walk is already in
+    /// that directory.
     pub(crate) fn to_parent(
         vfs: &'a Vfs,
         who: &'a Credentials,
@@ -95,8 +96,8 @@ impl<'a> Walk<'a> {
         Walk::beyond(vfs.parent_cached(who, begin, path), vfs, who, begin, path)
     }
 
-    /// Creates a walk along `path` from `begin`. If `cached` is given, the walk has already passed
-    /// the directories that were found in memory.
+    /// Creates a walk along `path` from `begin`. If `cached` is given, the walk is already in the
+    /// directory of `cached`.
     fn beyond(
         cached: Option<CachedParent<'a>>,
         vfs: &'a Vfs,

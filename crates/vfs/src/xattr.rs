@@ -8,8 +8,9 @@ use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, InodeRef, SetXattr};
 
 impl Vfs {
-    /// Makes all checks, and takes no lock for them. One check is whether the mode and the access
-    /// list let `who` perform `what`. Returns false if the operation has no effect.
+    /// Makes all checks, and takes no lock for them. For a `user.` attribute, this includes whether
+    /// the mode and the access list let `who` perform `what`. Returns false if the operation has no
+    /// effect.
     fn check_xattr(
         &self,
         who: &Credentials,

@@ -7,7 +7,7 @@
 
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
-use lanefs_ext4::{Attr, Error, InodeRef, NewKind, SetAttr, SetXattr};
+use lanefs_ext4::{Attr, Error, InodeRef, NewKind, Privilege, SetAttr, SetXattr};
 use lanefs_vfs::{Credentials, NewNode, Vfs, VfsOptions};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn overtaken<T: Send>(
     vfs.set_attr(&root, &program, &SetAttr { uid: Some(7), ..chmod(permissions) }).unwrap();
     let came = std::thread::scope(|scope| {
         let mut begun = None;
-        let done = vfs.fs().set_attr_as(&program, |_| {
+        let done = vfs.fs().set_attr_as(&program, Privilege::Root, |_| {
             begun = Some(scope.spawn(|| later(&vfs, &program)));
             std::thread::sleep(Duration::from_millis(30));
             Ok(Some(first))
@@ -104,7 +104,8 @@ fn an_access_list_is_refused_to_a_user_who_was_the_owner_when_it_was_asked_for()
 
 #[test]
 fn an_access_list_takes_the_set_group_id_that_the_file_got_meanwhile() {
-    // The program keeps group 0, of which Alice is not a member.
+    // The program's group is 0. Alice is not a member of it, so her call clears the set-group-ID
+    // bit.
     let (came, attr) = overtaken(0o755, chmod(0o2755), |vfs, program| {
         vfs.set_xattr(&alice(), program, ACCESS_LIST, &LIST, SetXattr::Any)
     });

@@ -8,9 +8,9 @@
 //! in memory the write is so short that other threads never wait, so the policy does not matter.
 //! md, in contrast, holds its stripes while it hands work to another thread, or during disk I/O.
 //! Therefore each array is measured twice: once with members without latency, and once with members
-//! that take 20 us (plus the error of the host's timer), like a fast SSD. A Lanefs row has 64 KiB
-//! on each member, whereas md's stripe has 4 KiB. So for the same data, md waits sixteen times as
-//! often.
+//! on which each operation takes 20 us (plus the error of the host's timer), like a fast SSD. With
+//! the default chunk size of this benchmark, a Lanefs row has 64 KiB on each member, whereas md's
+//! stripe has 4 KiB. So for the same data, md waits sixteen times as often.
 
 mod line;
 
@@ -34,8 +34,8 @@ const WRITE: usize = 512 << 10;
 /// The plan of a run.
 #[derive(Debug, Clone)]
 pub struct FsMarkPlan {
-    /// The numbers of members. One array is measured for each combination of a number and a
-    /// latency.
+    /// The numbers of members. Arrays are measured with each combination of a number of members and
+    /// a latency.
     pub members: Vec<usize>,
     /// The latencies of one member operation, without the time for copying data.
     pub latencies: Vec<Duration>,

@@ -56,7 +56,7 @@ pub(crate) enum Direction {
 /// Reads or writes at random offsets of one file that all threads share.
 pub(crate) struct Direct<'a> {
     file: Box<dyn Opened + 'a>,
-    /// The number of accesses of this size that fit into the file.
+    /// How many times the length of `buffer` fits into the file.
     places: u64,
     direction: Direction,
     random: fastrand::Rng,
@@ -67,7 +67,7 @@ impl<'a> Direct<'a> {
     pub fn new(given: Assignment<'a>, direction: Direction) -> Result<Direct<'a>> {
         let path = format!("{}/data", given.shared);
         let len = given.scale.file_bytes;
-        // Another part of a mix may have created the file already.
+        // In a mix, direct-read and direct-write use the same file. The first of them creates it.
         if given.thread == 0 && given.place.stat(&path).is_err() {
             fill(&given, &path, len)?;
         }

@@ -15,12 +15,12 @@ pub(crate) struct Create<'a> {
 }
 
 impl<'a> Create<'a> {
-    /// Creates empty files.
+    /// Returns a worker that creates empty files.
     pub fn empty(given: Assignment<'a>) -> Create<'a> {
         Create { rounds: Rounds::new(given), next: 0, content: Vec::new() }
     }
 
-    /// Creates files with content, and syncs them.
+    /// Returns a worker that creates files with content and syncs each file.
     pub fn durable(given: Assignment<'a>) -> Create<'a> {
         let content = vec![0x5a; usize::try_from(given.scale.access_bytes).unwrap_or_default()];
         Create { content, ..Create::empty(given) }

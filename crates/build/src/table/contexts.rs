@@ -1,9 +1,9 @@
 //! file_contexts of SELinux: `REGEX [TYPE] CONTEXT`.
 //!
-//! The expression must match the whole path. As in libselinux, a line without special characters
-//! wins over expressions. Among several matching expressions, and among several matching lines
-//! without special characters, the last wins. `<<none>>` removes the label. The expressions are
-//! those of the crate `regex`, so they have no look-around and no back references.
+//! The expression must match the whole path. As in libselinux, a matching line whose expression has
+//! no special characters wins over all other matching lines. Among several matching lines of the
+//! same kind, the last wins. `<<none>>` removes the label. The expressions are those of the crate
+//! `regex`, so they have no look-around and no back references.
 //!
 //! Source: selabel_file(5).
 
@@ -23,7 +23,7 @@ pub(super) struct Contexts {
 
 #[derive(Debug, Clone)]
 struct Line {
-    /// The characters of the expression before the first special character.
+    /// The literal bytes with which every matching path begins.
     stem: Vec<u8>,
     /// `None` if the stem is the whole path.
     regex: Option<Regex>,
@@ -135,7 +135,8 @@ fn stem(pattern: &str) -> (Vec<u8>, bool) {
             }
             byte => byte,
         };
-        // These three make the character before them optional, so it does not belong to the stem.
+        // Each of these three can make the character before it optional, so that character does not
+        // belong to the stem.
         if matches!(rest.peek(), Some(b'?' | b'*' | b'{')) {
             return (stem, false);
         }

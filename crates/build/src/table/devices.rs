@@ -3,7 +3,8 @@
 //! A line is `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, with `-` in fields that have no
 //! meaning for the type. Types: `f` file, `d` directory (made if it is missing), `r` directory and
 //! everything below it, `c` and `b` devices, `p` pipe. A COUNT above 0 makes that many devices.
-//! Their names are NAME followed by consecutive numbers from START on.
+//! Their names are NAME followed by consecutive numbers from START on. Their minor numbers begin at
+//! MINOR and grow by INC.
 
 use super::lines::{Wrong, lines};
 use crate::entry::{Kind, Meta};

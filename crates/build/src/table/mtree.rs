@@ -1,12 +1,13 @@
 //! mtree(5) specifications: a tree of files with their properties.
 //!
 //! A name without a slash is in the current directory. If the name is that of a directory, this
-//! directory becomes the current one, until `..` leaves it. A name with a slash is a whole path.
-//! `/set` and `/unset` change the defaults. The properties that Lanefs obeys are type, mode, uid,
-//! gid, time, link, device, optional and contents (a file of the host). User names, sizes and
-//! digests are ignored. A missing directory, link, device, pipe or socket is made. A missing file
-//! is made if its line has `contents`. Without `contents`, a missing file is an error unless it is
-//! optional.
+//! directory becomes the current one, until `..` leaves it. A name with a slash is a path from the
+//! root. `/set` and `/unset` change the default properties of the lines after them. The properties
+//! that Lanefs obeys are type, mode, uid, gid, time, link, device, optional and contents (a file of
+//! the host). User names, sizes and digests are ignored. A regular file whose line has `contents`
+//! is made, even if it exists already. Any other missing file is skipped if it is optional. If it
+//! is not optional, a missing directory, link, device, pipe or socket is made, and a missing
+//! regular file is an error.
 //!
 //! Source: mtree(5) of FreeBSD, mtree(8) of NetBSD.
 
@@ -162,7 +163,8 @@ fn words<'a>(fields: impl Iterator<Item = &'a str>) -> std::result::Result<Words
     split.collect()
 }
 
-/// Decodes a name in the encoding of vis(3): `\s`, `\#`, `\\`, and three octal digits.
+/// Decodes a name in the encoding of vis(3): `\s`, `\t`, `\n`, `\#`, `\\`, and `\` before three
+/// octal digits.
 fn decoded(name: &str) -> std::result::Result<Vec<u8>, String> {
     let wrong = || format!("'{name}' has a backslash without a meaning");
     let mut bytes = Vec::new();
@@ -234,7 +236,8 @@ fn parse_time(text: &str) -> std::result::Result<Time, String> {
     Ok(Time { secs: secs.parse().map_err(|_| wrong())?, nanos: nanos.map_err(|_| wrong())? })
 }
 
-/// Parses `FORMAT,MAJOR,MINOR`, or the number of a device, decimal or hexadecimal after `0x`.
+/// Parses `FORMAT,MAJOR,MINOR`, or a single device number, which is hexadecimal after `0x` and
+/// otherwise decimal.
 fn parse_device(text: &str) -> std::result::Result<(u32, u32), String> {
     let wrong = || format!("device={text} is not FORMAT,MAJOR,MINOR");
     let number = |text: &str| text.parse().map_err(|_| wrong());
@@ -291,7 +294,7 @@ impl Entry {
         }
     }
 
-    /// Makes the file. If a file of another type exists, replaces it.
+    /// Makes the file, which can be of any type. Replaces an existing file of this name.
     fn make(&self, tree: &mut Tree, feeder: &mut Feeder<'_, '_>, path: &[&[u8]]) -> Result<NodeId> {
         let missing = |what: &str| Error::new("", Cause::Missing { what: what.into() });
         let mtime = tree.node(Tree::ROOT).map_or_else(Time::default, |root| root.meta.mtime);
@@ -327,13 +330,12 @@ fn contents_of(
     contents: &str,
 ) -> Result<NodeId> {
     let host = |error| Error::new("", error);
-    let open = std::fs::File::open(contents).map_err(host)?;
-    let found = open.metadata().map_err(host)?;
+    let found = std::fs::metadata(contents).map_err(host)?;
     if !found.is_file() {
         return Err(Error::new("", Cause::Missing { what: format!("a file '{contents}'") }));
     }
     let node = tree.make_file(dir, name, meta, Kind::Regular(found.len()), Over::Files)?;
-    let from = Arc::new(HostFile::new(contents.into(), Some(open)));
+    let from = Arc::new(HostFile::new(contents.into()));
     feeder.host_data(node, &from, 0, found.len())?;
     Ok(node)
 }

@@ -8,16 +8,21 @@ pub(crate) const BLOCK: usize = 512;
 
 const CHECKSUM: Range<usize> = 148..156;
 
+/// Returns whether a block has the magic of the formats ustar, GNU and pax.
+pub(crate) fn has_magic(block: &[u8; BLOCK]) -> bool {
+    block.get(257..262) == Some(b"ustar")
+}
+
 /// A header whose checksum was found to be right.
 pub(crate) struct Header(Box<[u8; BLOCK]>);
 
 impl Header {
     /// Checks the checksum. Returns `None` for a block of zeros, which ends the archive.
-    pub(crate) fn check(bytes: Box<[u8; BLOCK]>) -> Result<Option<Header>, Cause> {
+    pub(crate) fn check(bytes: &[u8; BLOCK]) -> Result<Option<Header>, Cause> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let header = Header(bytes);
+        let header = Header(Box::new(*bytes));
         // The sum of the bytes as unsigned numbers and their sum as signed numbers are both valid,
         // because old programs added up signed bytes.
         let (mut unsigned, mut signed) = (0u64, 0i64);

@@ -5,21 +5,42 @@ use crate::entry::Attribute;
 use crate::error::Cause;
 use lanefs_ondisk::Time;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The largest accepted size in bytes of all records that are in force for an entry.
+const MOST_BYTES: usize = 16 << 20;
 
 /// The records that are in force for an entry.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
-    values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Offset and length of each piece in GNU's sparse format 0.0, which repeats the same keys for
-    /// each piece.
+    /// The value of each key; `None` for a key that was removed.
+    values: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// The records of global headers, in which keys that `values` lacks are looked up.
+    global: Option<Arc<Records>>,
+    /// The number of bytes in all keys, values and pieces.
+    bytes: usize,
+    /// Offset and length of each piece in GNU's sparse format 0.0. They are not in `values`,
+    /// because this format repeats the same keys for each piece.
     pub(crate) sparse: Vec<(u64, u64)>,
     offset: Option<u64>,
 }
 
 impl Records {
+    /// Creates the records of an entry. At first these are the records of the global headers.
+    pub(crate) fn below(global: &Arc<Records>) -> Records {
+        let bytes = global.bytes;
+        Records { global: Some(global.clone()), bytes, ..Records::default() }
+    }
+
     /// Adds the records of a header. A record replaces an earlier record with the same key. A
-    /// record with an empty value removes the earlier record.
+    /// record with an empty value only removes the earlier record, unless its key is that of an
+    /// extended attribute (`SCHILY.xattr`), whose value may be empty.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), Cause> {
+        self.bytes += bytes.len();
+        if self.bytes > MOST_BYTES {
+            let (what, bytes) = ("extended headers", self.bytes as u64);
+            return Err(Cause::TooLong { what, bytes, most: MOST_BYTES as u64 });
+        }
         let mut rest = bytes;
         while !rest.is_empty() {
             let record = first(rest).ok_or(Cause::Record { key: String::new() })?;
@@ -30,20 +51,52 @@ impl Records {
                 b"GNU.sparse.numbytes" => {
                     let offset = self.offset.take().ok_or_else(|| malformed(key))?;
                     self.sparse.push((offset, decimal(key, value)?));
+                    self.bytes += size_of::<(u64, u64)>();
                 }
                 _ if value.is_empty() && !key.starts_with(b"SCHILY.xattr.") => {
-                    self.values.remove(key);
+                    self.set(key, None);
                 }
                 _ => {
-                    self.values.insert(key.to_vec(), value.to_vec());
+                    self.set(key, Some(value.to_vec()));
                 }
             }
         }
-        Ok(())
+        match self.bytes > MOST_BYTES {
+            true => {
+                let (what, bytes) = ("extended headers", self.bytes as u64);
+                Err(Cause::TooLong { what, bytes, most: MOST_BYTES as u64 })
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+        let size = |value: &Option<Vec<u8>>| key.len() + value.as_ref().map_or(0, Vec::len);
+        self.bytes += size(&value);
+        if let Some(replaced) = self.values.insert(key.to_vec(), value) {
+            self.bytes -= size(&replaced);
+        }
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&[u8]> {
-        self.values.get(key.as_bytes()).map(Vec::as_slice)
+        match self.values.get(key.as_bytes()) {
+            Some(value) => value.as_deref(),
+            None => self.global.as_ref()?.get(key),
+        }
+    }
+
+    /// Returns the records whose keys begin with `prefix`, without the prefix.
+    fn with_prefix(&self, prefix: &[u8]) -> BTreeMap<&[u8], &[u8]> {
+        let global = self.global.as_ref();
+        let mut found = global.map_or_else(BTreeMap::new, |global| global.with_prefix(prefix));
+        for (key, value) in self.values.range(prefix.to_vec()..) {
+            let Some(name) = key.strip_prefix(prefix) else { break };
+            match value {
+                Some(value) => found.insert(name, value),
+                None => found.remove(name),
+            };
+        }
+        found
     }
 
     pub(crate) fn number(&self, key: &str) -> Result<Option<u64>, Cause> {
@@ -65,17 +118,13 @@ impl Records {
     /// Returns the extended attributes.
     pub(crate) fn attributes(&self) -> Result<Vec<Attribute>, Cause> {
         let mut attributes = Vec::new();
-        for (key, value) in &self.values {
-            if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
-                let decoded =
-                    percent(name).zip(base64::decode(value)).ok_or_else(|| malformed(key))?;
-                attributes.push(decoded);
-            }
+        let prefix = b"LIBARCHIVE.xattr.";
+        for (name, value) in self.with_prefix(prefix) {
+            let decoded = percent(name).zip(base64::decode(value));
+            attributes.push(decoded.ok_or_else(|| malformed(&[prefix, name].concat()))?);
         }
-        for (key, value) in &self.values {
-            if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                attributes.push((unescaped(name), value.clone()));
-            }
+        for (name, value) in self.with_prefix(b"SCHILY.xattr.") {
+            attributes.push((unescaped(name), value.to_vec()));
         }
         if let Some(label) = self.get("RHT.security.selinux") {
             // A NUL is appended, because the label in the attribute of a file also ends with a NUL.

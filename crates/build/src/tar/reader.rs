@@ -1,15 +1,24 @@
 //! The entries of an archive, one after another.
 
-use super::header::{BLOCK, Header};
+use super::header::{self, BLOCK, Header};
 use super::pax::Records;
 use super::sparse::{self, Map, ended};
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
+use lanefs_ext4::mkfs::FileFault;
 use lanefs_ondisk::{FileType, Time};
 use std::io::Read;
+use std::sync::Arc;
 
 /// The largest accepted size of an extended header or a long name, in bytes.
 const MOST_EXTENDED: u64 = 8 << 20;
+
+/// The largest number of bytes that the target of a symbolic link has in any file system of Linux.
+const MOST_TARGET: usize = 4095;
+
+/// The largest accepted size of a file's extended attributes. The largest block of ext4 holds half
+/// of it.
+const MOST_ATTRIBUTES: usize = 128 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Item {
@@ -23,7 +32,7 @@ pub(crate) struct Item {
 #[derive(Debug)]
 pub(crate) enum Body {
     Directory,
-    /// A hard link: a further name of an existing file.
+    /// A hard link: a further name of an existing file, whose name is given here.
     Link(Vec<u8>),
     /// Any other file. The data of a regular file follows.
     File(Kind),
@@ -33,33 +42,37 @@ pub(crate) enum Body {
 /// read.
 pub(crate) struct Reader<R> {
     input: R,
-    global: Records,
+    global: Arc<Records>,
     /// Which parts of the current file the archive holds.
     map: Map,
     next_piece: usize,
-    /// The bytes of data that are not read yet; the next field counts the padding after them.
+    /// The number of data bytes that are not read yet. The next field is the number of padding
+    /// bytes after them.
     left: u64,
     padding: u64,
     name: String,
+    /// Whether a valid header was read.
+    is_tar: bool,
 }
 
 impl<R: Read> Reader<R> {
     pub(crate) fn new(input: R) -> Reader<R> {
         Reader {
             input,
-            global: Records::default(),
+            global: Arc::default(),
             map: Map::default(),
             next_piece: 0,
             left: 0,
             padding: 0,
-            name: "the first header".into(),
+            name: String::new(),
+            is_tar: false,
         }
     }
 
     /// Returns the next entry; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Item>> {
         self.skip()?;
-        let mut local = self.global.clone();
+        let mut local = Records::below(&self.global);
         let (mut long_name, mut long_link) = (None, None);
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
@@ -70,8 +83,10 @@ impl<R: Read> Reader<R> {
             let bytes = self.extended(&header)?;
             let added = match kind {
                 b'g' => {
-                    let added = self.global.add(&bytes);
-                    local = self.global.clone();
+                    // Without this reference the global records are changed in place.
+                    drop(local);
+                    let added = Arc::make_mut(&mut self.global).add(&bytes);
+                    local = Records::below(&self.global);
                     added
                 }
                 b'L' => {
@@ -100,8 +115,13 @@ impl<R: Read> Reader<R> {
 
     /// Skips the rest of the current entry's data by calling `seek`.
     pub(crate) fn seek_past(&mut self, seek: impl FnOnce(&mut R, u64)) {
-        let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
+        let rest = self.take_rest();
         seek(&mut self.input, rest);
+    }
+
+    /// Returns how many bytes lie before the next header. A header may claim almost 2^64 bytes.
+    fn take_rest(&mut self) -> u64 {
+        std::mem::take(&mut self.left).saturating_add(std::mem::take(&mut self.padding))
     }
 
     fn wrong(&self, name: &[u8], cause: Cause) -> Error {
@@ -111,15 +131,24 @@ impl<R: Read> Reader<R> {
     /// Reads the next header that is not a volume label; `None` at the end.
     fn header(&mut self) -> Result<Option<Header>> {
         loop {
-            let mut bytes = Box::new([0; BLOCK]);
-            let behind = || format!("after {}", self.name);
-            match read_block(&mut self.input, &mut bytes) {
-                Ok(true) => {}
+            let mut bytes = [0; BLOCK];
+            let is_read = match read_block(&mut self.input, &mut bytes) {
                 // Like other programs, Lanefs accepts an archive without an end mark.
                 Ok(false) => return Ok(None),
-                Err(cause) => return Err(Error::new(behind(), cause)),
-            }
-            let header = Header::check(bytes).map_err(|cause| Error::new(behind(), cause))?;
+                Ok(true) => Ok(()),
+                Err(cause) => Err(cause),
+            };
+            let header =
+                is_read.and_then(|()| Header::check(&bytes)).map_err(|cause| match cause {
+                    Cause::Truncated | Cause::HeaderChecksum
+                        if !self.is_tar && !header::has_magic(&bytes) =>
+                    {
+                        Error::new("", Cause::NotTar { found: foreign(&bytes) })
+                    }
+                    cause if !self.is_tar => Error::new("", cause),
+                    cause => Error::new(format!("after {}", self.name), cause),
+                })?;
+            self.is_tar = true;
             match header {
                 Some(header) if header.kind() == b'V' => {}
                 header => return Ok(header),
@@ -179,6 +208,10 @@ impl<R: Read> Reader<R> {
             b'2' => {
                 // As in the kernel, the mode of a symbolic link has no effect, and is always 0777.
                 meta.permissions = 0o777;
+                if link.len() > MOST_TARGET {
+                    let fault = FileFault::Target { len: link.len(), most: MOST_TARGET };
+                    return Err(Cause::File(fault));
+                }
                 Body::File(Kind::Symlink(link.into()))
             }
             kind @ (b'3' | b'4') => {
@@ -255,7 +288,7 @@ impl<R: Read> Reader<R> {
     }
 
     fn skip(&mut self) -> Result<()> {
-        let rest = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
+        let rest = self.take_rest();
         if rest == 0 {
             return Ok(());
         }
@@ -278,13 +311,34 @@ fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> 
         mtime: records.time("mtime")?.map_or_else(|| header.mtime().map(whole), Ok)?,
         atime: records.time("atime")?.or(atime.map(whole)),
         ctime: records.time("ctime")?.or(ctime.map(whole)),
+        crtime: records.time("LIBARCHIVE.creationtime")?,
         attributes: Vec::new(),
     };
-    for (name, value) in records.attributes()? {
+    let attributes = records.attributes()?;
+    let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MOST_ATTRIBUTES {
+        let (what, bytes, most) = ("extended attributes", bytes as u64, MOST_ATTRIBUTES as u64);
+        return Err(Cause::TooLong { what, bytes, most });
+    }
+    for (name, value) in attributes {
         meta.set_attribute(&name, value);
     }
     meta.take_permissions_of_list();
     Ok(meta)
+}
+
+/// Returns what a source that is no archive is, according to its first block.
+fn foreign(start: &[u8; BLOCK]) -> &'static str {
+    match start {
+        [b'B', b'Z', b'h', ..] => "it is compressed by bzip2, so decompress it first",
+        [0x04, 0x22, 0x4d, 0x18, ..] => "it is compressed by lz4, so decompress it first",
+        [0x5d, 0, 0, ..] => "it is compressed by lzma, so decompress it first",
+        [0x1f, 0x9d, ..] => "it is compressed by compress(1), so decompress it first",
+        [b'P', b'K', 3 | 5, ..] => "it is a zip archive, so unpack it first",
+        [b'0', b'7', b'0', b'7', b'0', ..] => "it is a cpio archive, so unpack it first",
+        [b'h', b's', b'q', b's', ..] => "it is a squashfs image, so unpack it first",
+        _ => "it must be a plain tar, or one compressed by gzip, zstd or xz",
+    }
 }
 
 fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {

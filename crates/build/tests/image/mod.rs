@@ -134,7 +134,8 @@ pub fn assert_same(found: &str, expected: &str) {
     assert_eq!(found.lines().count(), expected.lines().count());
 }
 
-/// Fills a directory with one file of each kind that an ordinary user may make.
+/// Fills a directory with files of each kind that an ordinary user may make. If this user is root
+/// and can mount images, also adds a FIFO, device nodes, other owners and extended attributes.
 pub fn fill(dir: &Path) {
     shell(
         dir,

@@ -11,6 +11,7 @@ pub trait Sink {
     fn data(&mut self, extent: Extent);
     /// A block of the mapping itself: a node, or a block of pointers.
     fn meta(&mut self, block: Block);
-    /// A fault. The walk skips the part of the mapping below the fault.
+    /// A fault. The walk does not follow a pointer that is invalid, nor the entries of a damaged
+    /// node. A node in which only the checksum is wrong is followed.
     fn fault(&mut self, place: Place, fault: Fault);
 }

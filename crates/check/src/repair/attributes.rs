@@ -1,5 +1,6 @@
-//! Repairs extended attributes. A wrong hash or checksum is corrected. If an area has any other
-//! damage, all its attributes are removed.
+//! Repairs extended attributes. A wrong hash or checksum is corrected. After any other damage to an
+//! attribute block, or to the part of an inode that holds attributes, all attributes in it are
+//! removed.
 
 use super::inode_offsets::ACL_HIGH;
 use super::mender::{Mender, put16, put32};
@@ -17,7 +18,8 @@ const HASH: usize = 12;
 const REFERENCES: usize = 4;
 
 impl Mender<'_> {
-    /// Mends the attributes in an inode or in its block.
+    /// Mends the attributes in the attribute block `block` of an inode, or in the inode itself if
+    /// `block` is `None`.
     pub fn mend_attributes(
         &mut self,
         ino: Ino,

@@ -1,4 +1,4 @@
-//! Decides which of two views of an image has fewer faults.
+//! Counts the faults of a view of an image, so that a repair can choose between two views.
 
 use super::stage::Stage;
 use crate::checker::{self, Options};

@@ -7,6 +7,7 @@ use super::volume::clear_recovery;
 use crate::checker::Error;
 use crate::groups::{self, Groups};
 use crate::journal::{self, LogBlocks, Replayed};
+use crate::named;
 use crate::place::Place;
 use crate::superblock::{self, Counts};
 use crate::volume::Volume;
@@ -31,10 +32,26 @@ pub fn recover(
         return Ok(None);
     }
     recover_descriptors(device, &volume, actions);
+    let volume = guess_reserved(device, volume, actions);
     guess_descriptor(device, &volume, actions);
+    let volume = recover_journal(device, volume, actions);
     replay(device, &volume, is_copy, actions)?;
     let groups = Groups::read(&volume, &silent());
     Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
+}
+
+/// Corrects the number of the journal's inode, if it names another inode.
+fn recover_journal(
+    device: &Arc<OverlayDevice>,
+    volume: Volume,
+    actions: &mut Vec<Action>,
+) -> Volume {
+    let groups = Groups::read(&volume, &silent());
+    let Some(superblock) = named::with_journal(&volume, &groups) else { return volume };
+    put_superblock(&**device, &superblock);
+    let what = "names the reserved inode of the journal again".into();
+    actions.push(Action { place: Place::Superblock, what });
+    Volume::new(device.clone(), superblock)
 }
 
 /// Returns the block size of a file system whose superblock was recovered.
@@ -51,7 +68,8 @@ fn recover_superblock(
     let mut act = |what: &str| {
         actions.push(Action { place: Place::Superblock, what: what.into() });
     };
-    let is_whole = superblock::read_primary(&**device).is_ok();
+    let is_whole = superblock::read_primary(&**device)
+        .is_ok_and(|found| superblock::with_revision(found.raw()).is_none());
     let (found, counts) = match superblock::open(&**device, &silent()) {
         Ok(found) => found,
         Err(cause) => {
@@ -90,7 +108,7 @@ fn reseal(device: &Arc<OverlayDevice>) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
     let raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
-    let superblock = Superblock::from_raw(raw).ok()?;
+    let superblock = superblock::with_revision(&raw).or_else(|| Superblock::from_raw(raw).ok())?;
     let other = Arc::new(device.fork());
     put_superblock(&*other, &superblock);
     (faults(other) <= FEW_FAULTS).then(|| {
@@ -108,7 +126,8 @@ fn put_superblock(device: &dyn Device, superblock: &Superblock) {
     }
 }
 
-/// Returns the fields that no mount changes and that determine where the structures are.
+/// Returns the fields that a superblock and its copies must agree on. They determine where the
+/// structures are and how they are read, and mounts hardly ever change them.
 fn layout(raw: &RawSuperblock) -> Vec<u32> {
     let incompat = Incompat::META_BG | Incompat::BIT64 | Incompat::FLEX_BG | Incompat::EXTENTS;
     let incompat = incompat | Incompat::FILETYPE | Incompat::CSUM_SEED | Incompat::INLINE_DATA;
@@ -175,6 +194,38 @@ fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &m
         let what = "restored from its copy".into();
         actions.push(Action { place: Place::Descriptor { group }, what });
     }
+}
+
+/// Lowers the number of reserved descriptor blocks if these blocks overlap the bitmaps or the inode
+/// table of the only group, and the image has fewer faults afterwards.
+fn guess_reserved(
+    device: &Arc<OverlayDevice>,
+    volume: Volume,
+    actions: &mut Vec<Action>,
+) -> Volume {
+    let geometry = &volume.geometry;
+    let groups = Groups::read(&volume, &silent());
+    let Some(desc) = groups.get(Group(0)).filter(|_| geometry.group_count() == 1) else {
+        return volume;
+    };
+    let lowest = desc.block_bitmap.min(desc.inode_bitmap).min(desc.inode_table);
+    let first = geometry.super_block().0 + 1 + u64::from(geometry.desc_blocks());
+    let room = lowest.0.checked_sub(first).and_then(|room| u16::try_from(room).ok());
+    let Some(room) = room.filter(|room| u32::from(*room) < geometry.reserved_gdt_blocks()) else {
+        return volume;
+    };
+    let mut raw = volume.raw().clone();
+    raw.s_reserved_gdt_blocks.set(room);
+    let Ok(superblock) = Superblock::from_raw(raw) else { return volume };
+    let other = Arc::new(device.fork());
+    put_superblock(&*other, &superblock);
+    if faults(other) >= faults(device.clone()) {
+        return volume;
+    }
+    put_superblock(&**device, &superblock);
+    let what = format!("reserves {room} blocks for descriptors, which end before the bitmaps");
+    actions.push(Action { place: Place::Superblock, what });
+    Volume::new(device.clone(), superblock)
 }
 
 /// Guesses the descriptor of a small file system that has a single group, and so no copies of the
@@ -281,7 +332,7 @@ fn put_descriptor(device: &dyn Device, volume: &Volume, group: Group, desc: &Gro
     }
 }
 
-/// Replays the log. Afterwards the superblock no longer asks for a replay.
+/// Replays the log, which may be empty. Afterwards the superblock no longer asks for a replay.
 fn replay(
     device: &Arc<OverlayDevice>,
     volume: &Volume,

@@ -33,10 +33,12 @@ impl Mender<'_> {
     }
 
     fn mend_group(&mut self, group: Group, is_blocks: bool) {
-        let is_doubled = |f: &Finding| {
-            f.place == Place::Descriptor { group } && matches!(f.fault, Fault::DoublyClaimed { .. })
+        let is_unsure = |f: &Finding| match (f.place, &f.fault) {
+            (Place::Descriptor { .. }, Fault::DoublyClaimed { .. }) => true,
+            (place, Fault::Descriptor(_)) => place == Place::Descriptor { group },
+            _ => false,
         };
-        if self.findings.iter().any(is_doubled) {
+        if self.findings.iter().any(is_unsure) {
             // Nothing is written, because the bitmap positions in a damaged descriptor could be
             // those of other metadata.
             return;

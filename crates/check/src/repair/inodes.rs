@@ -8,6 +8,7 @@ use super::mender::{Mender, put16, put32};
 use super::salvage::EXTENT_MAGIC;
 use crate::bytes::{le16, le32};
 use crate::fault::Fault;
+use crate::groups::NOWHERE;
 use crate::inodes::BAD_BLOCKS;
 use crate::place::Place;
 use crate::record::Record;
@@ -101,6 +102,7 @@ impl Mender<'_> {
                 }
                 set_size(bytes, 0);
             }
+            Fault::Inode(Cause::InlineSize { room, .. }) => set_size(bytes, room),
             Fault::DeletedInUse { .. } => put32(bytes, DTIME, 0),
             Fault::Orphan { .. } => {
                 let time = if record.links == 0 { self.time() } else { 0 };
@@ -113,7 +115,10 @@ impl Mender<'_> {
             Fault::TimeRange => mend_times(bytes),
             Fault::NotZero { .. } => self.zero_fields(bytes, &record),
             Fault::Flags { flags } => return self.mend_flags(bytes, &record, flags),
-            Fault::LinkTarget => self.mend_link(ino, bytes, &record),
+            Fault::LinkTarget => {
+                self.mend_link(ino, bytes, &record);
+                return record.maps_blocks();
+            }
             Fault::Sectors { expected, .. } => {
                 put32(bytes, BLOCKS, expected as u32);
                 if self.run.volume.ro_compat(RoCompat::HUGE_FILE) {
@@ -140,6 +145,9 @@ impl Mender<'_> {
         }
         let record = Record::decode(bytes);
         let mut salvaged = self.salvage(ino, &record);
+        if record.file_type() == Some(FileType::Symlink) {
+            salvaged.extents = salvaged.extents.iter().filter_map(|e| e.clip(&(0..1))).collect();
+        }
         if record.is_directory() {
             salvaged.extents.iter_mut().for_each(|extent| extent.state = State::Written);
             let most = (2u64 << 30) >> self.run.volume.geometry.block_size().bits();
@@ -256,6 +264,9 @@ impl Mender<'_> {
         let (volume, geometry) = (self.run.volume, &self.run.volume.geometry);
         let Some(place) = geometry.inode_place(ino) else { return false };
         let Some(desc) = self.run.groups.get(place.group) else { return false };
+        if desc.inode_bitmap == NOWHERE {
+            return false;
+        }
         let Some(bytes) = self.read_block(desc.inode_bitmap) else { return false };
         Bitmap::verify_inodes(&bytes, desc, geometry, volume.checksums).is_ok()
             && Bitmap::from_bytes(&bytes, geometry.inodes_per_group()).get(place.index)

@@ -2,6 +2,7 @@
 
 use super::stage::Stage;
 use crate::fault::Fault;
+use crate::groups::NOWHERE;
 use crate::journal::LogBlocks;
 use crate::parents::Parents;
 use crate::place::Place;
@@ -9,14 +10,17 @@ use crate::record::Record;
 use crate::report::Finding;
 use crate::run::Run;
 use lanefs_device::{Device, OverlayDevice};
+use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::checksum::Seed;
-use lanefs_ondisk::{Block, Ino, inode};
+use lanefs_ondisk::features::Incompat;
+use lanefs_ondisk::group_desc::GroupFlags;
+use lanefs_ondisk::{Block, Group, Ino, inode};
 use std::ops::Range;
 
 /// How a repair separates files that use the same blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shared {
-    /// Each file gets its own copy.
+    /// The first file keeps the blocks; each of the other files gets its own copy.
     #[default]
     Clone,
     /// The first file keeps the blocks; the other files get holes.
@@ -48,8 +52,20 @@ pub struct Mender<'a> {
     actions: &'a mut Vec<Action>,
     /// Whether the round has written anything.
     pub changed: bool,
-    /// The cluster at which the next search for a free cluster starts.
+    /// The search for free clusters.
+    search: Search,
+}
+
+/// A search for free clusters. It takes clusters that the block bitmaps mark as in use only when no
+/// others are left, because they may belong to files whose mappings cannot be read.
+#[derive(Default)]
+struct Search {
+    /// The cluster at which the search goes on.
     next: u64,
+    /// Whether clusters that are marked as in use are taken too.
+    takes_marked: bool,
+    /// The group whose bitmap was read last, and its bitmap if that is valid.
+    bitmap: Option<(Group, Option<Bitmap>)>,
 }
 
 impl<'a> Mender<'a> {
@@ -61,7 +77,8 @@ impl<'a> Mender<'a> {
         findings: Vec<Finding>,
         actions: &'a mut Vec<Action>,
     ) -> Mender<'a> {
-        Mender { run, parents, device, shared, findings, actions, changed: false, next: 0 }
+        let search = Search::default();
+        Mender { run, parents, device, shared, findings, actions, changed: false, search }
     }
 
     /// Mends the faults of a stage.
@@ -98,6 +115,12 @@ impl<'a> Mender<'a> {
             (Fault::Superblock(_), _) => true,
             (_, place) => place.ino() == Some(log.ino) && Stage::of(finding).is_some(),
         })
+    }
+
+    /// Returns whether the inode tables of all groups can be read.
+    pub fn has_tables(&self) -> bool {
+        let groups = 0..self.run.volume.geometry.group_count();
+        groups.map(Group).all(|group| self.run.groups.get(group).is_some())
     }
 
     /// Returns the blocks of `clusters` clusters; `start` is the first block of the first cluster.
@@ -158,26 +181,79 @@ impl<'a> Mender<'a> {
 
     /// Takes a free cluster; returns its first block.
     pub fn allocate(&mut self) -> Option<Block> {
+        loop {
+            if let Some(found) = self.next_free() {
+                return Some(found);
+            }
+            if self.search.takes_marked {
+                return None;
+            }
+            self.claim_damaged();
+            self.search = Search { takes_marked: true, ..Search::default() };
+        }
+    }
+
+    /// Takes a free cluster for a bitmap of `group`. Without `flex_bg`, it must be in the group.
+    pub fn allocate_for(&mut self, group: Group) -> Option<Block> {
+        if self.run.volume.incompat(Incompat::FLEX_BG) {
+            return self.allocate();
+        }
+        let per_group = u64::from(self.run.volume.geometry.clusters_per_group());
+        let others = std::mem::take(&mut self.search);
+        self.search.next = u64::from(group.0) * per_group;
+        let found = self.next_free();
+        self.search = others;
+        found
+    }
+
+    fn next_free(&mut self) -> Option<Block> {
         let geometry = &self.run.volume.geometry;
         let per_group = u64::from(geometry.clusters_per_group());
         let first = geometry.first_data_block().0;
         let clusters = (geometry.block_count() - first).div_ceil(1 << geometry.cluster_bits());
         let end = clusters.min(u64::from(geometry.group_count()) * per_group);
-        while self.next < end {
-            let word = self.run.claims.word_at(self.next);
-            let at = self.next + u64::from(word.trailing_ones());
+        while self.search.next < end {
+            let word = self.run.claims.word_at(self.search.next);
+            let at = self.search.next + u64::from(word.trailing_ones());
             if word == u64::MAX {
-                self.next += 64;
+                self.search.next += 64;
                 continue;
             }
-            self.next = at + 1;
+            self.search.next = at + 1;
             let start = Block((at << geometry.cluster_bits()) + first);
             let whole = geometry.contains_run(start, 1 << geometry.cluster_bits());
-            if at < end && start.0 > 0 && whole && self.run.claims.claim(at..at + 1).is_none() {
+            let is_free = at < end && start.0 > 0 && whole;
+            if is_free && !self.is_marked(at) && self.run.claims.claim(at..at + 1).is_none() {
                 return Some(start);
             }
         }
         None
+    }
+
+    /// Returns whether the search skips a cluster because its block bitmap marks it as in use.
+    fn is_marked(&mut self, cluster: u64) -> bool {
+        if self.search.takes_marked {
+            return false;
+        }
+        let per_group = u64::from(self.run.volume.geometry.clusters_per_group());
+        let Ok(group) = u32::try_from(cluster / per_group).map(Group) else { return false };
+        if self.search.bitmap.as_ref().is_none_or(|(read, _)| *read != group) {
+            self.search.bitmap = Some((group, self.valid_bitmap(group)));
+        }
+        let bitmap = self.search.bitmap.as_ref().and_then(|(_, bitmap)| bitmap.as_ref());
+        bitmap.is_some_and(|bitmap| bitmap.get((cluster % per_group) as u32))
+    }
+
+    /// Reads the block bitmap of a group; `None` if the bitmap was never written, or is damaged.
+    fn valid_bitmap(&self, group: Group) -> Option<Bitmap> {
+        let volume = self.run.volume;
+        let desc = self.run.groups.get(group)?;
+        let is_written = !volume.geometry.features().has_descriptor_checksums()
+            || !desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+        let has_place = is_written && desc.block_bitmap != NOWHERE;
+        let bytes = self.read_block(desc.block_bitmap).filter(|_| has_place)?;
+        Bitmap::verify_blocks(&bytes, desc, &volume.geometry, volume.checksums).ok()?;
+        Some(Bitmap::from_bytes(&bytes, volume.geometry.clusters_in_group(group)?))
     }
 
     /// Returns the time in seconds that the repair stores as a deletion time. This is the time of

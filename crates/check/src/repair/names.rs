@@ -280,7 +280,8 @@ impl Mender<'_> {
         }
         let mut used: usize = packed.iter().map(Packed::space).sum();
         for kept in &names {
-            // The name was checked when it was read.
+            // The name was already checked when it was read, so the form that permits all bytes is
+            // used for every directory.
             let Ok(name) = Name::of(NameForm::Encrypted, &kept.name) else { continue };
             let file_type = self.run.states.get(kept.ino).file_type();
             let new = Packed { ino: kept.ino, file_type, name };

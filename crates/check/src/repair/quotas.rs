@@ -42,8 +42,8 @@ impl Mender<'_> {
         let Some((mut bytes, record)) = self.read_inode(ino) else { return };
         let content = quota::content(self.run, ino, &record);
         let usages = quota::usages(self.run, kind);
-        // Only the part before the first hole is decoded, because blocks after a hole may be
-        // unused.
+        // Only the part before the first hole or unreadable block is decoded. If the part is valid
+        // by itself, the quota file does not use the blocks after it.
         let whole = content.fault.map_or(content.bytes.len(), |(at, _)| at);
         let before = content.bytes.get(..whole).unwrap_or_default();
         let (file, what) = match QuotaFile::decode(before.to_vec(), kind) {

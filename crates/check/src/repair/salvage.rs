@@ -1,15 +1,17 @@
 //! Reads the valid part of a damaged mapping: leaves out invalid entries and keeps all others.
 
 use super::mender::Mender;
+use super::stage::Stage;
 use crate::bytes::{le16, le32, part};
 use crate::fault::Fault;
 use crate::mapping::{self, Sink};
 use crate::place::Place;
 use crate::record::Record;
+use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::extent::{self, END, Extent, MAX_DEPTH, State};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, FileBlock, Ino};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 pub const EXTENT_MAGIC: u16 = 0xf30a;
@@ -41,19 +43,46 @@ impl Sink for Salvaged {
 }
 
 impl Mender<'_> {
-    /// Returns the valid part of the mapping of an inode that maps blocks.
+    /// Returns the valid part of the mapping of an inode that maps blocks, and claims its blocks.
     pub fn salvage(&self, ino: Ino, record: &Record) -> Salvaged {
         let mut salvaged = Salvaged::default();
         if record.flags.contains(InodeFlags::EXTENTS) {
-            let mut walk = Walk { mender: self, next: 0, seen: HashSet::new(), out: &mut salvaged };
+            let seed = self.seed(ino, record);
+            let (seen, out) = (HashSet::new(), &mut salvaged);
+            let mut walk = Walk { mender: self, seed, next: 0, seen, out };
             let depth = walk.root_depth(&record.block);
             walk.node(&record.block, depth, 0..END);
         } else {
             mapping::walk(self.run.volume, ino, record, &mut salvaged);
         }
-        let mut seen = HashSet::new();
-        salvaged.nodes.retain(|node| seen.insert(*node) && !self.is_shared(*node));
+        for extent in &salvaged.extents {
+            self.run.claims.claim(self.run.clusters(extent.block, extent.len.into()));
+        }
+        let (own, mut seen) = (self.checked_nodes(ino), HashSet::new());
+        let is_own = |node: &Block| own.contains(node) && !self.is_shared(*node);
+        salvaged.nodes.retain(|node| seen.insert(*node) && is_own(node));
         salvaged
+    }
+
+    /// Returns the nodes of a file that the check has claimed. Any other node that the salvage
+    /// reaches may belong to another file.
+    fn checked_nodes(&self, ino: Ino) -> HashSet<Block> {
+        let mut walked = Salvaged::default();
+        if let Some((_, record)) = self.read_inode(ino).filter(|(_, record)| record.maps_blocks()) {
+            mapping::walk(self.run.volume, ino, &record, &mut walked);
+        }
+        walked.nodes.into_iter().collect()
+    }
+
+    /// Claims the blocks of all files with damaged mappings, which the check did not reach.
+    pub fn claim_damaged(&self) {
+        let damaged = self.findings.iter().filter(|f| Stage::of(f) == Some(Stage::Files));
+        let inos: BTreeSet<Ino> = damaged.filter_map(|finding| finding.place.ino()).collect();
+        for ino in inos {
+            if let Some((_, record)) = self.read_inode(ino) {
+                self.salvage(ino, &record);
+            }
+        }
     }
 
     /// Returns whether a finding says that `block` is used more than once.
@@ -67,6 +96,8 @@ impl Mender<'_> {
 
 struct Walk<'a> {
     mender: &'a Mender<'a>,
+    /// The seed of the checksums of the file's nodes.
+    seed: Option<Seed>,
     /// The file block that follows the last extent found so far.
     next: u32,
     seen: HashSet<Block>,
@@ -95,6 +126,11 @@ impl Walk<'_> {
             return None;
         }
         let bytes = self.mender.read_block(block)?;
+        // A node that another file uses too belongs to the file that the checksum is for.
+        let is_foreign = self.seed.is_some_and(|seed| extent::verify(&bytes, seed).is_err());
+        if is_foreign && self.mender.is_shared(block) {
+            return None;
+        }
         (le16(&bytes, 0) == EXTENT_MAGIC).then_some((block, bytes))
     }
 

@@ -30,8 +30,8 @@ impl Supply {
 }
 
 impl Mender<'_> {
-    /// Writes a mapping that consists of these extents, and sets the block field of the inode in
-    /// `bytes`. Returns false, and changes nothing, if there is no space for the nodes.
+    /// Writes a mapping that consists of the extents in `salvaged`, and sets the block field of the
+    /// inode in `bytes`. Returns false, and changes nothing, if there is no space for the nodes.
     pub fn rebuild(&mut self, ino: Ino, bytes: &mut [u8], salvaged: Salvaged) -> bool {
         let record = Record::decode(bytes);
         let mut supply = Supply { old: salvaged.nodes, is_short: false };
@@ -104,8 +104,8 @@ impl Mender<'_> {
         field
     }
 
-    /// Writes the tree of pointers for `covered` blocks of the file from `from` on. Returns its
-    /// root, or 0 for a hole.
+    /// Adds to `writes` the tree of pointers that maps `covered` blocks of the file from block
+    /// `from` on. Returns the block of the tree's root, or 0 if the file has only a hole there.
     fn pointer_tree(
         &mut self,
         supply: &mut Supply,

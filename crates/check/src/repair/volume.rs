@@ -5,8 +5,9 @@ use super::mender::{Mender, put16, put32};
 use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
-use crate::groups;
+use crate::journal::latest_number;
 use crate::mapping::Runs;
+use crate::named::{self, FIRST_INO, Purpose};
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
@@ -34,9 +35,21 @@ const EXTRA: u16 = 32;
 impl Mender<'_> {
     /// Mends the superblock, the descriptors and the journal.
     pub fn mend_volume(&mut self, found: &[Finding]) {
+        // All other findings may follow from a wrong number of an inode.
+        let field = |finding: &Finding| match finding.fault {
+            Fault::Field { field, .. } => Some(field),
+            _ => None,
+        };
+        let first = found.iter().find(|finding| field(finding) == Some(Field::FirstInode));
+        let number = found.iter().find(|finding| field(finding).is_some_and(Field::is_inode));
+        if let Some(finding) = first.or(number) {
+            return self.mend_superblock(&finding.fault);
+        }
         for finding in found {
             match finding.place {
                 Place::Descriptor { group } => self.mend_descriptor(group, &finding.fault),
+                // Without its inode table, a log only seems to be lost.
+                Place::Journal if !self.has_tables() => {}
                 Place::Journal => self.mend_journal(&finding.fault),
                 _ => self.mend_superblock(&finding.fault),
             }
@@ -59,19 +72,22 @@ impl Mender<'_> {
     }
 
     fn mend_superblock(&mut self, fault: &Fault) {
-        if matches!(fault, Fault::Field { field: Field::Mmp, .. }) {
+        if matches!(fault, Fault::Field { field: Field::Mmp, .. } | Fault::BeingChecked) {
             return self.mend_mmp();
         }
         let [users, groups] = [USER_QUOTAS, GROUP_QUOTAS].map(|ino| {
             let is_used = self.read_inode(Ino(ino)).is_some_and(|(_, found)| found.is_in_use());
             if is_used { ino } else { 0 }
         });
+        let [projects, orphans] = [Purpose::Quotas(Kind::Project), Purpose::Orphans]
+            .map(|purpose| named::nameless(self.run, purpose).map_or(0, |ino| ino.0));
         let edited = self.edit_superblock(|raw| match fault {
             Fault::Field { field: Field::Quotas(kind), .. } => match kind {
                 Kind::User => raw.s_usr_quota_inum.set(users),
                 Kind::Group => raw.s_grp_quota_inum.set(groups),
-                Kind::Project => raw.s_prj_quota_inum.set(0),
+                Kind::Project => raw.s_prj_quota_inum.set(projects),
             },
+            Fault::Field { field: Field::OrphanFile, .. } => set_orphan_file(raw, orphans),
             Fault::Field { field, .. } => mend_field(raw, *field),
             Fault::Feature { feature: Feature::ResizeInode } => raw.s_reserved_gdt_blocks.set(0),
             Fault::Feature { feature: Feature::HasJournal } => clear_recovery(raw),
@@ -127,22 +143,41 @@ impl Mender<'_> {
             Fault::Descriptor(Cause::ItableUnused { .. }) => desc.itable_unused = 0,
             Fault::Flags { .. } => desc.flags -= GroupFlags::BLOCK_UNINIT,
             Fault::DoublyClaimed { start, .. } => {
-                // The doubly claimed bitmap can move to any free block. Its content need not be
-                // copied, because the last stage computes all bitmaps again.
-                let Some(new) = self.allocate() else { return };
-                match *start {
-                    start if start == desc.block_bitmap => desc.block_bitmap = new,
-                    start if start == desc.inode_bitmap => desc.inode_bitmap = new,
-                    _ => return,
-                }
-                if groups::check_places(self.run.volume, group, &desc).is_err() {
-                    return;
-                }
+                return self.move_bitmaps(group, |block| block == *start);
+            }
+            Fault::Descriptor(Cause::BlockBitmapPlace { block: lost })
+            | Fault::Descriptor(Cause::InodeBitmapPlace { block: lost }) => {
+                return self.move_bitmaps_of(group, |block| block == *lost);
             }
             _ => return,
         }
         self.write_descriptor(group, &desc);
         self.act(Place::Descriptor { group }, format!("corrected ({fault})"));
+    }
+
+    /// Moves a bitmap that is in a block of other metadata: a bitmap of `group`, or else of another
+    /// group.
+    fn move_bitmaps(&mut self, group: Group, is_it: impl Fn(Block) -> bool) {
+        let all = (0..self.run.volume.geometry.group_count()).map(Group);
+        let has_it = |group: &Group| {
+            let desc = self.run.groups.get(*group);
+            desc.is_some_and(|desc| is_it(desc.block_bitmap) || is_it(desc.inode_bitmap))
+        };
+        if let Some(owner) = std::iter::once(group).chain(all).find(has_it) {
+            self.move_bitmaps_of(owner, is_it);
+        }
+    }
+
+    /// Moves the first bitmap of `group` whose block `is_it` accepts to a free block. Its content
+    /// need not be copied, because the last stage computes all bitmaps again.
+    fn move_bitmaps_of(&mut self, group: Group, is_it: impl Fn(Block) -> bool) {
+        let Some(mut desc) = self.descriptor(group) else { return };
+        let bitmaps = [&mut desc.inode_bitmap, &mut desc.block_bitmap];
+        let Some(bitmap) = bitmaps.into_iter().find(|block| is_it(**block)) else { return };
+        let Some(new) = self.allocate_for(group) else { return };
+        *bitmap = new;
+        self.write_descriptor(group, &desc);
+        self.act(Place::Descriptor { group }, format!("a bitmap is moved to {new}"));
     }
 
     /// Empties a damaged log. If the journal's inode is damaged, restores its mapping from the copy
@@ -159,13 +194,18 @@ impl Mender<'_> {
         let first = self.read_inode(ino).and_then(|(_, record)| {
             let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
             let runs = Runs::of(self.run.volume, ino, &record);
-            Some((runs.block(FileBlock(0))?, u32::try_from(blocks).ok()?))
+            Some((runs.block(FileBlock(0))?, u32::try_from(blocks).ok()?, runs))
         });
-        let first = first.filter(|(first, _)| !self.is_shared(*first));
-        let Some((first, blocks)) = first else { return self.remove_journal(ino) };
+        let first = first.filter(|(first, ..)| !self.is_shared(*first));
+        let Some((first, blocks, runs)) = first else { return self.remove_journal(ino) };
         let block_size = self.run.volume.geometry.block_size();
         let uuid = self.run.volume.superblock().uuid();
-        let head = JournalSuperblock::new(block_size, blocks, uuid).encode();
+        let mut head = JournalSuperblock::new(block_size, blocks, uuid);
+        // If a number of the old log were used again, a replay could go on to an old transaction.
+        if let Some(latest) = latest_number(self.run.volume, &runs, blocks) {
+            head.set_sequence(latest.next());
+        }
+        let head = head.encode();
         if JournalSuperblock::decode(&head, block_size, blocks).is_err() {
             return self.remove_journal(ino);
         }
@@ -199,7 +239,9 @@ impl Mender<'_> {
         let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
         let runs = Runs::of(self.run.volume, ino, &record);
         let mapped: u64 = runs.extents().iter().map(|extent| u64::from(extent.len)).sum();
-        if mapped < blocks || blocks == 0 || bytes == old {
+        let has_log = runs.block(FileBlock(0)).and_then(|at| self.read_block(at));
+        let has_log = has_log.is_some_and(|bytes| named::is_log(&bytes));
+        if mapped < blocks || blocks == 0 || bytes == old || !has_log {
             return false;
         }
         self.write_inode(ino, bytes);
@@ -222,7 +264,9 @@ impl Mender<'_> {
             raw.s_jnl_blocks = Default::default();
             raw.s_orphan_file_inum.set(0);
         });
-        for ino in [Some(ino), orphans].into_iter().flatten() {
+        // A file with a name keeps its content.
+        let inos = [Some(ino), orphans].into_iter().flatten();
+        for ino in inos.filter(|ino| self.run.states.get(*ino).names() == 0) {
             self.clear_inode(ino, "cleared: the journal is removed");
         }
         self.act(Place::Journal, "removed, since it is lost: lanefs tune -j makes a new one");
@@ -245,6 +289,10 @@ impl Mender<'_> {
         let words = geometry.block_size().bytes() as u64 / 4;
         let first = geometry.super_block().0 + 1 + u64::from(geometry.desc_blocks());
         let backups: Vec<Group> = geometry.backups().take(words as usize).collect();
+        let reserved = (0..u64::from(geometry.reserved_gdt_blocks())).map(|n| Block(first + n));
+        if reserved.into_iter().any(|block| self.is_shared(block)) {
+            return;
+        }
         let mut top = vec![0; geometry.block_size().bytes()];
         for n in 0..u64::from(geometry.reserved_gdt_blocks()) {
             let index = (u64::from(geometry.desc_blocks()) + n) % words;
@@ -308,6 +356,16 @@ pub fn clear_recovery(raw: &mut RawSuperblock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
 }
 
+/// Sets the number of the orphan file's inode. If it is 0, orphans are kept in the orphan list.
+fn set_orphan_file(raw: &mut RawSuperblock, ino: u32) {
+    let file = Compat::ORPHAN_FILE.bits();
+    let has_file = raw.s_feature_compat.get() & file != 0;
+    raw.s_orphan_file_inum.set(if has_file { ino } else { 0 });
+    if ino == 0 {
+        raw.s_feature_compat.set(raw.s_feature_compat.get() & !file);
+    }
+}
+
 /// Sets a superblock field to a valid value. Any valid value will do, because no structure depends
 /// on these fields.
 fn mend_field(raw: &mut RawSuperblock, field: Field) {
@@ -322,9 +380,21 @@ fn mend_field(raw: &mut RawSuperblock, field: Field) {
         Field::WantedExtraSize => raw.s_want_extra_isize.set(extra),
         Field::Encoding => raw.s_encoding.set(1),
         Field::JournalDeviceUuid => raw.s_journal_uuid = [0; 16],
-        Field::OrphanFile => raw.s_orphan_file_inum.set(0),
-        Field::JournalInode => raw.s_journal_inum.set(0),
+        Field::JournalInode => {
+            let has_journal = raw.s_feature_compat.get() & Compat::HAS_JOURNAL.bits() != 0;
+            raw.s_journal_inum.set(if has_journal { Ino::JOURNAL.0 } else { 0 });
+        }
+        Field::FirstInode => raw.s_first_ino.set(FIRST_INO),
+        Field::Revision => raw.s_rev_level.set(1),
+        Field::ChecksumSeed => {
+            let seed = Incompat::CSUM_SEED.bits();
+            raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !seed);
+        }
         Field::JournalDevice => raw.s_journal_dev.set(0),
-        Field::Quotas(_) | Field::Mmp | Field::JournalError | Field::JournalUsers => {}
+        Field::Quotas(_)
+        | Field::OrphanFile
+        | Field::Mmp
+        | Field::JournalError
+        | Field::JournalUsers => {}
     }
 }

@@ -64,7 +64,8 @@ pub struct AclItem {
     pub tag: Tag,
     /// `None` if the entry is to be removed.
     pub permissions: Option<Permissions>,
-    /// Whether the text of the entry has an `X`, which can add the right to execute.
+    /// Whether the text of the entry has an `X`: the right to execute is added if the file is a
+    /// directory or if an entry of its list has this right already.
     pub execute_if_any: bool,
 }
 

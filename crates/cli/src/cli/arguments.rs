@@ -44,7 +44,7 @@ pub fn read_keys(paths: &[PathBuf]) -> Result<Vec<MasterKey>, Failure> {
     paths.iter().map(read).collect()
 }
 
-/// Option of the commands that take an image whose journal is on another device.
+/// Option of the commands that also accept an image whose journal is on another device.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct JournalArguments {
     /// The image or device of the journal, if the journal is not in the image (mke2fs -J device=)

@@ -1,7 +1,10 @@
-//! Recognises what an image contains if it has no ext4 file system.
+//! Recognises what an image or a device contains, other than an ext4 file system to work on.
 
+use super::Failure;
 use lanefs_device::Device;
 use lanefs_ext4::mkfs::existing_signature;
+use lanefs_ondisk::md::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use std::fmt::Display;
 
 /// Offset of the ext4 magic number in the image, in bytes; the superblock is at offset 1024.
 const MAGIC_AT: u64 = 1024 + MAGIC_IN_SUPERBLOCK;
@@ -63,6 +66,41 @@ pub fn no_file_system(device: &dyn Device) -> Option<String> {
     }
 }
 
+/// Refuses to overwrite a device that seems to contain something.
+///
+/// # Errors
+/// A failure that names the contents, or why the device cannot be read.
+pub fn refuse_contents(name: impl Display, device: &dyn Device) -> Result<(), Failure> {
+    match existing_signature(device) {
+        Ok(None) => Ok(()),
+        Ok(Some(what)) => {
+            let array = array_name(device).filter(|_| what == "md superblock");
+            let of = array.map(|array| format!(" of array {array}")).unwrap_or_default();
+            let what = with_article(what);
+            Err(Failure::new(name, format_args!("it contains {what}{of}: --force overwrites it")))
+        }
+        Err(error) => Err(Failure::new(name, error)),
+    }
+}
+
+/// Puts an article before the name of a format, if the name needs one.
+fn with_article(what: &str) -> String {
+    match what {
+        "md superblock"
+        | "external ext4 journal"
+        | "LVM2 physical volume"
+        | "MBR partition table" => format!("an {what}"),
+        "GPT partition table" => format!("a {what}"),
+        _ => what.into(),
+    }
+}
+
+/// Returns the name of the array of which the device is a member.
+fn array_name(device: &dyn Device) -> Option<String> {
+    let bytes = read::<SUPERBLOCK_SIZE>(device, SUPERBLOCK_OFFSET)?;
+    Some(Superblock::decode(&bytes, device.len()).ok()?.name())
+}
+
 fn backup(device: &dyn Device) -> Option<(u64, u64)> {
     BACKUPS.into_iter().find(|(block, size)| {
         let start = block * size;
@@ -87,7 +125,7 @@ fn looks_like(device: &dyn Device) -> Option<String> {
                 .into()
         }
         Some(table) if table.ends_with("partition table") => partitioned(device, table),
-        Some(other) => format!("it looks like {other}"),
+        Some(other) => format!("it looks like {}", with_article(other)),
         None if head.iter().all(|byte| *byte == 0) => {
             "it begins with zeros: lanefs mkfs makes a file system".into()
         }
@@ -129,13 +167,14 @@ fn partitioned(device: &dyn Device, table: &str) -> String {
             format!("--offset {start} for partition {number}{holds}")
         })
         .collect();
+    let table = with_article(table);
     match listed.is_empty() {
-        true => format!("it is a disk with a {table}, without partitions"),
-        false => format!("it is a disk with a {table}: use {}", listed.join(", ")),
+        true => format!("it is a disk with {table}, without partitions"),
+        false => format!("it is a disk with {table}: use {}", listed.join(", ")),
     }
 }
 
-/// Returns the number and the first byte of each primary partition.
+/// Returns the number of each primary partition, and the offset in bytes at which it begins.
 fn mbr_starts(device: &dyn Device) -> Vec<(u32, u64)> {
     let Some(entries) = read::<64>(device, 446) else { return Vec::new() };
     let (entries, _) = entries.as_chunks::<16>();
@@ -147,8 +186,8 @@ fn mbr_starts(device: &dyn Device) -> Vec<(u32, u64)> {
     numbered.map(|(number, entry)| (number, start(entry))).collect()
 }
 
-/// Returns the number and the first byte of each partition of a GPT with sectors of this size (UEFI
-/// specification, 5.3); `None` without a GPT.
+/// Returns the number of each partition of a GPT, and the offset in bytes at which it begins (UEFI
+/// specification, 5.3). Sectors have `sector` bytes. Returns `None` without a GPT.
 fn gpt_starts(device: &dyn Device, sector: u64) -> Option<Vec<(u32, u64)>> {
     let header = read::<92>(device, sector)?;
     let word = |at: usize| header.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));

@@ -1,13 +1,15 @@
 //! The attributes of a file as JSON.
 
+use lanefs::build::base64;
 use lanefs::{Attr, FileType, Time};
 use serde_json::{Value, json};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Returns the attributes of the file `path` in `image`. A time is null if the inode has no room to
 /// store it.
 pub fn file_facts(image: &Path, path: &Path, attr: &Attr) -> Value {
-    json!({
+    let mut facts = json!({
         "image": image.to_string_lossy(),
         "path": path.to_string_lossy(),
         "inode": attr.ino.0,
@@ -25,7 +27,17 @@ pub fn file_facts(image: &Path, path: &Path, attr: &Attr) -> Value {
         "mtime": time_facts(attr.mtime),
         "ctime": time_facts(attr.ctime),
         "crtime": attr.crtime.map(time_facts),
-    })
+    });
+    keep_bytes(&mut facts, "path", path.as_os_str().as_bytes());
+    facts
+}
+
+/// Adds the bytes of the text under `key` in base64, under the key with `_bytes` at its end, if
+/// they are not UTF-8. The text then has a replacement character for each wrong byte.
+pub fn keep_bytes(facts: &mut Value, key: &str, bytes: &[u8]) {
+    if std::str::from_utf8(bytes).is_err() {
+        facts[format!("{key}_bytes")] = json!(base64::encode(bytes));
+    }
 }
 
 /// Returns the letter of a type, as in `find -type`.

@@ -7,7 +7,7 @@ const ALL: u16 = 0o7777;
 /// A change of a mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModeChange {
-    /// This mode.
+    /// The mode becomes this number, except that a directory may keep its set-ID bits.
     Octal(u16, SetIds),
     /// Symbolic clauses, applied in order.
     Symbolic(Vec<Clause>),
@@ -84,7 +84,7 @@ impl FromStr for ModeChange {
     }
 }
 
-/// Parses a part of the form `[ugoa]*([-+=]([rwxXst]*|[ugo]))+`.
+/// Parses the text between two commas, which has the form `[ugoa]*([-+=]([rwxXst]*|[ugo]))+`.
 fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
     let mut letters = part.chars().peekable();
     let mut named = 0;

@@ -63,8 +63,8 @@ impl From<OsString> for Operand {
     }
 }
 
-/// Converts an operand of a command that accepts only paths in images. An operand without a colon
-/// is the root of that image.
+/// Converts an operand of a command that accepts only paths in images. An operand without a path,
+/// such as `disk.img`, is the name of an image and means the root of this image.
 impl From<OsString> for ImagePath {
     fn from(operand: OsString) -> ImagePath {
         let whole = || ImagePath { image: operand.clone().into(), path: "/".into() };

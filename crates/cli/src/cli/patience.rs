@@ -10,9 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time that a command waits for an image that is in use. When umount(8) unmounts a file system
-/// of type `fuse`, it returns before the server has written its last byte. A loop device may exist
-/// slightly longer than its mount.
+/// The time that a command waits for an image that is in use, because the image may have been
+/// unmounted just before. When umount(8) unmounts a file system of type `fuse`, it returns before
+/// the server has written its last byte. A loop device may exist slightly longer than its mount.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time that `lanefs mount` waits. It is longer than [`PATIENCE`], because the server of an
 /// earlier mount may have much data to write to a slow disk.
@@ -89,7 +89,7 @@ pub fn announce_mmp(command: &str, name: &Path, device: &Arc<dyn Device>) {
     }
 }
 
-/// Why an image cannot be opened.
+/// Whether it is useful to wait for an image that cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     /// The program that uses the image is possibly about to close it.

@@ -148,8 +148,9 @@ impl Report {
         result.map_err(|error| self.fail(error)).ok()
     }
 
-    /// Checks the result of writing to standard output. If the pipe is closed, prints no message,
-    /// but the command exits with 1 because its output is incomplete.
+    /// Checks the result of writing to standard output. If standard output is a pipe that nobody
+    /// reads any more, prints no message, but the command exits with 1 because its output is
+    /// incomplete.
     pub fn printed(&self, result: io::Result<()>) {
         match result {
             Ok(()) => {}

@@ -52,7 +52,7 @@ fn refuse(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Before any measurement, makes all checks that can be made at that time.
+/// Prepares a run, and makes all checks that do not need the targets.
 fn begin<'a>(
     arguments: &'a Arguments,
     task: &Task,
@@ -81,7 +81,7 @@ impl Run<'_> {
         let Run { report, interruption, output, .. } = self;
         let chapters = match measured {
             Ok(chapters) => chapters,
-            // A set-up that was interrupted by the signal is not a failure.
+            // If a signal interrupted the set-up of the targets, that is not a failure.
             Err(_) if interruption.came() => Vec::new(),
             Err(failure) => {
                 report.fail(failure);

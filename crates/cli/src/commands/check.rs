@@ -155,7 +155,8 @@ fn print(report: &Report, arguments: &Arguments) -> io::Result<()> {
     )
 }
 
-/// Returns the number of findings that are faults. Notes do not count.
+/// Returns the number of faults, including those that the report does not list. Notes are not
+/// faults.
 fn faults(report: &Report) -> u64 {
     let told = report.findings.iter().filter(|finding| finding.harm() != Harm::Note).count();
     told as u64 + report.left_out

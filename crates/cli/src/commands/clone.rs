@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// Copies an image with its holes, shares blocks if the host can, and gives the copy a new UUID
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The source must not be in use, and is only read; a copy of an image that was left by a crash is
-recovered. Until the copy is complete it has a temporary name, which begins with a dot; an
-interrupted clone may leave that file. On btrfs, xfs and other file systems that share blocks, a
+The source must not be in use, and is only read. If a crash left it with a log to replay, the log is
+replayed in the copy. Until the copy is complete it has a temporary name, which begins with a dot;
+an interrupted clone may leave that file. On btrfs, xfs and other file systems that share blocks, a
 copy takes no time, and no space until one side is written.
 
 If all checksums of the image depend on its UUID, the copy gets the feature metadata_csum_seed.
@@ -91,8 +91,8 @@ fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failur
         return Err(Failure::new(to.display(), "not a file: a clone is a new image file"));
     }
     if to.is_file() {
-        // Fails if another program has locked the file that is to be overwritten. Otherwise that
-        // program would continue to use a file that no longer has a name.
+        // Opening fails if another program has locked the file that is to be overwritten. Without
+        // this check, that program would continue to use a file that no longer has a name.
         let held = FileDevice::open(to, Access::ReadWrite, OpenOptions::default());
         held.map_err(|error| Failure::opening(to, &error))?;
     }

@@ -9,7 +9,7 @@ use crate::cli::{
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageNode, ImageTree, Keep, Meta, Plan, Progress,
-    Recursion, Settings, Source, Target, Verbose,
+    Recursion, Settings, Source, Target, Trail, Verbose,
 };
 use crate::walk::Seen;
 use destination::{Destination, Kind};
@@ -228,7 +228,9 @@ pub fn copy(
                     true => {
                         "with ./ in front it is a host path; source or destination must be in an image"
                     }
-                    false => "neither source nor destination is in an image: use cp(1)",
+                    false => {
+                        "neither source nor destination is in an image (IMAGE:/PATH): use cp(1)"
+                    }
                 };
                 let shown = if target.is_escaped() { target } else { host };
                 return Err(Failure::new(shown, why));
@@ -290,7 +292,8 @@ fn into<T: Target>(
         }
         match source {
             Operand::Host(path) => {
-                report.check(one(&from_host, &host, (path, path), target, destination, outcome));
+                let node = (&Trail::new(path), path.as_path());
+                report.check(one(&from_host, &host, node, target, destination, outcome));
             }
             Operand::Image(place) => {
                 let tree = ImageTree::new(images.get(&place.image)?, &place.image);
@@ -406,9 +409,9 @@ fn is_stream(path: &Path) -> bool {
     })
 }
 
-/// Returns whether the copy writes into an existing target, and therefore follows a symbolic link
-/// at the target's path. This is the case if the only source is a regular file, or a link that is
-/// followed to a regular file.
+/// Returns whether a file that exists at the target's path is overwritten in place. If the path is
+/// a symbolic link, the copy then follows the link. This is the case if existing files are to be
+/// overwritten and the only source is a regular file, or a link that is followed to a regular file.
 fn fills_target(images: &Images, sources: &[Operand], plan: Plan) -> Result<bool, Failure> {
     let [source] = sources else { return Ok(false) };
     if plan.existing != Existing::Overwrite {

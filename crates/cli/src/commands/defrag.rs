@@ -22,7 +22,7 @@ image that cannot be opened does.
 Examples:
   lanefs defrag disk.img:/var/db
   lanefs defrag disk.img                       # all files
-  lanefs defrag --json disk.img:/var/db | jq '.after.extents | length'")]
+  lanefs defrag --json disk.img:/var/db | jq '.after | length'")]
 pub struct Arguments {
     /// Files or directories; IMAGE alone means its root directory
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]

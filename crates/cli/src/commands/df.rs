@@ -47,7 +47,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Err(failure) => report.fail(failure),
         }
     }
-    // If no image could be opened, there are no lines, and the heading is left out.
+    // With `--json`, or if no image could be opened, `lines` holds only the heading, which is then
+    // left out.
     if lines.len() > 1 {
         report.printed(print(&lines));
     }

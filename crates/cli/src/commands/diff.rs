@@ -4,13 +4,15 @@ mod aspect;
 mod changes;
 mod pair;
 
-use crate::cli::{Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Screen};
-use crate::copy::{HostTree, ImageTree, Source};
+use crate::cli::{
+    Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Screen, keep_bytes,
+};
+use crate::copy::{HostTree, ImageTree, Source, Trail};
 use aspect::{Aspect, Aspects, Change};
 use changes::Changes;
 use lanefs::Follow;
 use pair::{Pair, Side};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -100,12 +102,12 @@ fn compare(arguments: &Arguments, report: &Report) -> Result<Found, Failure> {
         }
         (Operand::Image(a), Operand::Host(b)) => {
             let (first, second) = (tree(a)?, HostTree::beside(&[]));
-            let tops = (first.find(&a.path, Follow::Links)?, b.clone());
+            let tops = (first.find(&a.path, Follow::Links)?, Trail::new(b));
             between(arguments, report, &first, &second, tops)
         }
         (Operand::Host(a), Operand::Image(b)) => {
             let (first, second) = (HostTree::beside(&[]), tree(b)?);
-            let tops = (a.clone(), second.find(&b.path, Follow::Links)?);
+            let tops = (Trail::new(a), second.find(&b.path, Follow::Links)?);
             between(arguments, report, &first, &second, tops)
         }
         (Operand::Standard, _) | (_, Operand::Standard) => {
@@ -169,7 +171,9 @@ impl<W: Write> Output<'_, W> {
         match (self.arguments.quiet, self.arguments.json) {
             (true, _) => Ok(()),
             (false, true) => {
-                writeln!(self.out, "{}", json!({ "path": shown(path), "only_in": side }))
+                let mut line = described(path);
+                line["only_in"] = json!(side);
+                writeln!(self.out, "{line}")
             }
             (false, false) => {
                 write!(self.out, "{sign} ")?;
@@ -185,7 +189,7 @@ impl<W: Write> Output<'_, W> {
             return Ok(());
         }
         if self.arguments.json {
-            let mut line = json!({ "path": shown(path) });
+            let mut line = described(path);
             for change in changes {
                 line[change.what] = change.values.clone();
             }
@@ -203,6 +207,10 @@ impl<W: Write> Output<'_, W> {
     }
 }
 
-fn shown(path: &[u8]) -> String {
-    format!("/{}", String::from_utf8_lossy(path))
+/// Returns the path as JSON.
+fn described(path: &[u8]) -> Value {
+    let path = [b"/", path].concat();
+    let mut line = json!({ "path": String::from_utf8_lossy(&path) });
+    keep_bytes(&mut line, "path", &path);
+    line
 }

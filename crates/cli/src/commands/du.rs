@@ -1,13 +1,15 @@
 //! `lanefs du`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, Size, human, long_help,
+    Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, Size, human, keep_bytes,
+    long_help,
 };
 use crate::copy::{ImageTree, Meta};
 use crate::walk::{Entry, Order, Seen, Visit, Walk};
 use lanefs::{FileType, Follow};
 use serde_json::json;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// Shows the space that files of an image take
@@ -209,6 +211,7 @@ impl Count<'_> {
                     let path = place.below(below).path;
                     line["image"] = json!(place.image.to_string_lossy());
                     line["path"] = json!(path.to_string_lossy());
+                    keep_bytes(&mut line, "path", path.as_os_str().as_bytes());
                 }
                 None => line["total"] = json!(true),
             }

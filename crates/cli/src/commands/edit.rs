@@ -12,8 +12,9 @@ use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The size of the caches in bytes. All blocks that a script changes are in memory anyway, and
-/// allocating larger caches would take longer than running a short script.
+/// The size of the caches in bytes. It is small, because all blocks that a script changes are in
+/// memory anyway, and because allocating larger caches would take longer than running a short
+/// script.
 const CACHE_BYTES: u64 = 16 << 20;
 
 /// The number of cached names. It is small for the same reason as `CACHE_BYTES`.
@@ -26,7 +27,7 @@ A script has a command on each line: words, in double quotes where they contain 
 list of words. Lines that begin with # are comments.
 
   put FILE PATH            copies a file of the host (- does not mean standard input)
-  get PATH FILE            copies a file to the host, as the script left it
+  get PATH FILE            copies a file to the host, with the changes of earlier lines
   write PATH TEXT          replaces a file by text; append PATH TEXT adds to it
   mkdir [-p] PATH          makes a directory
   rm [-r] [-f] PATH        removes a file or tree

@@ -15,7 +15,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.
 Examples:
   lanefs fallocate -l 1G disk.img:/swap             space for 1 GiB; the file grows to this size
   lanefs fallocate -p -o 1M -l 64K disk.img:/db     a hole of 64 KiB
-  lanefs fallocate -c -o 0 -l 1M disk.img:/log      removes the first MiB; the rest moves up
+  lanefs fallocate -c -o 0 -l 1M disk.img:/log      removes the first MiB; byte 1M becomes byte 0
   lanefs fallocate -i -o 4K -l 8K disk.img:/f       inserts a hole of 8 KiB")]
 pub struct Arguments {
     /// The file

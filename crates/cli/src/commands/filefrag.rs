@@ -1,6 +1,6 @@
 //! `lanefs filefrag`
 
-use crate::cli::{Failure, FileArguments, ImagePath, Intent, Screen, with_each};
+use crate::cli::{Failure, FileArguments, ImagePath, Intent, Screen, keep_bytes, with_each};
 use lanefs::{ExtentFlags, FileExtent, Follow};
 use serde_json::json;
 use std::io::{self, Write};
@@ -38,8 +38,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         let extents = fs.extents(&place.path, Follow::Links).map_err(within)?;
         let printed = match arguments.json {
             true => {
-                let path = place.to_string();
-                writeln!(out, "{}", json!({ "path": path, "extents": described(&extents) }))
+                let mut line = json!({ "path": place.to_string() });
+                keep_bytes(&mut line, "path", &place.to_bytes());
+                line["extents"] = described(&extents);
+                writeln!(out, "{line}")
             }
             false => print(&mut out, place, &extents),
         };

@@ -33,7 +33,8 @@ The expression is that of find(1). Tests may have one dash or two. N is a number
   -user NAME  -group NAME         the owner, by name or number;  -uid N  -gid N
   -links N  -inum N               number of names; inode number
   -newer FILE                     changed after this file: IMAGE:/PATH, or a path of the host;
-                                  -anewer and -cnewer compare the times of access and inode change
+                                  -anewer: accessed after FILE was changed; -cnewer: the inode
+                                  changed after FILE was changed
   -newermt TIME                   changed after a time, like '2024-05-01 12:30' or @1714559400
   -mtime N  -mmin N               changed N days or N minutes ago; -atime, -amin: accessed;
                                   -ctime, -cmin: its inode changed

@@ -2,8 +2,8 @@
 
 use super::getfattr::shown;
 use crate::cli::{
-    AclText, Failure, FileArguments, ImagePath, Intent, Scope, Screen, UserNames, long_help,
-    quoted, rights, with_each,
+    AclText, Failure, FileArguments, ImagePath, Intent, Scope, Screen, UserNames, keep_bytes,
+    long_help, quoted, rights, with_each,
 };
 use crate::copy::{ImageNode, ImageTree, Meta};
 use crate::walk::{Depth, Entry, each_file};
@@ -11,6 +11,7 @@ use lanefs::ondisk::acl::{Acl, AclEntry, Tag};
 use lanefs::{FileType, Follow};
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// Shows access control lists of files in an image
@@ -211,6 +212,7 @@ impl Arguments {
             "gid": meta.gid,
             "permissions": format!("{:04o}", meta.permissions),
         });
+        keep_bytes(&mut line, "path", place.path.as_os_str().as_bytes());
         if self.shows(Scope::Access) {
             line["access"] = list(&lists.access);
         }

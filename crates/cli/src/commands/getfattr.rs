@@ -1,7 +1,8 @@
 //! `lanefs getfattr`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Intent, Screen, hex, long_help, quoted, with_each,
+    Failure, FileArguments, ImagePath, Intent, Screen, hex, keep_bytes, long_help, quoted,
+    with_each,
 };
 use crate::copy::{Attribute, ImageNode, ImageTree, Source};
 use crate::walk::{Depth, each_file};
@@ -9,6 +10,7 @@ use lanefs::Follow;
 use lanefs::build::base64;
 use serde_json::json;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -45,7 +47,8 @@ pub struct Arguments {
         allow_hyphen_values = true
     )]
     pattern: String,
-    /// Encode values as text, hex or base64; the default is text where most of a value is printable
+    /// Encode values as text, hex or base64 [default: text if most of the value is printable, else
+    /// base64]
     #[arg(short, long, value_name = "CODE")]
     encoding: Option<Encoding>,
     /// Print values only, unchanged
@@ -102,7 +105,9 @@ impl Arguments {
         let Some(name) = &self.name else {
             let mut found = tree.attributes(node)?;
             let start = if self.pattern == "-" { "" } else { self.pattern.as_str() };
-            // Patterns of getfattr(1) are regular expressions, and most of them begin with `^`.
+            // Patterns of getfattr(1) are regular expressions, and most of them only match the
+            // start of a name, such as `^user\.`. So that these work here, a leading `^` and each
+            // `\` are dropped.
             let start = start.trim_start_matches('^').replace('\\', "");
             found.retain(|(name, _)| name.starts_with(start.as_bytes()));
             found.sort_unstable();
@@ -123,14 +128,20 @@ impl Arguments {
             return found.iter().try_for_each(|(_, value)| out.write_all(value));
         }
         if self.json {
-            let attributes: serde_json::Map<_, _> = found
-                .iter()
-                .map(|(name, value)| {
-                    (String::from_utf8_lossy(name).into_owned(), json!(base64::encode(value)))
-                })
-                .collect();
+            let (mut attributes, mut others) = (json!({}), json!({}));
+            for (name, value) in found {
+                let value = json!(base64::encode(value));
+                match std::str::from_utf8(name) {
+                    Ok(name) => attributes[name] = value,
+                    Err(_) => others[base64::encode(name)] = value,
+                }
+            }
             let (image, path) = (place.image.to_string_lossy(), place.path.to_string_lossy());
-            let line = json!({ "image": image, "path": path, "attributes": attributes });
+            let mut line = json!({ "image": image, "path": path, "attributes": attributes });
+            keep_bytes(&mut line, "path", place.path.as_os_str().as_bytes());
+            if others != json!({}) {
+                line["attributes_bytes"] = others;
+            }
             return writeln!(out, "{line}");
         }
         out.write_all(b"# file: ")?;
@@ -148,7 +159,8 @@ impl Arguments {
     }
 }
 
-/// Returns a path without the slash at its start; `.` for the root.
+/// Returns a path without the slash at its start; `.` for the root. If `absolute`, returns the path
+/// unchanged.
 pub fn shown(path: &Path, absolute: bool) -> &[u8] {
     let bytes = path.as_os_str().as_encoded_bytes();
     if absolute {

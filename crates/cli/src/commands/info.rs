@@ -97,8 +97,8 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     };
     let primary = match Primary::read(&*device) {
         Ok(primary) if primary.wholeness == Wholeness::Whole => Ok(primary),
-        // A read can be torn if the superblock is written at the same time. A second read is then
-        // consistent.
+        // The program that uses the image may have written the superblock during this read. So the
+        // superblock is read again after a pause.
         _ if in_use.is_some() => {
             std::thread::sleep(Duration::from_millis(50));
             Primary::read(&*device)
@@ -158,11 +158,13 @@ fn of_superblock(superblock: &Superblock) -> Value {
 
 type Facts = Vec<(&'static str, Value)>;
 
-/// Returns the names of the file system, its features and its state.
+/// Returns the label and the UUID of the file system, its features, whether Lanefs mounts it, and
+/// its state.
 fn identity(superblock: &Superblock) -> Facts {
     let state = superblock.state();
     let features = superblock.features().names();
-    // A journal on another device counts as present, since another line shows where the journal is.
+    // A journal on another device counts as present, since the line "Journal" of the output shows
+    // that it is on another device.
     let (support, reasons) = match superblock.support_with_journal() {
         Support::ReadWrite => ("read-write", Vec::new()),
         Support::ReadOnly(reasons) => ("read-only", reasons),

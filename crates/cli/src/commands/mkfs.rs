@@ -26,6 +26,11 @@ use words::Wanted;
 /// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("mkfs");
+    if arguments.image.as_os_str() == "-" {
+        let why = "an image cannot be written to standard output; ./- is the file of this name";
+        report.fail(Failure::new("-", why));
+        return report.exit();
+    }
     if arguments.makes_journal_device() {
         report.check(journal_device::make(arguments));
         return report.exit();
@@ -150,7 +155,8 @@ fn on_device(
     Ok(made)
 }
 
-/// Prints a hint that the new root directory belongs to root, unless root runs the command.
+/// Prints a hint that the new root directory belongs to root, unless root runs the command or
+/// `--root-owner` is given.
 fn print_owner_hint(arguments: &Arguments) {
     use rustix::process::{getegid, geteuid};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());

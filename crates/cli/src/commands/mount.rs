@@ -60,9 +60,9 @@ Options for speed, with their cost:
   -o direct         file data and the log bypass the host's page cache: the default for whole block
                     devices outside of arrays; no_direct turns it off. Cost: every read that
                     misses the mount's own cache is a read of the device; writes of parts of pages
-                    wait for each other. Metadata in place, parts of pages and files with blocks
-                    smaller than a page still use the cache. An image file needs a host file system
-                    with O_DIRECT
+                    wait for each other. The host's page cache is still used for metadata outside of
+                    the log, for parts of pages, and for files whose blocks are smaller than a page.
+                    An image file needs a host file system with O_DIRECT
   -o no_open        open and close send no request. Cost: writes to immutable and append-only files
                     fail late, at write(2), fsync(2) or close(2). O_DIRECT writes of one file run
                     one by one. O_TRUNC costs a request. A search for holes makes the kernel write
@@ -286,7 +286,8 @@ fn open_journal(options: &Options) -> Result<Option<Arc<dyn Device>>, Box<dyn Er
     Ok(Some(Arc::new(device)))
 }
 
-/// Opens an image, block device or array, and returns the name that the mount table shows.
+/// Opens an image, block device or array. If the mount is to be of type `fuseblk`, also makes the
+/// mount.
 fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, Box<dyn Error>> {
     let name = &*arguments.source;
     if Source::array_name(name).is_none() {

@@ -38,10 +38,11 @@ pub struct Arguments {
     /// Show or set only this project
     #[arg(short = 'P', long, value_name = "ID", group = "owner")]
     project: Option<u32>,
-    /// Limit the owner's space: never more than HARD; more than SOFT only for the grace time
+    /// Limit the space of this user, group or project: never more than HARD; more than SOFT only
+    /// for the grace time
     #[arg(long, value_name = "[SOFT:]HARD", requires = "owner")]
     space: Option<Pair<Size>>,
-    /// Limit the number of the owner's inodes
+    /// Limit the number of inodes of this user, group or project
     #[arg(long, value_name = "[SOFT:]HARD", requires = "owner")]
     inodes: Option<Pair<u64>>,
     /// Show sizes with units: K, M, G, T
@@ -104,7 +105,8 @@ impl Arguments {
     }
 }
 
-/// Sets the limits that were given, and returns the report.
+/// Sets the limits that were given. Returns the usage and limits of the owner that the arguments
+/// name, or of all owners if they name none.
 fn act(arguments: &Arguments, fs: &FileSystem) -> Result<Vec<QuotaReport>, Failure> {
     let failed = |error: lanefs::ext4::Error| Failure::new(arguments.image.display(), error);
     let missing = |what: &str| Failure::new(arguments.image.display(), what);

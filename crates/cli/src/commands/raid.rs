@@ -31,9 +31,9 @@ Examples:
   lanefs raid add md:a.img,b.img,missing,d.img new.img       rebuilds on new.img
 
 ARRAY is md:MEMBER,MEMBER,... as above, or md:UUID to search the block devices for its members, or
-md:UUID,DIRECTORY to search a directory. On a mounted array root and the owner of the mount can use
-status, fail, remove, add and replace: the mount's server makes the change, even if the command is
-interrupted. docs/raid5.md says how arrays work.")]
+md:UUID,DIRECTORY to search a directory. While the array is mounted, root and the owner of the mount
+can use status, fail, remove, add and replace: the mount's server makes the change, even if the
+command is interrupted. docs/raid5.md says how arrays work.")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -170,8 +170,9 @@ fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {
     Ok(Repair { recovery, blocks, block_size: plan.block_size() })
 }
 
-/// Claims a file system with the feature `mmp` for writing. Returns `None` if the superblock or the
-/// MMP block is damaged, because the repair handles this damage.
+/// Takes the exclusive right to write to a file system that has the feature `mmp`. Returns `None`
+/// if the file system does not have this feature. Also returns `None` if the superblock or the MMP
+/// block is damaged, because the repair handles this damage.
 fn take(whole: &WholeImage<'_>) -> Result<Option<Exclusive>, Failure> {
     match Exclusive::take(&whole.device()) {
         Err(error) if matches!(error.fault(), Fault::Image { .. }) => Ok(None),

@@ -24,8 +24,8 @@ is recovered first. If the command is interrupted, run it again.
 A growth that needs more blocks for descriptors than the resize inode reserves is refused. Only root
 and the owner of the mount can enlarge a mounted file system, and only if it has a journal so long
 that the changes of one group fit into a quarter of it; otherwise unmount the file system first.
-File systems with sparse_super2 or bigalloc cannot be resized; those with meta_bg, ea_inode or
-inline_data cannot be made smaller.
+File systems with sparse_super2 or bigalloc cannot be resized; those with meta_bg, ea_inode,
+inline_data or stable_inodes cannot be made smaller.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage.
 

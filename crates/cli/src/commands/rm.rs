@@ -1,6 +1,8 @@
 //! `lanefs rm`
 
-use crate::cli::{FileArguments, ImagePath, change_each};
+use crate::cli::{Failure, FileArguments, ImagePath, Intent, with_each};
+use lanefs::FileSystem;
+use std::path::{Component, Path};
 use std::process::ExitCode;
 
 /// Removes files from an image
@@ -30,15 +32,25 @@ pub struct Arguments {
 
 /// Runs `lanefs rm`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    change_each("rm", &arguments.image, &arguments.places, |fs, path| {
-        let done = match () {
-            () if arguments.recursive => fs.remove_dir_all(path),
-            () if arguments.dir && fs.symlink_metadata(path)?.is_dir() => fs.remove_dir(path),
-            () => fs.remove_file(path),
-        };
-        match done {
+    with_each("rm", &arguments.image, Intent::Change, &arguments.places, |fs, place, _| {
+        let path = &place.path;
+        if !path.components().any(|part| matches!(part, Component::Normal(_))) {
+            let why = "the root directory cannot be removed: name the files in it";
+            return Err(Failure::new(place, why));
+        }
+        match arguments.remove(fs, path) {
             Err(error) if arguments.force && error.is_not_found() => Ok(()),
-            done => done,
+            done => done.map_err(|error| Failure::within(place.image.display(), &error)),
         }
     })
+}
+
+impl Arguments {
+    fn remove(&self, fs: &FileSystem, path: &Path) -> lanefs::Result<()> {
+        match () {
+            () if self.recursive => fs.remove_dir_all(path),
+            () if self.dir && fs.symlink_metadata(path)?.is_dir() => fs.remove_dir(path),
+            () => fs.remove_file(path),
+        }
+    }
 }

@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Replace the whole list by these entries
     #[arg(long, value_name = "ENTRIES", value_delimiter = ',')]
     set: Vec<String>,
-    /// Set these entries
+    /// Set these entries, and keep the others
     #[arg(short, long, value_name = "ENTRIES", value_delimiter = ',')]
     modify: Vec<String>,
     /// Remove these entries, which are given without rights

@@ -2,12 +2,15 @@
 
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, file_facts,
-    mode_string, printable, show_time,
+    keep_bytes, mode_string, printable, show_time,
 };
 use lanefs::{Attr, FileSystem, FileType, Follow, Time};
 use serde_json::json;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Shows the attributes of files of an image
@@ -63,6 +66,8 @@ struct Described<'a> {
     place: &'a ImagePath,
     attr: Attr,
     users: UserNames,
+    /// The target of a symbolic link, as it is stored.
+    target: Option<PathBuf>,
     leads_to: Option<String>,
     attributes: Vec<String>,
     /// The encryption policy, or why it cannot be read.
@@ -79,13 +84,11 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
         Follow::Nothing => fs.symlink_metadata(&place.path),
     };
     let attr = *metadata.map_err(within)?.attr();
-    let leads_to = match attr.file_type {
-        FileType::Symlink => {
-            let target = fs.read_link(&place.path).map_err(within)?;
-            Some(printable(&target.to_string_lossy()))
-        }
+    let target = match attr.file_type {
+        FileType::Symlink => Some(fs.read_link(&place.path).map_err(within)?),
         _ => None,
     };
+    let leads_to = target.as_ref().map(|target| printable(&target.to_string_lossy()));
     let attributes = match follow {
         Follow::Nothing => fs.xattrs(&place.path).map_err(within)?,
         // The library cannot list the extended attributes of a link's target, so none are shown.
@@ -101,7 +104,7 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
     let digest = if is_file { fs.digest(&place.path).map_err(within)? } else { None };
     let digest = digest.map(|digest| digest.to_string());
     let users = UserNames::of(fs);
-    let described = Described { place, attr, users, leads_to, attributes, policy, digest };
+    let described = Described { place, attr, users, target, leads_to, attributes, policy, digest };
     Ok(match &arguments.format {
         _ if arguments.json => described.as_json(),
         Some(format) => described.formatted(format),
@@ -196,7 +199,9 @@ impl Described<'_> {
     /// encryption policy and the digest of a verity file have the same text as in the full output.
     fn as_json(&self) -> String {
         let mut facts = file_facts(&self.place.image, &self.place.path, &self.attr);
-        facts["target"] = json!(self.leads_to);
+        let target = self.target.as_deref().map(Path::as_os_str);
+        facts["target"] = json!(target.map(OsStr::to_string_lossy));
+        keep_bytes(&mut facts, "target", target.unwrap_or_default().as_bytes());
         facts["xattrs"] = json!(self.attributes);
         facts["policy"] = json!(self.policy);
         facts["verity"] = json!(self.digest);

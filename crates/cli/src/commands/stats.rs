@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Shows the counters of a mounted file system
 ///
-/// Shows the kernel's requests and how long they took, the waits for locks by rank, commits,
+/// Shows the kernel's requests and how long they took, the waits for locks of each rank, commits,
 /// caches, and the rows of an array that were written whole or in part. Requests that the kernel
 /// answers from its own caches are not counted. Only the owner of the mount and root can read the
 /// counters.
@@ -65,7 +65,7 @@ fn report_stats(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// Returns the heading of one table with `--watch`. It states the time that the table covers.
+/// Returns the heading of a table that `--watch` prints: the time that the table covers.
 fn heading(time: Option<Duration>) -> String {
     match time {
         None => "since it was mounted".into(),
@@ -118,8 +118,8 @@ impl Counters {
         if is_watched { format!("{value}\n") } else { format!("{value:#}\n") }
     }
 
-    /// Returns, for each name that begins with `prefix`, the part from there to the next full stop.
-    /// Equal parts are returned only once.
+    /// Returns, for each name that begins with `prefix`, the part between `prefix` and the next
+    /// full stop. Equal parts are returned only once.
     fn kinds(&self, prefix: &str) -> Vec<&str> {
         let mut kinds: Vec<&str> =
             self.0.keys().filter_map(|name| name.strip_prefix(prefix)?.split('.').next()).collect();
@@ -260,7 +260,8 @@ impl Counters {
         text
     }
 
-    /// Returns the time in us within which `percent` of the requests of a kind were answered.
+    /// Returns the time within which `percent` of the requests of a kind were answered, as text
+    /// such as "16 us". The time is the upper limit of a step of the histogram.
     fn under(&self, kind: &str, percent: u64) -> String {
         let prefix = format!("request.{kind}.under_us.");
         let mut steps: Vec<(Option<u64>, u64)> = self
@@ -268,7 +269,7 @@ impl Counters {
             .iter()
             .filter_map(|(name, count)| Some((name.strip_prefix(&prefix)?.parse().ok(), *count)))
             .collect();
-        // The last step is named "more" instead of a number, and is sorted last.
+        // The step without an upper limit is named "more", which is no number. It is sorted last.
         steps.sort_by_key(|(limit, _)| limit.unwrap_or(u64::MAX));
         let all: u64 = steps.iter().map(|(_, count)| count).sum();
         let wanted = (all * percent).div_ceil(100);

@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Write to FILE, in place of standard output
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Omit the files that match, and everything below them. A pattern with a slash, like
+    /// Omit the files that match GLOB, and everything below them. A pattern with a slash, like
     /// /var/log/*, is compared with the path below the operand. Any other pattern is compared with
     /// the name
     #[arg(long, value_name = "GLOB")]

@@ -81,8 +81,8 @@ pub struct Arguments {
     #[arg(short = 'E', long, value_name = "SETTINGS", value_delimiter = ',')]
     extended: Vec<String>,
     /// Journal: size=MIB adds a journal, or changes the size of the existing one. With the feature
-    /// fast_commit, fast_commit_size=KIB sets the size of its area for fast commits. Sizes may have
-    /// suffixes such as G
+    /// fast_commit, fast_commit_size=KIB sets the size of the journal's area for fast commits.
+    /// Sizes may have suffixes such as G
     #[arg(short = 'J', long, value_name = "size=SIZE", value_parser = parse_journal)]
     journal_size: Option<JournalWords>,
     /// Add a journal of the default size

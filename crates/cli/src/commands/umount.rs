@@ -61,7 +61,8 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
         None => vec![File::open(&first.source)],
     };
     let busy = if arguments.lazy { Busy::Detach } else { Busy::Refuse };
-    // An image that is mounted read-only on several directories has several mounts.
+    // There is one watch for each mount. An image has several mounts if it is mounted read-only on
+    // several directories.
     let mut watches = Vec::new();
     for entry in &entries {
         let watch = if arguments.lazy { Ok(None) } else { Watch::of(&entry.mount_point) };

@@ -37,7 +37,8 @@ pub enum Dereference {
 /// What happens to a file that already exists in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// The existing file is overwritten. A regular file does not replace a device, FIFO or socket.
+    /// The existing file is overwritten or replaced. It is an error if a regular file would replace
+    /// a device, FIFO or socket.
     Overwrite,
     /// The operand replaces an existing file or empty directory, as rename(2) does. The directories
     /// of the copy are new, so a second file of one name is an error.
@@ -99,6 +100,35 @@ pub enum Verbose {
 struct Work<S: Source, T: Target> {
     from: S::Node,
     to: T::Node,
+    way: Way,
+}
+
+/// The directories through which a copy that follows all links reached a directory, with itself.
+/// Without links to follow, it is empty.
+#[derive(Debug, Clone, Default)]
+struct Way(Option<Arc<Step>>);
+
+#[derive(Debug)]
+struct Step {
+    directory: Identity,
+    before: Way,
+}
+
+impl Way {
+    fn contains(&self, directory: Identity) -> bool {
+        let steps = std::iter::successors(self.0.as_deref(), |step| step.before.0.as_deref());
+        steps.into_iter().any(|step| step.directory == directory)
+    }
+}
+
+impl Drop for Step {
+    /// Drops the way in a loop, because a recursive drop could overflow the thread's stack.
+    fn drop(&mut self) {
+        let mut before = self.before.0.take();
+        while let Some(mut step) = before.and_then(Arc::into_inner) {
+            before = step.before.0.take();
+        }
+    }
 }
 
 /// A directory whose attributes are set at the end.
@@ -170,9 +200,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     /// Copies an operand to `name` in `dir`; [`Copier::finish`] copies the contents of directories.
     pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) {
         let follow = self.plan.dereference != Dereference::Never;
-        let existing = self.plan.existing;
-        let done =
-            self.resolve(from, follow).and_then(|from| self.copy_entry(&from, dir, name, existing));
+        let done = self.resolve(from, follow).and_then(|from| {
+            self.copy_entry(&from, dir, name, self.plan.existing, &Way::default())
+        });
         self.report.check(done);
     }
 
@@ -184,7 +214,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     /// Queues the contents of directory `from` to be copied into the existing directory `to`.
     /// [`Copier::finish`] copies them, and then gives `to` the attributes of `from`.
     pub fn copy_into(&self, from: &S::Node, to: &T::Node) {
-        self.report.check(self.source.meta(from).map(|meta| self.later(from, &meta, to)));
+        let meta = self.source.meta(from);
+        self.report.check(meta.map(|meta| self.later(from, &meta, to, &Way::default())));
     }
 
     /// Copies waiting directories on several threads, then adds further names and sets attributes.
@@ -225,7 +256,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                             .source
                             .child(&work.from, &name)
                             .and_then(|child| self.resolve(&child, follow))
-                            .and_then(|child| self.copy_entry(&child, &work.to, &name, existing));
+                            .and_then(|child| {
+                                self.copy_entry(&child, &work.to, &name, existing, &work.way)
+                            });
                         self.report.check(done);
                     }
                 }
@@ -258,15 +291,21 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
     }
 
+    /// Copies a file that was found in the last directory of `way`.
     fn copy_entry(
         &self,
         from: &S::Node,
         dir: &T::Node,
         name: &[u8],
         existing: Existing,
+        way: &Way,
     ) -> Result<(), Failure> {
         let meta = self.source.meta(from)?;
         let is_dir = meta.file_type == FileType::Directory;
+        if is_dir && way.contains(meta.identity) {
+            let why = "a link leads back to this directory, so the copy would not end";
+            return Err(Failure::new(self.source.show(from), why));
+        }
         if is_dir && self.plan.recursion == Recursion::FilesOnly {
             let shown = self.source.show(from);
             return Err(Failure::new(shown, "is a directory: -r copies it"));
@@ -283,7 +322,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                     self.target.remove_dir(dir, name)?;
                 }
                 (true, true) => {
-                    self.later(from, &meta, node);
+                    self.later(from, &meta, node, way);
                     return Ok(());
                 }
                 (true, false) => {
@@ -308,7 +347,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
         if is_dir {
             let made = self.target.make_dir(dir, name, self.first_permissions(&meta))?;
-            self.later(from, &meta, &made);
+            self.later(from, &meta, &made, way);
             return Ok(());
         }
         if self.plan.keep.links && meta.links > 1 && !self.is_first(&meta, dir, name) {
@@ -436,11 +475,18 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
     }
 
-    fn later(&self, from: &S::Node, meta: &Meta, to: &T::Node) {
-        // Nodes are cloned before these locks are taken, because cloning takes a reference to an
-        // inode and may thus take a lock.
+    fn later(&self, from: &S::Node, meta: &Meta, to: &T::Node, before: &Way) {
+        // Nodes are cloned before the two locks below are taken, because cloning takes a reference
+        // to an inode and may thus take a lock.
         let made = Made { from: from.clone(), meta: *meta, to: to.clone() };
-        let work = Work { from: from.clone(), to: to.clone() };
+        let way = match self.plan.dereference {
+            Dereference::Always => {
+                let step = Step { directory: meta.identity, before: before.clone() };
+                Way(Some(Arc::new(step)))
+            }
+            Dereference::Operands | Dereference::Never => Way::default(),
+        };
+        let work = Work { from: from.clone(), to: to.clone(), way };
         self.directories.lock().push(made);
         self.queue.lock().waiting.push(work);
         self.changed.notify_one();

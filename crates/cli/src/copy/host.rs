@@ -2,10 +2,13 @@
 //!
 //! A copy from an image must stay inside the target directory. Therefore no file is opened or
 //! created through a symbolic link that could come from the image. A path is entered only after a
-//! check that it is a directory. It stays a directory, because the copy removes no directories.
+//! check that it is a directory. It stays a directory, because the copy removes no directory that
+//! it has entered.
 
+use super::trail::Trail;
 use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
 use crate::cli::{Failure, HOLDS_IMAGE};
+use lanefs::build::ShortPath;
 use lanefs::{FileType, Rdev, Time};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -15,6 +18,9 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// The longest chain of symbolic links that is followed, as in the kernel.
+const MOST_LINKS: usize = 40;
 
 /// The host's files, with the privilege of this process to change owners.
 pub struct HostTree {
@@ -45,8 +51,7 @@ impl HostTree {
     }
 
     /// Returns the attributes of a file that a copy reads or replaces.
-    fn lstat(&self, path: &Path) -> Result<Meta, Failure> {
-        let metadata = path.symlink_metadata().map_err(failed(path))?;
+    fn meta_of_found(&self, path: &Path, metadata: Metadata) -> Result<Meta, Failure> {
         let meta = meta_of(&metadata)
             .ok_or_else(|| Failure::new(path.display(), "unknown type of file"))?;
         if self.images.contains(&meta.identity) {
@@ -84,6 +89,11 @@ pub fn meta_of(metadata: &Metadata) -> Option<Meta> {
 
 fn nanos(nanos: i64) -> u32 {
     u32::try_from(nanos).unwrap_or(0)
+}
+
+/// Calls `act` with the path, shortened if it is too long for system calls.
+fn at<T>(path: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, Failure> {
+    ShortPath::new(path).and_then(|short| act(&short)).map_err(failed(path))
 }
 
 /// An open file of the host.
@@ -153,58 +163,75 @@ impl Listing for HostListing {
 impl Source for HostTree {
     /// A bind mount can give a directory a second name, so a second name is no sign of damage.
     const DIRECTORIES_HAVE_ONE_NAME: bool = false;
-    type Node = PathBuf;
+    type Node = Trail;
     type Listing<'a> = HostListing;
     type Content<'a> = HostFile;
 
-    fn meta(&self, node: &PathBuf) -> Result<Meta, Failure> {
-        self.lstat(node)
+    fn meta(&self, node: &Trail) -> Result<Meta, Failure> {
+        let path = node.path();
+        self.meta_of_found(&path, at(&path, Path::symlink_metadata)?)
     }
 
-    fn list(&self, dir: &PathBuf) -> Result<HostListing, Failure> {
-        let entries = dir.read_dir().map_err(failed(dir))?;
-        Ok(HostListing { entries, path: dir.clone() })
+    fn list(&self, dir: &Trail) -> Result<HostListing, Failure> {
+        let path = dir.path();
+        let entries = at(&path, Path::read_dir)?;
+        Ok(HostListing { entries, path })
     }
 
-    fn child(&self, dir: &PathBuf, name: &[u8]) -> Result<PathBuf, Failure> {
-        Ok(dir.join(OsStr::from_bytes(name)))
+    fn child(&self, dir: &Trail, name: &[u8]) -> Result<Trail, Failure> {
+        Ok(dir.join(name))
     }
 
-    fn follow(&self, node: &PathBuf) -> Result<PathBuf, Failure> {
-        node.canonicalize().map_err(failed(node))
+    fn follow(&self, node: &Trail) -> Result<Trail, Failure> {
+        let link = node.path();
+        let mut path = link.clone();
+        for _ in 0..MOST_LINKS {
+            let followed = ShortPath::new(&path).and_then(|short| {
+                let is_link = short.symlink_metadata()?.is_symlink();
+                is_link.then(|| short.read_link()).transpose()
+            });
+            match followed.map_err(failed(&link))? {
+                Some(text) => path = path.parent().unwrap_or(&path).join(text),
+                None => return Ok(Trail::new(&path)),
+            }
+        }
+        Err(Failure::host(link.display(), &Errno::LOOP.into()))
     }
 
-    fn read_link(&self, node: &PathBuf) -> Result<Vec<u8>, Failure> {
-        Ok(node.read_link().map_err(failed(node))?.into_os_string().into_vec())
+    fn read_link(&self, node: &Trail) -> Result<Vec<u8>, Failure> {
+        Ok(at(&node.path(), Path::read_link)?.into_os_string().into_vec())
     }
 
-    fn open(&self, node: &PathBuf) -> Result<HostFile, Failure> {
-        let file = File::open(node).map_err(failed(node))?;
-        let size = file.metadata().map_err(failed(node))?.size();
-        Ok(HostFile { file, path: node.clone(), size })
+    fn open(&self, node: &Trail) -> Result<HostFile, Failure> {
+        let path = node.path();
+        let file = at(&path, |path| File::open(path))?;
+        let size = file.metadata().map_err(failed(&path))?.size();
+        Ok(HostFile { file, path, size })
     }
 
-    fn attributes(&self, node: &PathBuf) -> Result<Vec<Attribute>, Failure> {
-        let names = match xattr::list(node) {
+    fn attributes(&self, node: &Trail) -> Result<Vec<Attribute>, Failure> {
+        let path = node.path();
+        let short = ShortPath::new(&path).map_err(failed(&path))?;
+        let names = match xattr::list(&short) {
             Err(error) if is_unsupported(&error) => return Ok(Vec::new()),
-            names => names.map_err(failed(node))?,
+            names => names.map_err(failed(&path))?,
         };
         let mut attributes = Vec::new();
         for name in names {
-            match xattr::get(node, &name) {
+            match xattr::get(&short, &name) {
                 Ok(Some(value)) => attributes.push((name.into_vec(), value)),
                 Ok(None) => {}
                 // Like other tools, skips attributes that this user has no right to read.
                 Err(error) if is_unsupported(&error) || is_denied(&error) => {}
-                Err(error) => return Err(Failure::host(node.display(), &error)),
+                Err(error) => return Err(Failure::host(path.display(), &error)),
             }
         }
         attributes.sort_unstable();
         Ok(attributes)
     }
 
-    fn show(&self, node: &PathBuf) -> String {
-        node.display().to_string()
+    fn show(&self, node: &Trail) -> String {
+        node.path().display().to_string()
     }
 }
 
@@ -217,112 +244,104 @@ fn is_denied(error: &io::Error) -> bool {
 }
 
 impl Target for HostTree {
-    type Node = PathBuf;
+    type Node = Trail;
     type Sink<'a> = HostFile;
 
-    fn look(&self, dir: &PathBuf, name: &[u8]) -> Result<Option<(PathBuf, Meta)>, Failure> {
-        let path = dir.join(OsStr::from_bytes(name));
-        match path.symlink_metadata() {
-            Ok(_) => self.lstat(&path).map(|meta| Some((path, meta))),
+    fn look(&self, dir: &Trail, name: &[u8]) -> Result<Option<(Trail, Meta)>, Failure> {
+        let node = dir.join(name);
+        let path = node.path();
+        match ShortPath::new(&path).and_then(|short| short.symlink_metadata()) {
+            Ok(metadata) => self.meta_of_found(&path, metadata).map(|meta| Some((node, meta))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Failure::host(path.display(), &error)),
         }
     }
 
-    fn make_dir(&self, dir: &PathBuf, name: &[u8], permissions: u16) -> Result<PathBuf, Failure> {
-        let path = dir.join(OsStr::from_bytes(name));
+    fn make_dir(&self, dir: &Trail, name: &[u8], permissions: u16) -> Result<Trail, Failure> {
+        let node = dir.join(name);
         let mode = Mode::from_raw_mode(permissions.into());
-        rustix::fs::mkdir(&path, mode).map_err(|e| Failure::host(path.display(), &e.into()))?;
-        Ok(path)
+        at(&node.path(), |path| Ok(rustix::fs::mkdir(path, mode)?))?;
+        Ok(node)
     }
 
     fn make_file(
         &self,
-        dir: &PathBuf,
+        dir: &Trail,
         name: &[u8],
         permissions: u16,
-    ) -> Result<(PathBuf, HostFile), Failure> {
-        let path = dir.join(OsStr::from_bytes(name));
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(permissions.into())
-            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-            .open(&path)
-            .map_err(failed(&path))?;
-        Ok((path.clone(), HostFile { file, path, size: 0 }))
+    ) -> Result<(Trail, HostFile), Failure> {
+        let node = dir.join(name);
+        let path = node.path();
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(permissions.into());
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let file = at(&path, |path| options.open(path))?;
+        Ok((node, HostFile { file, path, size: 0 }))
     }
 
-    fn make_symlink(
-        &self,
-        dir: &PathBuf,
-        name: &[u8],
-        leads_to: &[u8],
-    ) -> Result<PathBuf, Failure> {
-        let path = dir.join(OsStr::from_bytes(name));
-        let made = std::os::unix::fs::symlink(OsStr::from_bytes(leads_to), &path);
-        made.map_err(failed(&path))?;
-        Ok(path)
+    fn make_symlink(&self, dir: &Trail, name: &[u8], leads_to: &[u8]) -> Result<Trail, Failure> {
+        let node = dir.join(name);
+        at(&node.path(), |path| std::os::unix::fs::symlink(OsStr::from_bytes(leads_to), path))?;
+        Ok(node)
     }
 
     fn make_special(
         &self,
-        dir: &PathBuf,
+        dir: &Trail,
         name: &[u8],
         meta: &Meta,
         permissions: u16,
-    ) -> Result<PathBuf, Failure> {
-        let path = dir.join(OsStr::from_bytes(name));
+    ) -> Result<Trail, Failure> {
+        let node = dir.join(name);
         let file_type = rustix::fs::FileType::from_raw_mode(meta.file_type.mode_bits().into());
         let device = rustix::fs::makedev(meta.rdev.major, meta.rdev.minor);
         let mode = Mode::from_raw_mode(permissions.into());
-        rustix::fs::mknodat(CWD, &path, file_type, mode, device)
-            .map_err(|e| Failure::host(path.display(), &e.into()))?;
-        Ok(path)
+        at(&node.path(), |path| Ok(rustix::fs::mknodat(CWD, path, file_type, mode, device)?))?;
+        Ok(node)
     }
 
-    fn link(&self, node: &PathBuf, dir: &PathBuf, name: &[u8]) -> Result<(), Failure> {
-        let path = dir.join(OsStr::from_bytes(name));
-        std::fs::hard_link(node, &path).map_err(failed(&path))
+    fn link(&self, node: &Trail, dir: &Trail, name: &[u8]) -> Result<(), Failure> {
+        let original = node.path();
+        let original = ShortPath::new(&original).map_err(failed(&original))?;
+        at(&dir.join(name).path(), |path| std::fs::hard_link(&original, path))
     }
 
-    fn remove(&self, dir: &PathBuf, name: &[u8]) -> Result<(), Failure> {
-        let path = dir.join(OsStr::from_bytes(name));
-        std::fs::remove_file(&path).map_err(failed(&path))
+    fn remove(&self, dir: &Trail, name: &[u8]) -> Result<(), Failure> {
+        at(&dir.join(name).path(), |path| std::fs::remove_file(path))
     }
 
-    fn remove_dir(&self, dir: &PathBuf, name: &[u8]) -> Result<(), Failure> {
-        let path = dir.join(OsStr::from_bytes(name));
-        std::fs::remove_dir(&path).map_err(failed(&path))
+    fn remove_dir(&self, dir: &Trail, name: &[u8]) -> Result<(), Failure> {
+        at(&dir.join(name).path(), |path| std::fs::remove_dir(path))
     }
 
-    fn set(&self, node: &PathBuf, settings: &Settings) -> Result<(), Failure> {
+    fn set(&self, node: &Trail, settings: &Settings) -> Result<(), Failure> {
+        let path = node.path();
+        let short = ShortPath::new(&path).map_err(failed(&path))?;
         let mut permissions = settings.permissions;
         if let Some((uid, gid)) = settings.owner {
-            match std::os::unix::fs::lchown(node, Some(uid), Some(gid)) {
+            match std::os::unix::fs::lchown(&short, Some(uid), Some(gid)) {
                 Ok(()) => {}
                 // Only root can change the owner. If the owner is not the original's owner, the
                 // copy must not get set-ID bits.
                 Err(error) if self.privilege == Privilege::User && is_denied(&error) => {
                     permissions = permissions.map(|mode| mode & 0o1777);
                 }
-                Err(error) => return Err(Failure::host(node.display(), &error)),
+                Err(error) => return Err(Failure::host(path.display(), &error)),
             }
         }
         if let Some(permissions) = permissions {
-            std::fs::set_permissions(node, Permissions::from_mode(permissions.into()))
-                .map_err(failed(node))?;
+            std::fs::set_permissions(&short, Permissions::from_mode(permissions.into()))
+                .map_err(failed(&path))?;
         }
         for (name, value) in &settings.attributes {
-            match xattr::set(node, OsStr::from_bytes(name), value) {
+            match xattr::set(&short, OsStr::from_bytes(name), value) {
                 Ok(()) => {}
                 Err(error)
                     if is_unsupported(&error)
                         || self.privilege == Privilege::User && is_denied(&error) => {}
                 Err(error) => {
                     let name = String::from_utf8_lossy(name);
-                    let place = format_args!("{}: attribute {name}", node.display());
+                    let place = format_args!("{}: attribute {name}", path.display());
                     return Err(Failure::host(place, &error));
                 }
             }
@@ -330,13 +349,13 @@ impl Target for HostTree {
         if let Some((atime, mtime)) = settings.times {
             let time = |time: Time| Timespec { tv_sec: time.secs, tv_nsec: time.nanos.into() };
             let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
-            rustix::fs::utimensat(CWD, node, &times, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|e| Failure::host(node.display(), &e.into()))?;
+            rustix::fs::utimensat(CWD, &*short, &times, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|e| Failure::host(path.display(), &e.into()))?;
         }
         Ok(())
     }
 
-    fn show(&self, dir: &PathBuf, name: &[u8]) -> String {
-        dir.join(OsStr::from_bytes(name)).display().to_string()
+    fn show(&self, dir: &Trail, name: &[u8]) -> String {
+        dir.join(name).path().display().to_string()
     }
 }

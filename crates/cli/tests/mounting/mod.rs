@@ -19,7 +19,7 @@ pub const LANEFS: &str = env!("CARGO_BIN_EXE_lanefs");
 pub struct Mounted {
     pub path: PathBuf,
     server: Option<Child>,
-    /// The loop device, detached after the unmount.
+    /// The loop device, if it belongs to this mount. It is detached after the unmount.
     device: Option<LoopDevice>,
 }
 
@@ -38,7 +38,8 @@ impl Mounted {
         Mounted::at(&image.path, &image.mount_point(), options)
     }
 
-    /// Does the same as [`Mounted::new`] on this source; `None` if the host has no loop device.
+    /// Does the same as [`Mounted::new`], for the image file or for a new loop device on it.
+    /// Returns `None` if the host has no loop device.
     pub fn beneath(beneath: Beneath, image: &Image, options: &[&str]) -> Option<Mounted> {
         if beneath == Beneath::File {
             return Some(Mounted::new(image, options));

@@ -88,7 +88,7 @@ impl Tree {
         self.root.join(path)
     }
 
-    /// Opens the object of a case. The caller does this before the object gets its flag.
+    /// Opens the object of a case. This is done before the object gets its flag.
     pub fn open_old(&self, case: &Case) -> Result<File> {
         let fd = open(&self.at(&case.path()), OFlags::RDWR)?;
         Ok(File::from(fd))

@@ -82,7 +82,7 @@ const FILE_OPS: &[Op] = &[
     Op::Stat,
 ];
 
-/// Operations whose results depend only on the clock.
+/// Operations that set times at or beyond the limits of what an inode can store.
 const CLOCK_OPS: &[Op] = &[
     Op::Times(LATE, LATE),
     Op::Times(LATEST, Stamp::Omit),

@@ -1,5 +1,5 @@
-//! The known differences, each with its reason. docs/library.md and docs/mount.md describe the
-//! differences that matter to users.
+//! The known differences from the kernel's ext4, each with its reason. docs/library.md and
+//! docs/mount.md describe the differences that matter to users.
 
 use super::*;
 
@@ -50,7 +50,7 @@ pub struct Listed {
 const EPERM: Outcome = Err(1);
 const EACCES: Outcome = Err(13);
 
-/// Returns whether the two trials are equal, or differ only in these times.
+/// Returns whether the two trials are equal, or differ only in the times that `which` names.
 fn only_times(theirs: &Trial, ours: &Trial, which: &[&str]) -> bool {
     let without = |lines: &[String]| -> Vec<String> {
         let strip = |line: &String| {

@@ -66,7 +66,8 @@ impl Flag {
 /// Further properties of the object, in addition to its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
-    /// The extended attributes `user.there` and `trusted.there`.
+    /// Only the extended attributes that all objects have: `trusted.there`, and for files and
+    /// directories also `user.there`.
     Attributes,
     /// An access list that lets [`STRANGER`] read and write, and for a directory also a default
     /// list.
@@ -144,7 +145,7 @@ pub enum Op {
     /// Sets the flags in the first number, and clears those in the second.
     Chattr(u32, u32),
     Stat,
-    /// Creates an object in the directory.
+    /// Creates a file, directory or symbolic link in the object, which is a directory.
     MakeIn(Kind),
     UnlinkIn,
     ListIn,
@@ -231,7 +232,7 @@ impl Case {
         &CALLERS[self.caller]
     }
 
-    /// Returns the directory of the case, which contains only its object.
+    /// Returns the directory of the case, which no other case uses.
     pub fn dir(&self) -> String {
         format!("c{}", self.number)
     }
@@ -272,7 +273,8 @@ pub const MTIME: (i64, u32) = (1_100_000_000, 250_000_000);
 const FLAGS_COMPARED: u32 = 0x10 | 0x20 | 0x40 | 0x80 | 0x08 | 0x10000;
 
 impl Seen {
-    /// Formats the state as text; `started` is the start of the operation (seconds, nanoseconds).
+    /// Formats the state as text. `started` is the time at which the first operation of the run
+    /// started (seconds, nanoseconds).
     pub fn text(&self, started: (i64, u32)) -> String {
         let Seen { name, mode, uid, gid, links, .. } = self;
         let mut text = format!("{name}: {mode:o} {uid}:{gid} {links}");

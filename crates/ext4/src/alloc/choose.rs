@@ -1,5 +1,5 @@
-//! Decides in which order groups are tried. Does no I/O itself, because it reaches the groups only
-//! through [`Candidates`].
+//! Decides in which order groups are tried. This module does no I/O itself: it reaches the groups
+//! only through [`Candidates`].
 //!
 //! The passes follow the kernel's mballoc: first the goal; then groups with room for all wanted
 //! blocks; then groups with the longest runs, down to the caller's minimum; finally all groups, and
@@ -25,8 +25,8 @@ pub(crate) struct Ask {
     pub want: u32,
     /// The shortest run that is accepted at `from`.
     pub least_at_goal: u32,
-    /// If no run has `want` blocks, a run that starts elsewhere is accepted if it has at least this
-    /// many blocks.
+    /// If no run has `want` blocks, a run that does not start at `from` is accepted if it has at
+    /// least this many blocks.
     pub least: u32,
 }
 

@@ -46,7 +46,7 @@ impl Claim {
     /// `blocks` blocks must fill whole clusters.
     ///
     /// # Panics
-    /// If the claim has fewer blocks.
+    /// If the claim has fewer than `blocks` blocks.
     pub(crate) fn split_front(&mut self, blocks: u32) -> Claim {
         assert!(blocks <= self.len, "{blocks} of {} claimed blocks", self.len);
         debug_assert_eq!(self.groups.format.geometry().clusters().offset(blocks.into()), 0);
@@ -95,7 +95,8 @@ impl<'a> InodeClaim<'a> {
         self.group
     }
 
-    /// Uses the claim up without giving the number back, because another inode has this number.
+    /// Uses the claim up without giving the number back, because an inode in use has this number.
+    /// (The bitmap was wrong: it marked the number as free.)
     pub(crate) fn leave_taken(self) {
         self.into_place();
     }

@@ -94,7 +94,7 @@ pub(crate) struct GroupImage {
 /// What a change to a group adds to the transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dirtied {
-    /// True if this transaction has not yet listed the group as changed.
+    /// True if this is the transaction's first change to the group.
     pub newly: bool,
     /// Number of bitmaps that this change added to the transaction.
     pub bitmaps: u32,
@@ -103,9 +103,9 @@ pub(crate) struct Dirtied {
 /// The result of freeing a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Freed {
-    /// Blocks that were allocated in the same transaction, and can be claimed again at once.
+    /// Blocks that the freeing transaction itself had allocated. They can be claimed again at once.
     pub at_once: Vec<Range<u32>>,
-    /// Blocks that can be claimed again once the transaction is durable.
+    /// Blocks that can be claimed again once the freeing transaction is durable.
     pub later: Vec<Range<u32>>,
     /// The first bit that was free already, if there was one. Such a bit means that the image is
     /// damaged.

@@ -98,7 +98,8 @@ pub(crate) struct Setup {
     /// clusters.
     pub reserved: u64,
     pub policies: Policies,
-    /// Data clusters in a whole row of the underlying RAID; 0 without a RAID.
+    /// Data clusters in a whole row of the underlying RAID, see
+    /// [`stripe_of`](super::stripe::stripe_of); 0 without a RAID.
     pub row: u32,
     /// The number of bytes that the bitmaps in memory may take.
     pub bitmap_bytes: u64,
@@ -129,7 +130,7 @@ pub(crate) struct Groups {
     pub(super) free_inodes: LaneCounter,
     /// Clusters that are freed, but not durably yet.
     pending: LaneCounter,
-    /// The last transaction that changed each block of descriptors.
+    /// For each block of descriptors, the last transaction that changed it.
     pub(super) descriptors_charged: Growing<AtomicU64>,
     /// How often each lane has called [`Groups::next_in_region`].
     pub(super) placed: PerLane<AtomicU32>,
@@ -186,7 +187,7 @@ impl Groups {
     }
 
     /// Returns the region of the caller, or of the calling thread if the caller is unknown. If
-    /// there are enough groups, no other caller has the same ones.
+    /// there are enough groups, the regions of different callers do not overlap.
     pub(super) fn region_of(&self, caller: Option<Caller>) -> Range<u32> {
         region::of(caller.unwrap_or_else(Caller::of_thread), self.shared.summaries.groups())
     }
@@ -225,8 +226,8 @@ impl Groups {
         Some(Worker { caller, owner, group, met: Cell::new(false) })
     }
 
-    /// Returns the group to which the worker's `owner` moves, if other callers work in the goal's
-    /// group too. It is a group of the caller's region.
+    /// If other callers work in the goal's group too, returns a group of the caller's region, in
+    /// which the worker's `owner` should place its next inodes or blocks.
     pub(super) fn escape(&self, by: &Worker) -> Option<Group> {
         let region = self.region_of(Some(by.caller));
         if !by.met.get() || region.contains(&by.group) && region.len() == 1 {

@@ -27,9 +27,10 @@ pub(crate) struct Parent<'a> {
 
 impl Groups {
     /// Claims an inode number. A file's number is in the group where its directory places files.
-    /// Directories are placed near their parent, each in the next group. If several callers work in
-    /// the group or in the parent at the same time, each caller gets a group in its own region. May
-    /// sleep.
+    /// The subdirectories of a directory are placed far from each other if it [is a
+    /// top](Parent::is_top), and otherwise in the groups after its own, each in the next group. If
+    /// several callers work in the group or in the parent at the same time, each caller gets a
+    /// group in its own region. May sleep.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if there is no free inode; damage or an I/O error in a bitmap.
@@ -91,8 +92,9 @@ impl Groups {
                 self.empty_from(region::top(parent.before, groups), 0..groups)
             }
             Some(group) => region::below(group.0, parent.before, groups),
-            // If there are few groups, regions overlap, so another caller's directory may lie in
-            // this region.
+            // If every group of the region has a directory, the groups outside of the region are
+            // tried too. (If there are few groups, regions overlap, so these directories may be
+            // another caller's.)
             None => self.empty_from(self.next_in_region(caller).0, 0..groups),
         }
     }

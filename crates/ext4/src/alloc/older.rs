@@ -72,7 +72,8 @@ impl AllocPolicy for Older {
     fn next_with_order(&self, groups: &Summaries, order: u32, from: u32) -> Option<u32> {
         match self.group_search {
             GroupSearch::Index => Present.next_with_order(groups, order, from),
-            // The bound for the length of a group's runs is only a hint, like the index.
+            // The bounds are read without the groups' guards, so like the index they may be
+            // outdated.
             GroupSearch::Scan => {
                 (from..groups.groups()).find(|group| groups.bound(*group) >> order > 0)
             }

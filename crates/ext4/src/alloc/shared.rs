@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(super) summaries: Summaries,
     pub(super) space: Space,
     pub(super) tally: Tally,
-    /// Data clusters in a whole row of the underlying RAID, from the superblock; 0 without a RAID.
+    /// Data clusters in a whole row of the underlying RAID; 0 without a RAID.
     pub(super) row: u32,
 }
 

@@ -69,7 +69,8 @@ struct Pool {
 pub(crate) struct Draw {
     /// The number of blocks wanted; fewer are drawn only if no more are left.
     pub want: u32,
-    /// The number of further blocks, which are drawn only if they are not needed elsewhere.
+    /// The number of further blocks. They are drawn only if there are enough blocks in the lane's
+    /// stash, or in a pool that [is not short](Pool::is_short).
     pub ahead: u32,
     pub privilege: Privilege,
 }
@@ -385,7 +386,7 @@ mod tests {
             for _ in 0..4 {
                 s.spawn(|| {
                     for want in 1..2000 {
-                        // Draws all blocks and uses none, like a search that finds no run.
+                        // Draws up to `want` blocks and uses none, like a search that finds no run.
                         drop(space.draw(&Draw { want, ahead: 0, privilege }, None));
                     }
                 });

@@ -17,7 +17,7 @@ pub(crate) fn stripe_of(superblock: &Superblock, option: u32, row_bytes: u64) ->
         .find(|blocks| (1..=geometry.blocks_per_group()).contains(blocks))
         .filter(|blocks| geometry.clusters().offset(u64::from(*blocks)) == 0)
         .map(|blocks| blocks >> geometry.cluster_bits())
-        // With a stripe of one block every block is aligned.
+        // A stripe of one cluster counts as none, since every cluster is aligned to it.
         .filter(|clusters| *clusters > 1)
         .unwrap_or(0)
 }

@@ -58,7 +58,7 @@ fn changes(flag: &AtomicBool, new: bool) -> bool {
 }
 
 impl Summaries {
-    /// Creates the summaries of full groups.
+    /// Creates the summaries of `groups` groups; all groups count as full.
     pub(crate) fn new(groups: u32) -> Summaries {
         let lines = (groups as usize).div_ceil(GROUPS_A_LINE);
         Summaries {

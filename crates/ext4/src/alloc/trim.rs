@@ -9,14 +9,14 @@ use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
 use std::ops::Range;
 
-/// The largest number of clusters that one claim takes. The claim is limited because other threads
-/// cannot use its clusters meanwhile.
+/// The largest number of clusters that one claim takes. The number is limited because other threads
+/// cannot use these clusters until the claim ends.
 const MOST: u32 = 8192;
 
-/// A run of free blocks, and a claim on the start of the run that is as long as possible.
+/// A run of free blocks, and a claim on its first clusters: as many as possible, up to `MOST`.
 pub(crate) struct FreeRun {
-    /// `None` if other threads have drawn all remaining blocks, or have claimed the start of the
-    /// run meanwhile.
+    /// `None` if claims of other threads take up all free blocks of the file system, or if another
+    /// thread has claimed the start of the run since the run was found.
     pub(crate) claim: Option<Claim>,
     /// The bit at which the next search starts: the end of the run, but at most `MOST` bits after
     /// its start.
@@ -26,8 +26,8 @@ pub(crate) struct FreeRun {
 }
 
 impl Groups {
-    /// Claims the first free run of at least `least` clusters within the bits `range` of a group;
-    /// `None` if there is none. May sleep.
+    /// Finds the first free run of at least `least` clusters within the bits `range` of a group,
+    /// and claims its start. Returns `None` if there is no such run. May sleep.
     ///
     /// # Errors
     /// Damage or an I/O error in a bitmap.
@@ -49,7 +49,7 @@ impl Groups {
         };
         let mut state = shared.state(group);
         let blocks = &mut state.ready().blocks;
-        // Other threads may have claimed some of the blocks meanwhile.
+        // Other threads may have claimed some blocks of the run since `free_run` returned it.
         let len = runs::clear_at(&blocks.taken, found.start, drawn.blocks());
         if len > 0 {
             blocks.take(found.start..found.start + len);

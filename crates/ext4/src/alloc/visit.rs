@@ -16,16 +16,17 @@ pub(super) struct Visit<'a> {
     pub read: &'a dyn BlockReader,
     pub group: u32,
     pub wait: Wait,
-    /// The worker that claims; `None` for a claim that is not noted.
+    /// The caller that claims, if the group is to note it (`meetings.rs`).
     pub by: Option<&'a Worker>,
 }
 
-/// A caller that claims blocks or inodes for an inode, and whether this caller met other callers.
+/// A caller that claims blocks or inodes for an inode, and whether it met other callers: whether
+/// several callers claim in one group at the same time (`meetings.rs`).
 pub(super) struct Worker {
     pub caller: Caller,
     /// The directory of a new inode, or the file that gets blocks.
     pub owner: Ino,
-    /// The group of the goal. The caller is noted only in this group.
+    /// The group in which the search begins. Only this group notes the caller.
     pub group: u32,
     pub met: Cell<bool>,
 }
@@ -63,7 +64,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Notes the worker in the group, if the worker's goal is in this group.
+    /// Notes the caller in the group's `meetings`, if the caller's search began in this group.
     fn note(&self, ready: &Ready) {
         if let Some(by) = self.by.filter(|by| by.group == self.group)
             && ready.meetings.note(by.caller, by.owner)

@@ -6,8 +6,8 @@ use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
 use lanefs_ondisk::{Group, Ino};
 
 /// The group for new inodes of a directory or the first blocks of a file. It is the inode's own
-/// group until the caller meets other callers there. The choice is kept only in memory, so an inode
-/// that is loaded again starts with its own group.
+/// group until several callers claim in that group at the same time. The choice is kept only in
+/// memory, so an inode that is loaded again starts with its own group.
 #[derive(Debug, Default)]
 pub(crate) struct WorkPlace {
     /// The number of the group plus one; 0 for the inode's own group.
@@ -33,9 +33,9 @@ impl WorkPlace {
         // After the directory has become shared, this function writes nothing any more.
         self.callers.are_many()
             || caller.is_some_and(|caller| {
-                // `Meetings` counts the return of a caller only if the owner has also changed since
-                // the previous call. All callers work in the same directory, so each caller's
-                // number serves as the owner.
+                // `Meetings` counts the return of a caller only if both the caller and the owner
+                // differ from those of the previous call. All callers work in the same directory,
+                // so each caller's number serves as the owner.
                 self.callers.note(caller, Ino(caller.index() + 1))
             })
     }

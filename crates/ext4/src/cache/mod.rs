@@ -1,9 +1,10 @@
 //! Implements the cache of one kind of object. Objects are found by number, loaded once, held, and
 //! evicted.
 //!
-//! A look-up writes no shared memory except a use mark. If it finds no object, one thread loads the
-//! object while it holds the loader lock that the object's number selects. So no stale copy is
-//! inserted after a newer object was evicted.
+//! A look-up writes no shared memory except a use mark. If it finds no object, the thread loads the
+//! object under the loader lock that the object's number selects. So no two threads load the same
+//! object at the same time. Otherwise a slow thread could insert a stale copy after the object of a
+//! faster thread was changed and evicted.
 //!
 //! # Eviction
 //!
@@ -36,8 +37,9 @@ pub(crate) trait Cached: Send + Sync + 'static {
     /// Returns the object's use mark.
     fn used(&self) -> &Used;
 
-    /// Makes the object dead if nothing needs it in memory. It is needed if it has a hold, a change
-    /// that waits for a commit, or unfinished work of a transaction after `settled`.
+    /// Makes the object dead if nothing needs it in memory. It is needed if it has a hold, if it
+    /// has a change that waits for a commit, or if a transaction after `settled` changed it,
+    /// because the work that follows that transaction's commit may not be done.
     ///
     /// # Locking
     /// Waits for no lock: if another thread has the object's guard, the object counts as needed.
@@ -95,7 +97,7 @@ impl<T: Cached> Cache<T> {
         Cache {
             objects: Map::with_capacity(room),
             loaders: (0..LOADERS).map(|_| Mutex::new(rank, ())).collect(),
-            // The hands start far apart, so that lanes do not follow each other.
+            // The hands start far apart, so that no hand follows closely behind another.
             hands: PerLane::new(|lane| AtomicUsize::new(lane.index().wrapping_mul(0x9e37_79b9))),
         }
     }

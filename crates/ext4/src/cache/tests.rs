@@ -12,7 +12,7 @@ struct Thing {
     used: Used,
     needed: AtomicBool,
     last: Tid,
-    /// Called by the first eviction.
+    /// Called whenever a thread tries to evict this object.
     pause: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 

@@ -105,8 +105,8 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
             bits = bits << 6 | digit as u32;
         }
         let bits = bits << (24 - 6 * group.len());
-        // The first of the four bytes is always zero. It is followed by the `n - 1` whole bytes
-        // that `n` characters encode.
+        // The first byte of `decoded` is always zero. The next `n - 1` bytes are those that a group
+        // of `n` characters encodes.
         let decoded = bits.to_be_bytes();
         let (used, unused) = decoded.split_at_checked(group.len())?;
         if unused.iter().any(|byte| *byte != 0) {

@@ -1,12 +1,13 @@
-//! Tests with known answers, which Linux 6.18 wrote with the master key 0, 1, 2, ... 63.
+//! Tests with known answers: names and contents that Linux 6.18 encrypted. The bytes of the master
+//! key are 0, 1, 2, ... 63.
 
 use super::*;
 use lanefs_ondisk::hash::NameHash;
 use sha2::{Digest, Sha256};
 
-/// The nonce of the directory.
+/// The nonce of the directory with the encrypted names.
 const DIRECTORY: &str = "7be83c95ac1a7d0ada45cd54a9fa6f13";
-/// The nonce of the file.
+/// The nonce of the file with the encrypted contents.
 const FILE: &str = "96a99e8221989b6f157b9388a68644df";
 /// The encrypted form of a name of 255 letters "f".
 const LONGEST: &str = "\
@@ -140,10 +141,11 @@ fn only_whole_texts_stand_for_names() {
     {
         assert_eq!(NoKeyName::decode(wrong), None, "{}", wrong.escape_ascii());
     }
-    // One surplus character at the end is ignored, but not after a text of the largest length.
+    // A single character after the last group of four is ignored if its bits are zero. But a text
+    // that exceeds the largest length is refused.
     assert!(NoKeyName::decode(b"AAAAAAAAAAAAA").is_some());
     assert!(NoKeyName::decode(&[&text[..], b"A"].concat()).is_none());
-    // The bits of the last character that belong to no whole byte must be zero.
+    // Bits at the end of the last character that do not fill a byte must be zero.
     assert!(NoKeyName::decode(b"AAAAAAAAAAAA").is_some());
     assert!(NoKeyName::decode(b"AAAAAAAAAAAAAB").is_none());
 }

@@ -167,8 +167,9 @@ impl FileData<'_> {
         let FileData { objects, inode } = *self;
         let pending = inode.state.lock().tail_pending.take();
         if let Some(tid) = pending {
-            // Until the truncation is committed, the tail belongs to the longer file that a crash
-            // would restore. After the commit, the committer zeroes the tail.
+            // Until the truncation is committed, the bytes between the new end and the end of its
+            // block belong to the longer file that a crash would restore. After the commit, the
+            // committer zeroes these bytes.
             objects.journal.settle(tid)?;
         }
         if offset <= size {

@@ -96,7 +96,8 @@ impl<'m> FileData<'m> {
     }
 
     /// Fails if this directory must not contain a name of `inode`, because the directory is
-    /// encrypted and the inode has another policy or none. The caller holds both operation locks.
+    /// encrypted and the inode has another policy or none. The caller holds the operation locks of
+    /// both inodes.
     ///
     /// # Errors
     /// [`Error::OtherPolicy`], [`Error::NoKey`].
@@ -137,7 +138,7 @@ impl<'m> FileData<'m> {
         in_whole_units(unit, offset, buf, |at, part| self.read_whole(cipher, at, part))
     }
 
-    /// Reads whole blocks.
+    /// Reads and decrypts whole blocks.
     fn read_whole(&self, cipher: &Contents, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let size = self.block_size();
         for piece in self.pieces(offset, buf.len())? {
@@ -187,8 +188,7 @@ impl<'m> FileData<'m> {
     /// the file offset `offset`.
     ///
     /// # Locking
-    /// The caller holds the operation lock exclusively if the data covers only a part of a block
-    /// inside the file.
+    /// If `data` covers only a part of a block, the caller holds the operation lock exclusively.
     pub(crate) fn write_encrypted(
         &self,
         cipher: &Contents,

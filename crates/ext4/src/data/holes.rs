@@ -16,6 +16,15 @@ use std::ops::Range;
 /// limits.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 
+/// Where a step may cover blocks that are mapped as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overlap {
+    Anywhere,
+    /// Before all other blocks. If the tree has no room for the other blocks, a write has then
+    /// changed nothing behind them.
+    AtStart,
+}
+
 /// A file with more blocks than this counts as large when goals are chosen, as in mballoc
 /// (`mb_stream_req`).
 const STREAM: u32 = 16;
@@ -27,8 +36,13 @@ const WINDOW: u64 = 8 << 20;
 impl FileData<'_> {
     /// Claims blocks for the holes of `range`. Returns the claims, keyed by file block; the range's
     /// future extents, in order; and the reservations. The result covers only the start of the
-    /// range if space runs out or the limit of one step is reached.
-    pub(crate) fn claim_holes(&self, range: Range<u32>, by: Privilege) -> Result<Covered, Error> {
+    /// range if space runs out, the limit of one step is reached, or `overlap` ends the step.
+    pub(crate) fn claim_holes(
+        &self,
+        range: Range<u32>,
+        by: Privilege,
+        overlap: Overlap,
+    ) -> Result<Covered, Error> {
         let map = self.map()?;
         let clusters = self.objects.volume.clusters();
         let mut claims = Vec::new();
@@ -43,6 +57,12 @@ impl FileData<'_> {
         let mut at = range.start;
         while at < range.end && extents.len() < EXTENTS_A_STEP {
             match map.find(FileBlock(at)) {
+                Mapping::Mapped { state: State::Written, .. }
+                    if overlap == Overlap::AtStart
+                        && extents.last().is_some_and(|last| last.state != State::Written) =>
+                {
+                    break;
+                }
                 Mapping::Mapped { block, len, state } => {
                     let len = len.min(range.end - at);
                     extents.push(Extent { start: FileBlock(at), len, block, state });
@@ -89,8 +109,9 @@ impl FileData<'_> {
     }
 
     /// Claims whole clusters for file blocks from `at` on. Takes them from the inode's window if
-    /// the window continues at `at`, else from the groups. In the second case, a regular file that
-    /// grows also gets a new window, which follows these blocks, unless `at` is 0.
+    /// the window continues at `at`, else from the groups. In the second case, the inode also gets
+    /// a new window after these blocks if it is a regular file, no block is mapped from `at` on,
+    /// and `at` is not 0.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {
@@ -105,8 +126,9 @@ impl FileData<'_> {
             false => 0,
         };
         let goal = self.goal_at(map, at);
-        // `drawn` is kept until the window is listed. Until then, a thread that searches for space
-        // waits. So it finds the window when it takes back the listed windows.
+        // `drawn` is dropped only after the window is listed. Until then, a thread that lacks space
+        // waits for this claim. So that thread finds the window when it takes back the blocks of
+        // all listed windows.
         let Found { mut claim, drawn, elsewhere } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),

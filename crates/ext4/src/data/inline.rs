@@ -8,7 +8,7 @@
 
 use crate::alloc::Privilege;
 use crate::data::file_data::FileData;
-use crate::data::holes::take_front;
+use crate::data::holes::{Overlap, take_front};
 use crate::error::Error;
 use crate::object::inode::Inode;
 use crate::object::state::{Concerns, InodeState};
@@ -90,7 +90,8 @@ impl FileData<'_> {
             });
             return Ok(());
         }
-        let (mut claims, extents, _held) = self.claim_holes(0..1, Privilege::Root)?;
+        let (mut claims, extents, _held) =
+            self.claim_holes(0..1, Privilege::Root, Overlap::Anywhere)?;
         self.write_blocks(0, &contents, &extents)?;
         objects.note_data(inode);
         let written: Vec<Extent> =

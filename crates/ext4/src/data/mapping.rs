@@ -45,7 +45,8 @@ pub(crate) struct MapChange<'f> {
     usage: Usage,
     /// The groups in which the change frees blocks.
     holds: Vec<GroupHold<'f>>,
-    /// The file blocks that this change covers; the rest is left for the next change.
+    /// The file blocks that this change covers. The next change covers the rest of the requested
+    /// range.
     pub(crate) covered: Range<u32>,
     pub(crate) credits: u32,
 }
@@ -124,17 +125,22 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Returns whether the bytes `offset..end` cover a part of an unwritten block.
+    /// Returns whether the bytes `offset..end` cover a part of an unwritten block or, with
+    /// `bigalloc`, of a hole. The cluster of such a hole may be in use, and then all writes to the
+    /// hole go to the same block.
     pub(crate) fn cover_part_of_unwritten(&self, offset: u64, end: u64) -> Result<bool, Error> {
         let block_size = self.objects.volume.block_size() as u64;
         let is_inside = |edge: &u64| !edge.is_multiple_of(block_size);
         if !is_inside(&offset) && !is_inside(&end) {
             return Ok(false);
         }
+        let clusters_are_blocks = self.objects.volume.clusters().are_blocks();
         self.with_map(|map| {
             [offset, end].into_iter().filter(is_inside).any(|edge| {
-                let found = map.find(FileBlock((edge / block_size) as u32));
-                matches!(found, Mapping::Mapped { state: State::Unwritten, .. })
+                match map.find(FileBlock((edge / block_size) as u32)) {
+                    Mapping::Mapped { state, .. } => state == State::Unwritten,
+                    Mapping::Hole { .. } => !clusters_are_blocks,
+                }
             })
         })
     }
@@ -243,7 +249,7 @@ impl<'m> FileData<'m> {
             FileType::Directory => total(&usage.unmapped).div_ceil(REVOKES_A_CREDIT),
             _ => 0,
         };
-        // The constant 3 covers the inode and the revokes of nodes.
+        // The first 3 credits are for the inode and for the revokes of nodes.
         let credits = 3 + nodes as u32 + 3 * groups + revokes;
         let places: Vec<Block> = node_claims.iter().flat_map(Claim::first_blocks).collect();
         Ok(MapChange {
@@ -339,14 +345,16 @@ impl<'m> FileData<'m> {
             }
             also(state);
             // The map is published here, under the inode's state guard, for two reasons. A reader
-            // that finds the new size must also find the mappings of the new part. And an fsync
-            // after an overwrite of the new part must find the transaction that maps the part.
+            // that finds the new size must also find the mappings of the part that the file gained.
+            // And an fsync after an overwrite of that part must find the transaction that mapped
+            // it.
             inode.map.store(map, &objects.mount.totals);
         });
     }
 
-    /// Returns the best position for a file's first block: near the inode, or in the group to which
-    /// the file was moved because several callers met.
+    /// Returns the best position for a file's first block: in the inode's group, or in the group to
+    /// which the file was moved because several callers claimed in the inode's group at the same
+    /// time.
     pub(crate) fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
         let geometry = objects.volume.geometry();
@@ -356,7 +364,9 @@ impl<'m> FileData<'m> {
     }
 
     /// Returns the best position for block `at` of the file: directly after the file's previous
-    /// block.
+    /// block, if that block is mapped. Otherwise, if `at` is behind the file's last extent, the
+    /// position is as far behind that extent on the device as in the file; else it is
+    /// [`FileData::goal`].
     pub(crate) fn goal_at(&self, map: &Map, at: u32) -> Block {
         if let Some(before) = at.checked_sub(1)
             && let Mapping::Mapped { block, .. } = map.find(FileBlock(before))
@@ -379,7 +389,7 @@ pub(crate) fn check_reach(form: Form, extents: &[Extent]) -> Result<(), Error> {
 }
 
 /// Fails if mappings of this form cannot refer to `block`: a block map reaches 2^32 blocks. The
-/// kernel's ext4 first looks for a lower block, and returns this error only if there is none.
+/// kernel's ext4 first looks for a block below 2^32, and returns this error only if there is none.
 /// Lanefs returns it at once.
 fn check_block_reach(form: Form, block: Block) -> Result<(), Error> {
     match form {

@@ -3,6 +3,7 @@
 
 use crate::alloc::Privilege;
 use crate::data::file_data::FileData;
+use crate::data::holes::Overlap;
 use crate::data::quota_file::LARGEST_QUOTA_FILE;
 use crate::error::Error;
 use crate::object::dirty::Dirty;
@@ -68,8 +69,8 @@ impl Objects {
 
 impl FileData<'_> {
     /// Adds spare bytes to a quota file: the rest of its last block, or a new block. The committer
-    /// writes a new block as a whole before the block counts as used, so this function does not
-    /// write the block.
+    /// writes a new block as a whole before the file's header counts the block as used, so this
+    /// function does not write the block.
     fn grow_quota_file(&self, ledger: &Ledger) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let (len, rest) = ledger.len();
@@ -86,7 +87,8 @@ impl FileData<'_> {
             return Err(Error::NoSpace);
         }
         let n = (len / block_size) as u32;
-        let (claims, extents, _held) = self.claim_holes(n..n + 1, Privilege::Root)?;
+        let (claims, extents, _held) =
+            self.claim_holes(n..n + 1, Privilege::Root, Overlap::Anywhere)?;
         let Some(Extent { block, .. }) = extents.first().copied() else {
             return Err(Error::NoSpace);
         };

@@ -20,15 +20,16 @@ impl FileData<'_> {
         self.unmap(keep..END)
     }
 
-    /// Frees the mappings of `range`, in steps of one handle each. A step covers at most one leaf,
-    /// and at most [`STEP`] extents and groups. The caller holds the operation lock exclusively.
+    /// Frees the mappings of `range`, in steps of one handle each. A step covers at most one leaf
+    /// of the tree and at most [`STEP`] extents, whose blocks are in at most [`STEP`] groups. The
+    /// caller holds the operation lock exclusively.
     pub(crate) fn unmap(&self, range: Range<u32>) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end {
             let end = match (self.step_end(at..range.end)?, self.form()) {
                 (Some(end), _) => end,
                 (None, Form::Extents) => return Ok(()),
-                // A block map may have nodes without mappings, which this step frees.
+                // A block map may have nodes that contain no mapping. This step frees these nodes.
                 (None, Form::BlockMap) => range.end,
             };
             let change = self.plan_mapping(at..end, &[])?;

@@ -121,8 +121,8 @@ impl ValueChange {
         for value in self.released.iter().chain(old) {
             release(objects, handle, value);
         }
-        // Another thread may release values that this change keeps. Then this change may have the
-        // last hold on them. So these values also stay held until the handle is dropped.
+        // Another thread may release values that this change does not release. Then this change may
+        // have the last hold on them. So these values, too, stay held until the handle is dropped.
         let mut held = self.released;
         held.extend(self.copied);
         held.extend(self.in_old_block);

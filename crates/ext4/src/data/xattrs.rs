@@ -25,6 +25,7 @@ use crate::plan::xattr::{BlockChange, Stored, XattrState};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::Lines;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{AttributeName, Value, set_refcount};
 use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
@@ -32,7 +33,7 @@ use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
 /// A change of an inode's attributes that is ready for Apply.
 pub(crate) struct XattrChange<'f> {
     in_inode: Option<Vec<u8>>,
-    /// The group of the block that may be freed.
+    /// A hold on the group of the old attribute block, which the change may free.
     hold: Option<GroupHold<'f>>,
     block: BlockEdit,
     values: ValueChange,
@@ -141,7 +142,7 @@ impl<'m> FileData<'m> {
         Ok((in_inode, block))
     }
 
-    /// Returns the input of the attribute planner.
+    /// Returns the inode's attributes in the form that `plan/xattr.rs` takes.
     pub(crate) fn xattr_state<'a>(
         &self,
         in_inode: &'a [u8],
@@ -282,7 +283,8 @@ impl<'m> FileData<'m> {
         Acl::from_disk(stored).map_err(|cause| Corruption::Acl { ino, cause }.into())
     }
 
-    /// Apply: changes the record and the block. Uses at most [`XattrChange::credits`].
+    /// Apply: changes the inode's record and its attribute block. Uses at most
+    /// [`XattrChange::credits`].
     pub(crate) fn apply_xattrs(
         &self,
         handle: &mut Handle<'_>,
@@ -319,6 +321,7 @@ impl<'m> FileData<'m> {
         });
         inode.change(handle, Concerns::Attributes, |state| {
             inode.xattrs.clear();
+            inode.lacks_capability.store(false, Ordering::Relaxed);
             area(state);
             if lost {
                 state.disk.file_acl = None;
@@ -401,7 +404,8 @@ impl<'m> FileData<'m> {
     }
 }
 
-/// Stores the first attributes of a new inode in its record, or in a block of its own.
+/// Stores the first attributes of a new inode in its record. If they do not all fit there, returns
+/// an attribute block with the others.
 pub(crate) fn prepare_new_xattrs(
     objects: &Objects,
     ino: Ino,
@@ -455,11 +459,18 @@ fn xattr_state<'a>(
     in_inode: &'a [u8],
     block: &'a BlockData,
 ) -> XattrState<'a> {
+    let block_size = objects.volume.block_size();
     XattrState {
         ino,
         in_inode,
         block: block.as_ref().map(|(block, bytes)| (*block, &**bytes)),
-        block_size: objects.volume.block_size(),
+        block_size,
+        // Without room for entries, the first large value could fill the block, and no other value
+        // could move to an inode of its own. The kernel's ext4 leaves the same room.
+        entry_room: match objects.volume.value_seed {
+            Some(_) => (block_size / 8).min(1024),
+            None => 0,
+        },
     }
 }
 

@@ -103,7 +103,13 @@ pub enum BadSize {
         /// The number of blocks that are reserved for descriptors.
         reserved: u64,
     },
-    /// A new group is shorter than its own metadata.
+    /// The resize inode would have to refer to a block whose number needs more than 32 bits.
+    #[error(
+        "a backup of the descriptors would lie beyond block 2^32, where the resize inode cannot \
+         reserve blocks: choose a smaller size"
+    )]
+    FarBackup,
+    /// The new groups have no room for their metadata.
     #[error("a new group has no room for its metadata")]
     ShortGroup,
     /// The resize inode refers to blocks outside of the file system.

@@ -23,12 +23,13 @@ pub(crate) type Read<'r> = &'r dyn Fn(Block) -> Result<Vec<u8>, Error>;
 /// The largest size of all changed blocks together, in bytes. The same limit applies separately to
 /// the changed block bitmaps, inode bitmaps and inodes. No log has room for more.
 const MOST_BYTES: usize = 1 << 30;
-/// The largest number of directory blocks that are searched.
+/// The largest number of directory blocks that a replay reads to search for names.
 const MOST_SEARCHED: u64 = 1 << 22;
 /// The largest number of extents that all changed files together may have.
 const MOST_EXTENTS: u64 = 1 << 23;
 
-/// The file system after the last transaction, and the changes so far.
+/// The file system as the last transaction of the log left it, with the changes of the fast commits
+/// that were applied so far.
 pub(super) struct Draft<'a> {
     pub(super) read: Read<'a>,
     pub(super) superblock: Superblock,
@@ -42,7 +43,8 @@ pub(super) struct Draft<'a> {
     pub(super) bitmaps: BTreeMap<Group, Bitmap>,
     /// Changed bitmaps of inodes.
     pub(super) inode_bitmaps: BTreeMap<Group, Bitmap>,
-    /// Other changed blocks.
+    /// Changed blocks that are not bitmaps. At the end, `encode_groups` adds the blocks of the
+    /// bitmaps.
     pub(super) blocks: BTreeMap<Block, Arc<[u8]>>,
     /// The number of directory blocks that were searched.
     searched: Cell<u64>,
@@ -109,7 +111,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Counts extents in memory. Fails if there are too many.
+    /// Adds `more` to the number of extents that were loaded or added. Fails if there are too many.
     pub(super) fn count_extents(&self, more: u64) -> Result<(), Error> {
         self.extents.set(self.extents.get().saturating_add(more));
         match self.extents.get() > MOST_EXTENTS {

@@ -1,4 +1,4 @@
-//! The last part of a replay: records, descriptors and the superblock.
+//! The last part of a replay: encodes inode records, bitmaps, descriptors and the superblock.
 
 use super::blocks::{Draft, Images};
 use super::inodes::Inodes;

@@ -212,7 +212,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Returns all changed blocks that differ from those on the device.
+    /// Returns all changed blocks whose contents differ from those that the last transaction left.
     pub(super) fn into_images(self) -> Result<Images, Error> {
         let mut images = Vec::new();
         for (block, bytes) in &self.blocks {

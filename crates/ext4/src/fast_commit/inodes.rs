@@ -17,7 +17,8 @@ use std::ops::Range;
 pub(super) struct Inodes<'a> {
     pub(super) draft: Draft<'a>,
     pub(super) nodes: BTreeMap<Ino, Node>,
-    /// The file system's own files, which no fast commit changes.
+    /// The inodes of the file system's own files, such as the journal. A fast commit that changes
+    /// one of them is an error.
     own: Vec<Ino>,
 }
 

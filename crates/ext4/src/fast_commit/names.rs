@@ -92,8 +92,8 @@ impl<'a> Inodes<'a> {
         }
     }
 
-    /// Adds `more` (1 or -1) to the number of subdirectories of the directory to which change `n`
-    /// refers.
+    /// Adds `more` (1 or -1) to the link count of the directory `ino`, in which change `n` adds or
+    /// removes a subdirectory. Does nothing if [`Node::counts`] returns false.
     fn count_directory(&mut self, n: usize, ino: Ino, more: i32) -> Result<(), Error> {
         let node = self.node(ino)?;
         if node.is_meant(n) && node.counts(n) {
@@ -161,8 +161,9 @@ impl<'a> Inodes<'a> {
         Ok(Some(stored.unwrap_or(was_directory)))
     }
 
-    /// Returns the directory to which change `n` refers; `None` if the directory's number was
-    /// reused later, because the names of the older directory are then gone.
+    /// Returns the directory `ino`, in which change `n` adds or removes a name. Returns `None` if a
+    /// change after `n` gave the number to another inode, because the names of the older directory
+    /// are then gone.
     fn directory(&mut self, n: usize, ino: Ino) -> Result<Option<Found<'_, 'a>>, Error> {
         let node = self.node(ino)?;
         if !node.is_meant(n) {

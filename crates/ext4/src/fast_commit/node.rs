@@ -17,7 +17,7 @@ use std::ops::Range;
 const BLOCK_FIELD: Range<usize> = 0x28..0x64;
 /// The bytes of `i_generation` in a record.
 const GENERATION: Range<usize> = 0x64..0x68;
-/// The bytes of an inode without extra fields.
+/// The size in bytes of an inode record without extra fields.
 const GOOD_OLD_SIZE: usize = 128;
 
 /// An inode that a fast commit changes.
@@ -45,7 +45,8 @@ pub(super) struct Node {
 
 /// The mappings of an inode.
 pub(super) struct Mappings {
-    /// The mappings on the device; empty for an inode that a fast commit created.
+    /// The mappings as the last transaction left them; empty for an inode that a fast commit
+    /// created.
     pub(super) before: Map,
     pub(super) now: Map,
     /// The parts of the file whose mappings were changed.
@@ -111,7 +112,8 @@ impl Node {
         self.is_meant(n) && self.set.is_none_or(|set| set < n)
     }
 
-    /// Sets the record to `raw`; change `n` requests this.
+    /// Sets the fields of the record to those of `raw`, as change `n` requests. An extent tree
+    /// stays as it is, because other changes set the mappings.
     pub(super) fn set_record(
         &mut self,
         draft: &Draft<'_>,
@@ -203,7 +205,7 @@ impl Node {
     }
 }
 
-/// Copies a part of one record to another.
+/// Copies the bytes `range` of the record `raw` to `record`.
 fn overwrite(record: &mut [u8], raw: &[u8], range: Range<usize>) {
     if let Some((to, from)) = record.get_mut(range.clone()).zip(raw.get(range)) {
         to.copy_from_slice(from);
@@ -237,7 +239,7 @@ fn limits(draft: &Draft<'_>, ino: Ino) -> Limits {
     Limits::new(ino, draft.geometry.block_size(), space)
 }
 
-/// Reads the mappings of an inode, and returns the blocks of their nodes too.
+/// Reads the mappings of an inode. Returns the mappings and the blocks of their nodes.
 pub(super) fn load(draft: &Draft<'_>, ino: Ino, inode: &Inode) -> Result<(Map, Vec<Block>), Error> {
     let form = match inode.block_field(&draft.geometry) {
         BlockField::ExtentTree => Form::Extents,

@@ -31,7 +31,7 @@ impl Inodes<'_> {
 }
 
 impl Node {
-    /// Replaces a part of the extent tree.
+    /// Replaces the mappings of `range` in the extent tree by `with`.
     pub(super) fn change_tree(
         &mut self,
         draft: &mut Draft<'_>,

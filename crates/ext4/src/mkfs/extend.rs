@@ -21,8 +21,9 @@ pub const DOUBLE_INDIRECT: usize = 13;
 pub struct NewGroup {
     /// The number of the group.
     pub group: Group,
-    /// The descriptor of a group without inodes in use, whose inode table must be zeroed. Has
-    /// `BLOCK_UNINIT` if the bitmap need not be written.
+    /// The group's descriptor. It says that no inode is in use, and that the inode table is zeroed,
+    /// which [`NewGroup::write`] does. It has `BLOCK_UNINIT` if the block bitmap need not be
+    /// written.
     pub desc: GroupDesc,
     /// The blocks in this group that hold the group's own metadata, or metadata of other new
     /// groups.

@@ -1,9 +1,10 @@
 //! Creates a file system together with its files. The writes need no journal, because the
 //! superblock is written last, and until then the device has no file system.
 //!
-//! The caller claims blocks, writes file data into them directly, from any number of threads, and
-//! then passes the tree. All other blocks are placed at the end, in the order of the tree. So the
-//! same claims and the same tree always produce the same bytes.
+//! The caller claims blocks, writes file data into them directly (from any number of threads), and
+//! then passes the tree. All other blocks that the files need (for directories, extent nodes and
+//! attributes) are placed at the end, in the order of the tree. So the same claims and the same
+//! tree always produce the same bytes.
 
 use super::fitting::Fitting;
 use super::layout::Layout;
@@ -47,8 +48,8 @@ impl<'d> Filling<'d> {
         }
     }
 
-    /// Chooses the layout, and wipes the marks of an older file system. From here on the old
-    /// contents of the device are lost.
+    /// Chooses the layout, and wipes the signatures of older formats. From here on the old contents
+    /// of the device are lost.
     ///
     /// # Errors
     /// The errors of [`super::mkfs`] and of [`Filling::check`].
@@ -61,7 +62,8 @@ impl<'d> Filling<'d> {
         Filling::begin_empty(device, options, room)
     }
 
-    /// Does the same as [`Filling::begin`] for a file system in which no block is claimed.
+    /// Does the same as [`Filling::begin`], but permits `bigalloc`. The caller claims no block, and
+    /// passes a tree that has only the root and `lost+found`.
     pub(super) fn begin_empty(
         device: &'d dyn Device,
         options: &MkfsOptions,
@@ -203,7 +205,8 @@ pub(super) fn complete(
     tree: &NewTree,
 ) -> Result<Superblock, MkfsError> {
     let mut numbers = *numbers;
-    // As in the kernel, `EXT_ATTR` and `LARGE_FILE` are set only if a file needs them.
+    // If the chosen features lack `EXT_ATTR` or `LARGE_FILE` and a file needs the feature, it is
+    // set here, as the kernel does when it writes such a file.
     let all = tree.files();
     if all.iter().any(|file| !file.attributes.is_empty()) {
         numbers.features.compat |= Compat::EXT_ATTR;

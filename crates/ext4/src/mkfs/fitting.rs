@@ -18,7 +18,8 @@ use lanefs_ondisk::{BlockSize, Group};
 const DESCRIPTOR_BYTES: u32 = 64 << 10;
 /// One additional inode is created per this many bytes of wanted free space.
 const FREE_BYTES_PER_INODE: u64 = 16 << 10;
-/// A last group with fewer free blocks than this is left out, since its metadata would take more.
+/// A last group with fewer free blocks than this is left out, because its bitmaps and inode table
+/// would take more blocks than it adds.
 const MIN_LAST_GROUP: u64 = 8;
 
 fn reserve(block_size: BlockSize) -> u32 {
@@ -49,7 +50,7 @@ pub fn most_bytes_fitted(options: &MkfsOptions) -> u64 {
 }
 
 impl Fitting {
-    /// Takes the blocks of all possible backups.
+    /// Takes the blocks of the superblock, of the descriptors, and of all their possible backups.
     pub(super) fn new(options: &MkfsOptions, device: u64) -> Result<Fitting, MkfsError> {
         let block_size = block_size(options).ok_or(MkfsError::Option { option: "block size" })?;
         let bytes = most_bytes_fitted(options).min(device);
@@ -84,7 +85,8 @@ impl Fitting {
     }
 
     /// Decides from the end of the data and the wanted free space whether there is a journal. This
-    /// is decided first because the inode numbers of the files depend on it.
+    /// is decided before the files get inode numbers: only with a journal there can be an orphan
+    /// file, whose inode number is below theirs.
     pub(super) fn choose_journal(
         &mut self,
         options: &mut MkfsOptions,
@@ -231,7 +233,7 @@ impl Layout {
 }
 
 impl Spare {
-    /// Returns how many blocks stay free if `used` blocks are used.
+    /// Returns how many blocks are to stay free if `used` blocks are used.
     fn blocks(self, used: u64, block_size: BlockSize) -> u64 {
         let percent = u128::from(used) * u128::from(self.percent) / 100;
         (self.bytes >> block_size.bits()) + percent as u64

@@ -21,7 +21,8 @@ pub struct JournalLength {
 
 impl JournalLength {
     /// Returns the journal's length in a file system of `blocks` blocks with these features.
-    /// `by_size` is the log's length if the options do not specify a length.
+    /// `by_size` is the length without the blocks for fast commits, if the options do not specify
+    /// it.
     pub(super) fn choose(
         options: &MkfsOptions,
         features: Features,
@@ -47,8 +48,8 @@ impl JournalLength {
     }
 }
 
-/// Returns the journal's size in blocks for a file system of `blocks` blocks; 0 if the file system
-/// is too small for a journal.
+/// Returns the default length of a journal in blocks, without its blocks for fast commits, in a
+/// file system of `blocks` blocks; 0 if the file system is too small for a journal.
 pub(super) fn default_blocks(blocks: u64) -> u32 {
     const SIZES: [(u64, u32); 8] = [
         (2 << 10, 0),
@@ -70,12 +71,12 @@ pub(super) fn fast_commit_blocks(blocks: u64) -> u32 {
     default_blocks(blocks).max(LEAST_BLOCKS) / 64
 }
 
-/// Returns the block at which the search for free blocks starts: the first block of a group near
-/// the middle, so that seeks to the journal are short. Chooses the group with the most room among
-/// the middle group and its neighbours. But if the file system has flexible groups of `n` groups
-/// each, and the number of the middle group is above `n`, chooses between two other groups: the
-/// first group with free blocks in or after the middle flexible group, and the group that follows
-/// it.
+/// Returns the block at which the search for the journal's blocks starts: the first block of a
+/// group near the middle, so that seeks to the journal are short. Chooses the group with the most
+/// room among the middle group and its neighbours. But if the file system has flexible groups of
+/// `n` groups each, and the number of the middle group is above `n`, chooses between two other
+/// groups: the first group with free blocks in or after the middle flexible group, and the group
+/// that follows it.
 pub(super) fn goal(geometry: &Geometry, used: &Runs) -> u64 {
     let middle = lanefs_ondisk::Block(geometry.block_count() / 2);
     let middle = geometry.group_of(middle).map_or(0, |(group, _)| group.0);

@@ -14,7 +14,8 @@ use lanefs_ondisk::{BlockSize, Corruption};
 /// old contents are lost. `time` is in seconds since 1970.
 ///
 /// # Errors
-/// [`MkfsError::TooSmall`] for fewer than 1,024 blocks; [`MkfsError::Device`].
+/// [`MkfsError::TooSmall`] for fewer than 1,024 blocks; [`MkfsError::TooLarge`] for 2^32 blocks or
+/// more; [`MkfsError::Device`].
 pub fn make_journal_device(
     device: &dyn Device,
     block_size: BlockSize,

@@ -151,7 +151,8 @@ impl Layout {
             self.resize = Some(self.place_file(behind_table, 1)?.extents.first()?.block.0);
         }
         if numbers.journal.blocks > 0 {
-            // As in mke2fs, only a journal with extents is placed near a goal.
+            // As in mke2fs, a journal without extents is not placed near the middle of the file
+            // system.
             let goal = match numbers.tables {
                 TablePlaces::ByGroup if self.has_extents() => journal::goal(&geometry, &self.used),
                 _ => 0,
@@ -165,7 +166,7 @@ impl Layout {
             self.mmp = Some(free.start);
         }
         if compat.contains(Compat::ORPHAN_FILE) {
-            // As in mke2fs, the orphan file fills its clusters.
+            // As in mke2fs, the length of the orphan file is rounded up to whole clusters.
             let blocks = geometry.clusters().ceil(orphan_file_blocks(numbers.blocks));
             self.orphans = Some(self.place_file(0, blocks)?);
         }
@@ -267,8 +268,8 @@ impl Layout {
         usize::from(extent::capacity(self.geometry.block_size().bytes()))
     }
 
-    /// Returns the number of inodes in use: the reserved ones, `lost+found`, the orphan file, the
-    /// files.
+    /// Returns the number of inodes in use: the reserved inodes, and the inodes of `lost+found`, of
+    /// the orphan file and of the other files.
     pub(super) fn used_inodes(&self) -> u32 {
         self.geometry.first_ino().0 + u32::from(self.orphans.is_some()) + self.files
     }

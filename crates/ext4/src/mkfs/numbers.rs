@@ -15,7 +15,7 @@ const MIN_BYTES: u64 = 16 << 10;
 /// The first inode that is not reserved; mke2fs uses it for `lost+found`.
 pub(super) const FIRST_INO: u32 = 11;
 
-/// The numbers of a new file system.
+/// The sizes and counts of a new file system.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers {
     pub(super) block_size: BlockSize,
@@ -131,7 +131,9 @@ impl Numbers {
         if numbers.groups == 0 {
             return Err(MkfsError::TooSmall { bytes: blocks << block_size.bits() });
         }
-        numbers.inodes_per_group = numbers.fill_table(inodes.div_ceil(numbers.groups));
+        // A multiple of 8 is never rounded down, so there are at least `inodes`.
+        let per_group = inodes.div_ceil(numbers.groups).next_multiple_of(8);
+        numbers.inodes_per_group = numbers.fill_table(per_group);
         if numbers.inodes_per_group > numbers.most_inodes_per_group() {
             return Err(MkfsError::TooManyInodes { inodes: inodes.into() });
         }
@@ -164,7 +166,8 @@ impl Numbers {
                 self.blocks = blocks;
                 continue;
             }
-            // mke2fs does not make groups smaller here, but makes fewer inodes.
+            // With blocks of 8 KiB or more, a group can have fewer inodes than a bitmap has bits.
+            // To keep this lower limit, mke2fs makes fewer inodes, not smaller groups.
             let per_group = per_group.min(self.most_inodes_per_group());
             self.inodes_per_group = self.fill_table(per_group);
             self.reserve_descriptors();
@@ -210,9 +213,10 @@ impl Numbers {
         self.inodes_per_group * self.groups
     }
 
-    /// Reserves blocks after the descriptors for further descriptors: at most as many blocks as
-    /// there are pointers in one block. If the descriptors themselves would take most of a group,
-    /// spreads them over the groups instead.
+    /// With a resize inode, reserves blocks after the descriptors for further descriptors: at most
+    /// as many blocks as there are pointers in one block. If the descriptors and the reserved
+    /// blocks would take more than three quarters of a group, reserves none, and spreads the
+    /// descriptors over the groups (`meta_bg`).
     fn reserve_descriptors(&mut self) {
         self.reserved_gdt = 0;
         let desc_blocks = self.groups.div_ceil(self.descs_per_block());

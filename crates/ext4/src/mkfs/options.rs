@@ -215,8 +215,8 @@ pub struct MkfsOptions {
     pub on_error: OnError,
     /// Whether the superblock says that the file system is for development kernels only.
     pub is_test: bool,
-    /// When inode tables are zeroed. Without checksums of descriptors, they are always zeroed
-    /// immediately.
+    /// When inode tables are zeroed. If group descriptors have no checksums, the tables are always
+    /// zeroed immediately.
     pub inode_tables: InodeTables,
     /// The present contents of the device.
     pub contents: Contents,

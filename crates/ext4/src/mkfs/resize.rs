@@ -12,8 +12,8 @@ const DOUBLE_INDIRECT: usize = 13;
 /// The inode's number.
 pub(super) const INO: Ino = Ino::RESIZE;
 
-/// Returns the positions and contents of the inode's blocks. The block of pointers, at `pointers`,
-/// comes first.
+/// Returns the positions and contents of the inode's blocks. The double indirect block, at
+/// `pointers`, comes first.
 pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> {
     let block_size = geometry.block_size().bytes();
     let slots = block_size / 4;
@@ -52,11 +52,19 @@ pub(super) fn size(geometry: &Geometry) -> u64 {
     (12 + slots + slots * slots) << geometry.block_size().bits()
 }
 
-/// Returns how many blocks the inode has: its block of pointers, and the blocks that it reserves
-/// after the primary descriptors and after each backup.
+/// Returns how many blocks the inode has: its double indirect block, and the blocks that it
+/// reserves after the primary descriptors and after each backup.
 pub(super) fn block_count(geometry: &Geometry) -> u64 {
     let reserved = u64::from(geometry.reserved_gdt_blocks());
     1 + reserved * (1 + backups(geometry).count() as u64)
+}
+
+/// Returns whether the inode's block map, which has 32 bits for a block's number, can refer to all
+/// reserved blocks.
+pub(super) fn is_in_reach(geometry: &Geometry) -> bool {
+    let reserved = u64::from(geometry.desc_blocks() + geometry.reserved_gdt_blocks());
+    geometry.reserved_gdt_blocks() == 0
+        || backups(geometry).all(|start| start + reserved <= u32::MAX.into())
 }
 
 /// Returns the first blocks of the groups that have a backup.

@@ -1,5 +1,6 @@
 //! Computes the superblock that a file system has after its size was changed.
 
+use super::resize;
 use crate::error::{BadSize, CannotGrow, Error as Ext4Error};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock, State, Superblock};
@@ -86,7 +87,8 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     raw.s_blocks_count_lo.set(blocks as u32);
     raw.s_blocks_count_hi.set((blocks >> 32) as u32);
     raw.s_inodes_count.set(inodes);
-    // The commit sets the counts; until then they must have values that a check accepts.
+    // The right counts of free blocks and inodes are set later. Until then the counts must not
+    // exceed the new totals, because a check of the superblock would fail.
     let free = superblock.free_blocks().min(blocks);
     raw.s_free_blocks_count_lo.set(free as u32);
     raw.s_free_blocks_count_hi.set((free >> 32) as u32);
@@ -108,6 +110,11 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     }
     let heads_before = superblock.raw().s_overhead_clusters.get();
     let next = Superblock::from_raw(raw.clone())?;
+    if next.features().compat.contains(Compat::RESIZE_INODE)
+        && !resize::is_in_reach(&next.geometry())
+    {
+        return Err(BadSize::FarBackup.into());
+    }
     if heads_before != 0 {
         let others = u64::from(heads_before).saturating_sub(overhead(&old));
         let overhead = overhead(&next.geometry()) + others;

@@ -67,8 +67,8 @@ pub fn existing_signature(device: &dyn Device) -> Result<Option<&'static str>, D
         }
     }
     let len = device.len();
-    // zfs writes its mark to the blocks of several rings. Only the first usable block of the first
-    // ring is checked.
+    // zfs keeps several rings of uberblocks, which begin with its mark. Only the first uberblock of
+    // the first ring is checked.
     if has(device, 128 << 10, &0x00ba_b10c_u64.to_le_bytes())? {
         return Ok(Some("zfs"));
     }

@@ -16,7 +16,6 @@ use super::layout::{Layout, group_range};
 use super::{Contents, InodeTables, MkfsError, MkfsOptions};
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::checksum::Checksums;
-use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::{Geometry, State, Superblock};
 use lanefs_ondisk::{Block, Corruption, Group};
@@ -74,8 +73,9 @@ fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> 
         .collect()
 }
 
-/// Returns whether a group contains only its own metadata, so that its bitmap need not be written.
-/// The last group's bitmap is always written, because e2fsck checks the bits after the group's end.
+/// Returns whether the block bitmap of a group need not be written, because the group contains only
+/// its own metadata. The last group's bitmap is always written, because e2fsck checks the bits
+/// after the group's end.
 fn is_computable(geometry: &Geometry, group: Group, desc: &GroupDesc) -> bool {
     let own = Bitmap::uninitialised_blocks(group, desc.metadata(geometry), geometry);
     group.0 + 1 < geometry.group_count()
@@ -164,14 +164,17 @@ pub(super) fn descriptor_copies(
     let behind = |group: Group, distance: u64| {
         geometry.group_head(group).map(|head| Block(head.0 + distance))
     };
-    if geometry.features().incompat.contains(Incompat::META_BG) {
+    if geometry.is_meta_bg(index) {
         let first = index * geometry.descs_per_block();
         let last = first + geometry.descs_per_block() - 1;
         let holders = [first, first + 1, last].map(Group);
         let place = |group| behind(group, geometry.group_has_super(group).into());
         return holders.into_iter().filter_map(place).collect();
     }
-    with_super.iter().filter_map(|&group| behind(group, 1 + u64::from(index))).collect()
+    // The groups of `meta_bg` have only their own descriptor block.
+    let has_all = |group: &&Group| !geometry.is_meta_bg(group.0 / geometry.descs_per_block());
+    let holders = with_super.iter().filter(has_all);
+    holders.filter_map(|&group| behind(group, 1 + u64::from(index))).collect()
 }
 
 fn groups_with_super(geometry: &Geometry) -> Vec<Group> {

@@ -190,7 +190,8 @@ pub(super) fn read_block(
 /// is made yet.
 pub struct LogReplay<'a> {
     replay: Replay<'a>,
-    /// The block whose copy is written after all others.
+    /// If the replay makes the file system larger: the block of the superblock. It is written after
+    /// all other copies.
     last: Option<Block>,
     fast: Option<FastImages>,
 }
@@ -223,7 +224,7 @@ pub fn plan<'a>(
 ///
 /// # Errors
 /// [`Error::Journal`].
-pub(super) fn plan_copies<'a>(
+fn plan_copies<'a>(
     device: &'a dyn Device,
     superblock: &Superblock,
     log: &'a Log,
@@ -296,8 +297,9 @@ impl LogReplay<'_> {
         Ok(self.replay.write_ordered(target, self.last)?)
     }
 
-    /// Writes everything to `target`, and flushes it. A crash in the middle may leave a part of the
-    /// fast commits, so `target` must be a view in memory if there are fast commits.
+    /// Writes the copies of the log and the effect of the fast commits to `target`, and flushes it.
+    /// A crash in the middle may leave only a part of that effect on `target`. So if there are fast
+    /// commits, `target` must be a view in memory.
     ///
     /// # Errors
     /// [`Error::Device`].

@@ -9,15 +9,15 @@ use crate::error::Error;
 use crate::policy::{Access, Recovery};
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_journal::Log;
-use lanefs_journal::recovery;
+use lanefs_journal::recovery::{self, Input};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::features::{Incompat, RoCompat, Support};
 use lanefs_ondisk::jbd2::Sequence;
 use lanefs_ondisk::superblock::{OrphanEntries, Recovery as OnDisk, SUPERBLOCK_OFFSET, Superblock};
 use lanefs_ondisk::{BlockSize, Unsupported};
 
-/// The largest amount of memory, in bytes, that the replay of a read-only mount may take. No log is
-/// larger.
+/// The largest amount of memory, in bytes, that the replay of a read-only mount may take. With
+/// blocks of 4 KiB, the largest log that mke2fs makes by default has about half of this size.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// A file system in the state after the replay of its log.
@@ -182,15 +182,11 @@ fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(
     if log.superblock.start().is_none() || log.device_or(device).is_read_only() {
         return Ok(());
     }
-    let end = match find_log::plan_copies(device, superblock, log) {
-        Ok(replay) => replay.end(),
-        // A damaged log is emptied too, since its contents have no effect.
-        Err(_) => log.superblock.sequence(),
-    };
-    let size = superblock.geometry().block_size();
-    // One sequence number is skipped: the log may contain blocks of an uncommitted transaction with
-    // that number.
-    mark_empty(device, log, size, end.next())
+    let geometry = superblock.geometry();
+    let (device_of_log, blocks) = (log.device_or(device), geometry.block_count());
+    let input = Input { device: device_of_log, map: &log.map, superblock: &log.superblock, blocks };
+    let latest = recovery::latest_number(&input);
+    mark_empty(device, log, geometry.block_size(), latest.next())
 }
 
 fn mark_empty(

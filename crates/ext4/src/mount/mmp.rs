@@ -135,7 +135,7 @@ impl Drop for Exclusive {
         }
         let mine = state.lock().mine.clone();
         let clean = Mmp { state: Use::Clean, time: seconds(), ..mine.clone() };
-        // If the file system cannot be marked as unused, the next mount waits.
+        // An error is ignored: if the file system stays marked as used, the next mount only waits.
         let _ = place.check(&mine).and_then(|()| place.store(&clean));
     }
 }

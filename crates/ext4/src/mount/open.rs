@@ -103,6 +103,8 @@ impl Mount {
                 superblock.set_mount_count(superblock.mount_count().saturating_add(1));
             }
             superblock.set_write_time(now);
+            // A mount that becomes writable again keeps the record of errors that it has met.
+            let found = found | superblock.state() & State::ERROR;
             if superblock.journal().is_some() {
                 let orphans = match orphan_file {
                     Some(_) => OrphanEntries::Present,

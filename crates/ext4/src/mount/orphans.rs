@@ -33,8 +33,8 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
     if let Some(ino) = file {
         found.extend(open_orphan_file(objects, ino)?);
     }
-    // From here on the inodes are held in memory, because an inode that is evicted and loaded again
-    // would seem deleted.
+    // From here on the inodes are held in memory. If an inode without links were evicted, the next
+    // look-up would take it for deleted.
     let list = read_list(objects, head)?;
     found.extend(objects.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
     let mut held = Vec::new();
@@ -54,8 +54,8 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         held.push(inode);
     }
     drop(list);
-    // The positions of all orphans in the list or the file are noted before the first orphan is
-    // deleted, because each deletion changes the legacy list.
+    // The loop above has noted the positions of all orphans in the legacy list or the orphan file.
+    // This is done before the first deletion, because each deletion changes the legacy list.
     for inode in held {
         if inode.attr().links == 0 {
             set_nameless(&inode, Nameless::Yes);
@@ -81,8 +81,8 @@ fn orphan(objects: &Objects, ino: Ino) -> Result<InodeRef, Error> {
     if !objects.volume.is_for_names(ino) {
         return Err(Corruption::Inode { ino, cause: Cause::NoSuchInode }.into());
     }
-    // `get_any` also accepts inodes that hold the value of an attribute. The kernel leaves such
-    // inodes as orphans too.
+    // `get_any` is used because an inode that holds the value of an attribute can be an orphan: the
+    // kernel leaves such orphans.
     objects.get_any(ino, None).map_err(|error| match error {
         Error::Stale => Corruption::Inode { ino, cause: Cause::NoOrphan }.into(),
         error => error,

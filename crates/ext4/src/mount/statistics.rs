@@ -30,8 +30,8 @@ pub struct Statistics {
     pub cached_bytes: u64,
     /// The largest amount of memory that the caches may take, in bytes.
     pub cache_cap: u64,
-    /// Retired values of the whole process that are not freed yet, since some thread may still read
-    /// them.
+    /// Values that were replaced or removed but are not freed yet, since some thread may still read
+    /// them. Counts those of the whole process.
     pub retired: u64,
     /// Free blocks.
     pub free_blocks: u64,

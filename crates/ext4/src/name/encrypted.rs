@@ -103,8 +103,8 @@ impl Directory<'_> {
     }
 
     /// Returns the hasher for the texts that are shown for names while the key is missing. Returns
-    /// `None` for a linear directory of several blocks: there the kernel (6.18) too shows texts
-    /// that contain no hash.
+    /// `None` for a linear directory of several blocks, and on a file system without `dir_index`.
+    /// In these cases the texts contain no hash, as in the kernel (6.18).
     fn shown_hasher(&self) -> Result<Option<NameHasher>, Error> {
         Ok(match self.context.indexing {
             Indexing::Indexed => Some(dir::hasher_of(&self.context, self)?),

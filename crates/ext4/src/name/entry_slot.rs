@@ -12,21 +12,21 @@
 //!
 //! The operation lock is held exclusively for:
 //!
-//! - an entry that has no room in its block: a compaction, a split, an appended block, the
-//!   conversion to an index (`plan/dir/room.rs`);
+//! - an entry that has no room in its block. Room is made by a compaction, a split, an appended
+//!   block, or the conversion to an index (`plan/dir/room.rs`);
 //! - a name that may be in several blocks: in a linear directory of several blocks, or where leaves
 //!   share its hash;
-//! - the first change of a directory that has an index although the file system has no `dir_index`,
-//!   or whose entries are in its inode;
+//! - the first change of a directory that has an index although the file system has no `dir_index`;
+//! - the first change of a directory whose entries are in its inode;
 //! - a new subdirectory in a directory that has at least half of the links it can have: concurrent
 //!   threads do not see each other's counts, so together they could exceed the limit.
 //!
 //! So the entries of a block never move under the shared lock, and a reader misses no entry that
 //! exists during the whole read.
 //!
-//! A rename writes the new name first. Between the two writes both names refer to the file, as
-//! rename(2) allows. After a crash exactly one of the names exists, since one handle has both
-//! changes.
+//! A rename adds the new name first, and then removes the old one. Between these two changes both
+//! names refer to the file, as rename(2) allows. After a crash exactly one of the names exists,
+//! since one handle has both changes.
 //!
 //! *Locking*: a lock of [`lanefs_lanes::Rank::Names`] is taken in a handle, and guards are taken
 //! under this lock. The names of two blocks are locked in ascending order of the block numbers. A

@@ -26,7 +26,7 @@ pub(crate) const DROP_LINK_CREDITS: u32 = 8;
 pub(crate) enum NameChange {
     OneDirectoryMore,
     OneDirectoryLess,
-    /// The name refers to an inode that is not a directory, so the link count stays the same.
+    /// The number of subdirectories stays the same, and so does the link count.
     Uncounted,
 }
 

@@ -27,8 +27,8 @@ impl Client<Dirty, Deferred> for Objects {
     }
 
     fn committed(&self, tid: Tid, deferred: Vec<Deferred>) -> Result<(), lanefs_journal::Error> {
-        // Tails are zeroed before blocks are released, because another file may claim a block as
-        // soon as it is released.
+        // Tails are zeroed before blocks are released. As soon as a block is released, another file
+        // may claim it, and then the zeros would destroy data of that file.
         for done in &deferred {
             if let Deferred::ZeroTail { offset, len } = *done {
                 self.volume.device.write_zeros(offset, u64::from(len))?;

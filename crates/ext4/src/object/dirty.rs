@@ -77,7 +77,7 @@ impl<'c> Captured<'c> {
         Captured { volume, images, records: BTreeMap::new() }
     }
 
-    /// Adds the contents of a metadata block. Their checksum is not set yet.
+    /// Adds a metadata block with the contents `data`, and sets the checksum in the added copy.
     pub(crate) fn block(&mut self, block: Block, kind: MetaKind, data: Arc<[u8]>) {
         self.image(block, kind.seal(self.volume, block, data));
     }

@@ -78,14 +78,14 @@ pub(super) enum Reason {
     Table,
     /// The inode has a change that no fast commit expresses.
     Change,
-    /// The directory of the inode's name has a change that no fast commit expresses, or a form that
-    /// a replay cannot change.
+    /// The directory of the inode's name has a change that no fast commit expresses, or a replay
+    /// may be unable to add a name to it.
     Directory,
     /// The inode has new mappings, and its extent tree has nodes outside of the inode.
     Nodes,
     /// A directory was renamed, or groups were added.
     Tree,
-    /// The log takes no fast commits before its first transaction.
+    /// The log takes no fast commits at present: it is empty, or has no area for fast commits.
     Log,
     /// The log's area for fast commits is full.
     Room,

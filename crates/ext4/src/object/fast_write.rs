@@ -1,4 +1,4 @@
-//! Fast commits of this mount: which changes of the running transaction T they contain.
+//! Writes fast commits, and decides which changes of the running transaction T they contain.
 //!
 //! A fast commit has the record of an inode and its new mappings, and also the inode's name if T
 //! created the inode. A fast commit is replayed after T-1 and without the rest of T, which may be
@@ -44,7 +44,7 @@ use lanefs_ondisk::jbd2::{FastChange, FastName};
 const GOOD_OLD_SIZE: usize = 128;
 
 impl Objects {
-    /// Makes all changes of `inode` in `tid` durable by a fast commit. Returns false if only a
+    /// Makes all changes of `inode` in `tid` durable by a fast commit. Returns false if only a full
     /// commit can do that.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Objects {
             }
             FastEnd::Done if fast.is_full(tid) => refused(Reason::Room),
             FastEnd::Done if inode.is_unfit(tid) => refused(inode.refusal(tid)),
-            // Meanwhile a commit may have made the changes durable instead.
+            // Instead of a fast commit, a full commit may have made the changes durable meanwhile.
             FastEnd::Done => Ok(self.journal.durable() >= tid || round.is_written_up_to_now()),
         }
     }
@@ -240,7 +240,7 @@ impl FastClient for Round<'_> {
 
     fn note_no_room(&mut self) {
         self.fast.full_in.store(self.tid.0, Ordering::Release);
-        // The changes were taken, but they were not written. So only a commit can make them
+        // `gather` took the changes, but they were not written. So only a full commit can make them
         // durable.
         for (inode, _) in self.taken.drain(..) {
             inode.note_unfit(self.tid);

@@ -13,7 +13,7 @@ pub(crate) struct Growth {
     pub(crate) old: Geometry,
     pub(crate) new: Geometry,
     /// The descriptors of the new groups. The inode tables of these groups were written before the
-    /// transaction, and so were the bitmaps that must be on the device.
+    /// transaction. So were their bitmaps, except those that the descriptors mark as uninitialised.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// The resize inode, if it changes.
     pub(crate) resize: Option<ResizeInode>,

@@ -31,12 +31,13 @@ use std::ops::Deref;
 ///
 /// # Locking
 ///
-/// Changes hold the *operation lock* `op` exclusively. Reads of data, overwrites and scans hold it
-/// shared. It is held across I/O and waits. The *state guard* `state` is a leaf, taken by Apply
-/// inside a handle and by the committer. `attr` and `map` are snapshots that Apply replaces. A
-/// reader of `attr` needs neither lock; a reader of `map` holds `op` but not the guard. A write
-/// that holds `op` shared also takes `growth` if it extends the file, and `mapping` while it maps
-/// the blocks that it has written.
+/// Most changes hold the *operation lock* `op` exclusively. Reads of data, scans, most writes of
+/// data, and changes of one name in a directory hold it shared. It is held across I/O and waits.
+/// The *state guard* `state` is a leaf. It is taken by the committer and, inside a handle, by
+/// *Apply*: the last step of an operation, which changes objects in memory. `attr` and `map` are
+/// snapshots that Apply replaces. A reader of `attr` needs neither lock; a reader of `map` holds
+/// `op` but not the guard. A write that holds `op` shared also takes `growth` if it extends the
+/// file, and `mapping` while it maps the blocks that it has written.
 ///
 /// # Layout
 ///
@@ -61,8 +62,13 @@ pub struct Inode {
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
     /// The encryption context and the cipher, set when an encrypted inode first needs them.
     pub(crate) crypt: OnceLock<Box<InodeCrypt>>,
+    /// Set after a look-up that found no file capabilities, so that writes do not search the
+    /// attributes each time. Set under `op`; cleared with each change of an attribute, under `op`
+    /// exclusively.
+    pub(crate) lacks_capability: AtomicBool,
     /// Whether the file was found in an encrypted directory that has another encryption policy than
-    /// the file, so that the file must not be opened. No other field depends on this flag.
+    /// the file, so that the file must not be opened. No lock protects this flag, because no other
+    /// field depends on it.
     pub(crate) has_foreign_policy: AtomicBool,
     /// The descriptor of a verity file, set when the file is first read; it never changes.
     pub(crate) verity: OnceLock<Box<Verity>>,
@@ -145,6 +151,7 @@ impl Inode {
             rights: SeqCell::new(attr.rights()),
             target: OnceLock::new(),
             crypt: OnceLock::new(),
+            lacks_capability: AtomicBool::new(false),
             has_foreign_policy: AtomicBool::new(false),
             verity: OnceLock::new(),
             xattrs: lanefs_lanes::Cached::default(),
@@ -322,8 +329,9 @@ impl Inode {
             state.owed = 0;
         }
         self.note_synced_by(tid, concerns);
-        // The inode, too, is put on the transaction's list before the change becomes visible. A
-        // commit that finds no listed object does nothing, and does not wait for this handle.
+        // The inode is put on the transaction's list before the change becomes visible. Otherwise a
+        // thread that saw the change could call fsync while nothing is listed. The commit would
+        // then do nothing, and would not wait for this handle.
         if newly {
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
@@ -392,13 +400,14 @@ impl Inode {
     /// Returns whether commits no longer need this object: no transaction waits for its image, and
     /// the last transaction that changed it is settled. The guard is held. As long as a commit
     /// needs the object, the object has state that a reloaded object would lack: the transaction
-    /// that an fsync must wait for, and the note that the tail must still be zeroed.
+    /// that an fsync must wait for, and the note that the rest of the last block must still be
+    /// zeroed.
     pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
         let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
         state.tracked.is_clean() && !owed
     }
 
-    /// Takes the record as of `tid`.
+    /// Takes the record as of `tid`; `None` if it was taken already.
     fn take(&self, tid: Tid) -> Option<Box<Record>> {
         let mut state = self.state.lock();
         if self.fold(&mut state) {
@@ -485,7 +494,8 @@ impl Cached for Inode {
         // no change is under way at that time. If another thread holds the guard, that thread is
         // using the inode. So eviction does not wait for the guard, and the inode stays.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
-        // An orphan whose deletion failed keeps its entry in the orphan file or list.
+        // An orphan whose deletion failed is not evicted, because only this object records where
+        // its entry is in the orphan file or list.
         let idle = self.is_settled(&state, settled) && state.orphan.is_none();
         if !idle || !(state.freed || lanefs_lanes::evict(self)) {
             drop(state);

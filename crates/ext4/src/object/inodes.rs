@@ -83,6 +83,17 @@ impl Inodes {
         }
     }
 
+    /// Returns the inodes in memory that have lost their last name.
+    pub(crate) fn nameless(&self) -> Vec<Arc<Inode>> {
+        let mut found = Vec::new();
+        self.for_each(|inode| {
+            if inode.holds.is_nameless() {
+                found.push(inode.clone());
+            }
+        });
+        found
+    }
+
     /// Returns a hold on the inode if it is in memory. [`Error::Stale`] if it was deleted.
     fn cached(&self, ino: Ino) -> Result<Option<InodeRef>, Error> {
         let found = match &self.table {

@@ -1,6 +1,6 @@
 //! Stores an inode's mappings. Reading them needs no lock besides the operation lock. They count
-//! against the memory cap. Under memory pressure they are dropped, and they are read again from the
-//! tree when they are needed.
+//! against the memory cap. Under memory pressure they are dropped. When they are needed again, they
+//! are read from the extent tree or block map.
 //!
 //! *Locking*: a thread that drops mappings holds the inode's operation lock exclusively. A thread
 //! that stores mappings holds the operation lock exclusively, or holds it shared together with
@@ -17,7 +17,7 @@ use lanefs_lanes::{Pin, Slot};
 /// this size.
 pub(crate) const SMALL: u64 = 192;
 
-/// Holds the mappings of one inode after they were first needed.
+/// Holds the mappings of one inode; empty until they are first needed, and after they were dropped.
 #[derive(Default)]
 pub(crate) struct MapSlot {
     map: Slot<Map>,

@@ -68,7 +68,8 @@ pub(crate) struct Contents<'a> {
 }
 
 impl Contents<'_> {
-    /// Returns the index of the block's names, if the block is a leaf and was read before.
+    /// Returns the index of the block's names; `None` if no index can be built from the block, or
+    /// if there is no copy of its contents for readers yet.
     pub(crate) fn names(&self, format: &DirFormat) -> Option<&NameIndex> {
         self.names?.get_or_init(|| NameIndex::of(format, &[self.bytes])).as_ref()
     }
@@ -151,7 +152,7 @@ impl MetaBlock {
         look(&Contents { bytes: &state.data, names: None })
     }
 
-    /// Runs `look` on the current contents, and returns their version too.
+    /// Runs `look` on the current contents. Returns their version, and the result of `look`.
     pub(crate) fn look_under_guard<R>(&self, look: impl FnOnce(&[u8]) -> R) -> (u64, R) {
         let state = self.state.lock();
         (self.version.load(Ordering::Relaxed), look(&state.data))
@@ -189,7 +190,8 @@ impl MetaBlock {
         let mut state = self.state.lock();
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
-        // As with inodes, the block is listed before other threads can see the change.
+        // The block is listed before other threads can see the change, for the same reason as in
+        // `Inode::change_state`.
         if newly {
             handle.charge(1);
             state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
@@ -223,8 +225,8 @@ impl MetaBlock {
             return false;
         }
         if tracked.touch(tid, || data.clone()) {
-            // The block is put on the list of dirty objects, so that the commit drops a frozen
-            // image of the block. This costs no credits.
+            // As `touch` requires, the block is put on the list of dirty objects. The commit adds
+            // no image of the block, because the block is freed. So this costs no credits.
             handle.dirty(Dirty::Object(self.clone()));
         }
         true

@@ -9,8 +9,8 @@
 //!   block for each of the two bitmaps, and of the descriptor, which is patched into a block of
 //!   descriptors.
 //! - A `MetaBlock`, which is a metadata block of one owner, protected by its state guard. Its image
-//!   is the whole block with its checksum. Apply *replaces* the `Arc<[u8]>` of a `MetaBlock`, so a
-//!   captured image is a clone of the `Arc`.
+//!   is the whole block with its checksum. An operation that changes a `MetaBlock` *replaces* its
+//!   `Arc<[u8]>`, so a captured image is a clone of the `Arc`.
 //! - The orphan list, in which each lane's part has a guard of its own. At commit the list is
 //!   chained through the deletion times of the inodes.
 //!
@@ -60,7 +60,8 @@
 //!
 //! # Damage found by Apply
 //!
-//! Apply cannot fail. If it finds something wrong, such as a bit that is clear already, the image
+//! Apply is the last step of an operation: it changes the objects under a handle, and cannot fail.
+//! If it finds something wrong, such as a bitmap bit that is clear already, the file system on disk
 //! was damaged before. `note_error` records the damage in the superblock and makes the mount
 //! read-only, unless the option `errors=continue` is given.
 

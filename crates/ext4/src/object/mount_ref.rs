@@ -2,7 +2,7 @@
 //!
 //! Every inode refers to its mount, and dropping the last reference to a nameless inode calls the
 //! mount. Neither the reference nor the call may write a cache line that lanes share. So each lane
-//! has its own reference to the mount, and counts its inodes' references there.
+//! has its own reference to the mount, and its own counts of the references to inodes.
 
 use crate::object::totals::Totals;
 use crate::quota::Quotas;
@@ -18,10 +18,10 @@ pub(crate) trait LastReference<T>: Send + Sync {
 
 /// An inode's view of its mount. `T` is the type of the inodes.
 pub(crate) struct MountRef<T: Holdable> {
-    /// The lanes' references, set as soon as the mount exists.
+    /// The lanes' references to the mount, set as soon as the mount exists.
     lanes: OnceLock<PerLane<Weak<LaneRef<T>>>>,
-    /// The lanes' counts of references to inodes. `None` if all inodes are behind one lock, because
-    /// that lock protects their counts and orders all threads anyway.
+    /// The lanes' counts of references to inodes. `None` if all inodes are behind one lock: each
+    /// inode then has a single count, because every thread takes that lock anyway.
     shares: Option<Shares<T>>,
     pub(crate) totals: LaneArc<Totals>,
     /// The quotas, set at mount if the file system keeps them.

@@ -1,11 +1,11 @@
 //! Keeps names and inodes behind one lock, together with one LRU list of the names and one of the
-//! inodes (the older policy of seed S5).
+//! inodes (the policy `global` of S5 in `docs/seeds.md`).
 //!
 //! Most file systems in user space have this design, and the kernel had it while it used
 //! `dcache_lock`. This implementation is as fast as the design allows. Acquiring the lock once is
-//! enough to find a name *and* its inode. Hashes are computed before the lock is taken. Under the
-//! lock nothing is allocated or freed except a new name's entry, and every operation takes constant
-//! time. This cache exists as a baseline for measurements.
+//! enough to find a name *and* its inode. Hashes are computed before the lock is taken. Memory is
+//! allocated under the lock only for new entries and when a table grows; apart from this growth,
+//! every operation takes constant time. This cache exists as a baseline for measurements.
 //!
 //! *Locking*: `table` has the innermost rank, [`Rank::Bucket`]. Holds on inodes are taken under the
 //! lock and dropped outside of it.

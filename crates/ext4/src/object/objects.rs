@@ -34,7 +34,7 @@ const MOST_COMMITS: u32 = 3;
 ///
 /// `load.rs` loads objects into memory, `reclaim.rs` evicts them, `commit.rs` captures them.
 pub(crate) struct Objects {
-    /// The first reference to the mount, which keeps the counts of all lanes alive.
+    /// The first [`LaneArc`] of this value; it keeps the reference counts of all lanes in memory.
     pub(crate) mount: LaneArc<MountRef<Inode>>,
     pub(crate) volume: Volume,
     pub(crate) journal: Journal<Dirty, Deferred>,
@@ -196,8 +196,9 @@ impl Objects {
         listed.len()
     }
 
-    /// Apply: frees blocks. If the bitmaps show that some of the blocks are free already, the image
-    /// was damaged before. The damage is only noted, because the operation can no longer fail.
+    /// Apply: frees blocks. If the bitmaps show that some of the blocks are free already, the file
+    /// system on disk was damaged before. The damage is only noted, because the operation can no
+    /// longer fail.
     pub(crate) fn free_run(&self, handle: &mut Handle<'_>, start: Block, len: u32) {
         if let Err(error) = self.groups.free_blocks(handle, start, len) {
             self.note_error(&error);

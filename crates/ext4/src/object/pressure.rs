@@ -2,18 +2,18 @@
 //!
 //! | part of the cap | for |
 //! |---|---|
-//! | 1/4 | inodes, with their nodes in the map, records and mappings |
+//! | 1/4 | inodes: the objects, their records, their mappings, and their nodes in the inode map |
 //! | 3/16 | inode-table blocks |
-//! | 3/16 | metadata blocks with reader copies and name indices; groups' bitmaps, at most 1/16 |
+//! | 3/16 | metadata blocks with reader copies and name indices; bitmaps, at most 1/16 of the cap |
 //! | 1/4 | images that wait to be written in place, at most 64 MiB (`journal`) |
 //! | 1/8 | names (`vfs`) |
 //!
 //! The memory cost of each object is known, including the allocator's overhead; a test compares it
-//! with the heap. Threads that load objects also evict: once every few loads each lane compares the
-//! caches with their parts of the cap, and evicts the excess ([`crate::cache`]). Dirty objects
-//! cannot be evicted. So if too few objects were evicted, a commit is requested, which makes dirty
-//! objects clean. After an eviction the heap is trimmed, which gives memory back only if the
-//! program has chosen [`LineHeap`] as its allocator.
+//! with the heap. Threads that load objects also evict: after every 64 loads (`LOOK`) a lane
+//! compares the caches with their parts of the cap, and evicts the excess ([`crate::cache`]). Dirty
+//! objects cannot be evicted. So if too few objects were evicted, a commit is requested, which
+//! makes dirty objects clean. After an eviction the heap is trimmed, which gives memory back only
+//! if the program has chosen [`LineHeap`] as its allocator.
 
 use crate::object::inode::Inode;
 use crate::object::map_slot::SMALL;
@@ -31,7 +31,8 @@ pub(super) const MOST: u64 = 4 * LOOK;
 pub(super) const BUCKETS: usize = if cfg!(shuttle) { 8 } else { 1024 };
 
 /// The size of an inode in bytes: the object, its node in the map, its record, a few mappings,
-/// and the allocator's overhead. Larger mappings are counted as additional inodes.
+/// and the allocator's overhead. The memory of larger mappings is counted separately, in units of
+/// this size (`Objects::inodes_and_mappings`).
 pub(super) const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + SMALL;
 
 /// The size in bytes of a metadata block, or a block of an inode table, without its contents.
@@ -41,8 +42,8 @@ const BLOCK: u64 = 448;
 /// takes a quarter of the block size.
 const NAMES: u64 = 4;
 
-/// The largest number of objects for which a new map has room. With this room, two objects of a
-/// small tree rarely share a bucket.
+/// The largest number of objects for which a new map has room. With this room, two objects rarely
+/// share a bucket if the file system has few files.
 const ROOM: u64 = if cfg!(shuttle) { 0 } else { 1 << 15 };
 
 /// Returns how many names fit into the names' part of a cap of `bytes`. A name costs an entry of

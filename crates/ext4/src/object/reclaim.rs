@@ -20,8 +20,8 @@ impl Objects {
         }
     }
 
-    /// Evicts objects if the caches are too large. This is a separate function so that the tool
-    /// that traces shared cache lines can tell that this work is done only once in many loads.
+    /// Evicts objects if the caches are too large. This is a separate function because the tool
+    /// that traces shared cache lines (`crates/trace`) recognises rare work by the function's name.
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self) {
@@ -38,8 +38,9 @@ impl Objects {
         }
     }
 
-    /// Evicts objects of each kind that exceeds its part of the cap, and visits at most `buckets`
-    /// buckets for each kind. Returns false if no kind exceeds its part.
+    /// Evicts objects of each kind that takes more than 7/8 of its part of the cap, and visits at
+    /// most `buckets` buckets for each kind. Returns false if no kind takes so much; table blocks
+    /// without contents do not count for this result.
     fn evict_some(&self, buckets: usize) -> bool {
         let settled = self.journal.settled();
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
@@ -56,8 +57,8 @@ impl Objects {
         if too_many[1] > 0 {
             self.meta.blocks.evict(too_many[1], buckets, settled);
         }
-        // Table blocks take memory even without their contents, so each counts as at least half a
-        // block.
+        // A table block takes memory even without its contents, so it counts as at least half a
+        // table block with contents.
         let left = tables.excess(self.tables.blocks.len() / 2);
         let too_many_tables = too_many[2].max(wanted(left));
         if too_many_tables > 0 {

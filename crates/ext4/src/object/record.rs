@@ -22,7 +22,7 @@ impl RawRecord {
         RawRecord { bytes: Some(bytes.into()) }
     }
 
-    /// Returns the bytes in `area`, or an empty slice if the record ends before it.
+    /// Returns the bytes in `area`, or an empty slice if the record is too short to contain `area`.
     pub(crate) fn area(&self, area: Range<usize>) -> Cow<'_, [u8]> {
         match &self.bytes {
             Some(bytes) => bytes.get(area).unwrap_or_default().into(),

@@ -25,7 +25,7 @@ pub(crate) enum Concerns {
 
 /// Holds extended attributes as an inode stores them.
 pub(crate) struct StoredXattrs {
-    /// The area in the inode.
+    /// The area for attributes in the inode's record.
     pub(crate) in_inode: Lines,
     /// The attribute block.
     pub(crate) block: Option<Block>,
@@ -41,7 +41,8 @@ impl lanefs_lanes::Replaced for StoredXattrs {
 pub(crate) struct InodeState {
     pub(crate) disk: disk::Inode,
     pub(crate) raw: RawRecord,
-    /// The frozen image, if any, is boxed because few inodes ever have one.
+    /// The transaction in which the inode is dirty, and the record that was saved for the
+    /// transaction before, if any. The record is boxed because few inodes ever have one.
     pub(crate) tracked: Tracked<Box<Record>>,
     /// The inode's position on the list of the transaction in which the inode is dirty.
     pub(crate) listed: Option<Listed>,

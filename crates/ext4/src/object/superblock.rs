@@ -12,13 +12,19 @@ use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
 /// The byte range of the superblock on the device.
 pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
 
-/// Holds the superblock that the committer patches; no other thread touches it except at mount and
-/// close.
+/// Holds the superblock. While the file system is in use, only the committer changes it.
 pub(crate) struct SuperState {
     inner: Mutex<Inner>,
-    /// An error that no captured superblock contains yet. Any thread may record one, whatever
-    /// locks it holds. [rank LaneList]
-    error: Mutex<Option<ErrorRecord>>,
+    /// Any thread may record an error, whatever locks it holds. [rank LaneList]
+    errors: Mutex<Errors>,
+}
+
+/// The errors that this mount has met.
+#[derive(Default)]
+struct Errors {
+    /// The last error, if no captured superblock contains it yet.
+    pending: Option<ErrorRecord>,
+    are_any: bool,
 }
 
 struct Inner {
@@ -31,12 +37,13 @@ impl SuperState {
     /// Creates the state; `image` is the block that contains the superblock.
     pub(crate) fn new(superblock: Superblock, image: Vec<u8>) -> SuperState {
         let inner = Inner { superblock, image };
-        let error = Mutex::new(Rank::LaneList, None);
-        SuperState { inner: Mutex::new(Rank::Load, inner), error }
+        let errors = Mutex::new(Rank::LaneList, Errors::default());
+        SuperState { inner: Mutex::new(Rank::Load, inner), errors }
     }
 
-    /// Committer: returns the block with the superblock. Sets the free block and inode counts in
-    /// it, and also the head of the orphan list and the number of blocks, if they are given.
+    /// Committer: returns the block with the superblock. Sets the counts of free blocks and of free
+    /// inodes in it. If `orphan_head` or `blocks` is given, sets the head of the orphan list or the
+    /// number of blocks too.
     pub(crate) fn capture(
         &self,
         free: (u64, u64),
@@ -52,7 +59,7 @@ impl SuperState {
         if let Some(head) = orphan_head {
             inner.superblock.set_last_orphan((head.0 != 0).then_some(head));
         }
-        if let Some(error) = self.error.lock().take() {
+        if let Some(error) = self.errors.lock().pending.take() {
             inner.superblock.record_error(&error);
         }
         Ok(inner.encode().into())
@@ -63,7 +70,7 @@ impl SuperState {
     pub(crate) fn update(&self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
         let mut inner = self.inner.lock();
         change(&mut inner.superblock);
-        if let Some(error) = self.error.lock().take() {
+        if let Some(error) = self.errors.lock().pending.take() {
             inner.superblock.record_error(&error);
         }
         inner.encode()
@@ -76,7 +83,12 @@ impl SuperState {
 
     /// Notes an error, to be written with the next image.
     pub(crate) fn note_error(&self, error: ErrorRecord) {
-        *self.error.lock() = Some(error);
+        *self.errors.lock() = Errors { pending: Some(error), are_any: true };
+    }
+
+    /// Returns whether this mount has met errors.
+    pub(crate) fn has_met_errors(&self) -> bool {
+        self.errors.lock().are_any
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! # Locking
 //!
-//! `base` is the newest image that a commit has captured, or the contents on the device. A thread
-//! loads `base` under its lock (rank Load, held during the read); the committer replaces it. An
-//! inode in memory pins its block, so loading an inode always sees the result of the last capture.
+//! The `base` of a table block is the newest image of the block that a commit has captured, or the
+//! contents on the device. A lock protects `base` (rank Load). A loading thread holds this lock
+//! while it reads the block; the committer takes it to replace `base`. An inode in memory pins its
+//! table block, so loading an inode always sees the result of the last capture.
 
 use crate::cache::held::{Counted, Held};
 use crate::cache::{Cache, Cached, Evicted, Used};
@@ -40,7 +41,7 @@ impl TableBlock {
     /// Apply: returns whether `tid` must be charged for the block: true only at the first call for
     /// `tid`.
     pub(crate) fn is_charged_now(&self, tid: Tid) -> bool {
-        // The number is read before the swap, so that its cache line, which all inodes of the block
+        // `charged` is read before the swap, so that its cache line, which all inodes of the block
         // share, is written only once per transaction.
         self.charged.load(Ordering::Relaxed) != tid.0
             && self.charged.swap(tid.0, Ordering::Relaxed) != tid.0

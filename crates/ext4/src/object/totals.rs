@@ -6,7 +6,7 @@ use lanefs_lanes::{LaneArc, LaneCounter, Padded};
 
 /// Holds counts over all inodes of a mount.
 pub(crate) struct Totals {
-    /// The number of directories in memory that keep deltas by lane.
+    /// The number of directories in memory that keep deltas by lane ([`crate::object::contended`]).
     contended: AtomicUsize,
     /// The newest flush that the data of any evicted inode needs. It is kept here because a flush
     /// mark must not be lost when its inode is evicted. Written only by eviction.

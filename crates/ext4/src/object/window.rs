@@ -60,8 +60,8 @@ impl WindowSlot {
         if self.is_there.load(Ordering::Acquire) {
             let mut slot = self.window.lock();
             *slot = None;
-            // The flag is cleared last, because a thread that sees the cleared flag lists the next
-            // window, and the old window must be off the list by then.
+            // The flag is cleared last, because another thread that sees the cleared flag relies on
+            // the window having been given back.
             self.is_there.store(false, Ordering::Release);
         }
     }
@@ -70,8 +70,8 @@ impl WindowSlot {
     /// there is one.
     pub(crate) fn put(&self, windows: &LaneArc<Windows>, ino: Ino, next: u32, claim: Claim) {
         let mut window = self.window.lock();
-        // The old window leaves the list before the new window enters it, because a lane lists an
-        // inode only once.
+        // The old window is dropped before the new one is created. A lane lists an inode only once,
+        // so dropping the old window later would take the inode off the list.
         *window = None;
         *window = Some(Window::new(windows, ino, next, claim));
         self.is_there.store(true, Ordering::Release);
@@ -101,7 +101,7 @@ impl Windows {
     }
 }
 
-/// Keeps a window on a list for as long as the window exists.
+/// Keeps the inode of a window on a lane's list for as long as the window exists.
 struct Listed {
     windows: LaneArc<Windows>,
     lane: Lane,

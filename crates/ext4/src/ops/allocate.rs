@@ -9,7 +9,7 @@
 use super::write::{At, Stamp, Write};
 use crate::alloc::{Claim, Privilege};
 use crate::clock::now;
-use crate::data::holes::take_front;
+use crate::data::holes::{Overlap, take_front};
 use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
@@ -26,11 +26,11 @@ const CHUNK: u64 = 4 << 20;
 
 /// How a write holds the growth lock of its file.
 pub(super) enum Growth<'a> {
-    /// The write ends inside the file.
+    /// Not held: the write ends inside the file.
     None,
-    /// Other writes may extend the file at the same time.
+    /// Held shared: other writes may extend the file at the same time.
     Beside { _others: SharedHold<'a> },
-    /// No other write extends the file.
+    /// Held exclusively: no other write extends the file.
     Alone { _hold: ExclusiveHold<'a> },
 }
 
@@ -108,9 +108,9 @@ impl Fs {
     /// # Locking
     /// The caller holds the operation lock exclusively. A shared hold is sufficient on two
     /// conditions. First, the write covers only whole blocks of the device or, if the file is
-    /// encrypted, whole blocks of the file system. Second, no unwritten block is covered only
-    /// partly. If a write under a shared hold extends the file, the caller holds the growth lock
-    /// too.
+    /// encrypted, whole blocks of the file system. Second, no unwritten block and, with `bigalloc`,
+    /// no hole is covered only partly. If a write under a shared hold extends the file, the caller
+    /// holds the growth lock too.
     pub(super) fn write_chunks(
         &self,
         inode: &Arc<Inode>,
@@ -142,9 +142,10 @@ impl Fs {
         let first = (offset / block_size) as u32;
         let last = ((offset + data.len() as u64 - 1) / block_size) as u32;
         loop {
-            let (claims, extents, _held) = self.data(inode).claim_holes(first..last + 1, by)?;
+            let (claims, extents, _held) =
+                self.data(inode).claim_holes(first..last + 1, by, Overlap::AtStart)?;
             let covered = extents.last().map_or(first, Extent::end);
-            // If fewer blocks were claimed than requested, only the data that fits is written.
+            // If fewer blocks are covered than requested, only the data that fits is written.
             let len = (data.len() as u64).min(u64::from(covered) * block_size - offset);
             self.data(inode).write_blocks(offset, &data[..len as usize], &extents)?;
             self.objects.note_data(inode);

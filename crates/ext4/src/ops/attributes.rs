@@ -18,15 +18,16 @@ use lanefs_ondisk::quota::Kind;
 const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEABLE_FLAGS);
 
 impl Fs {
-    /// Changes the given attributes, sets ctime and returns the new attributes. Does not check the
-    /// inode's flags: see `flags::check_attributes`.
+    /// Changes the given attributes, sets ctime and returns the new attributes. Obeys the limits of
+    /// new owners. Does not check the inode's flags: see `flags::check_attributes`.
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr, Error> {
-        self.set_attr_as(inode, |_| Ok(Some(*set)))
+        self.set_attr_as(inode, Privilege::Ordinary, |_| Ok(Some(*set)))
     }
 
     /// Does the same as [`Fs::set_attr`] with the attributes that `decide` returns. Changes nothing
     /// if `decide` returns `None`. `decide` gets the current attributes; no other thread changes
-    /// owner, mode or flags between the call of `decide` and the change.
+    /// owner, mode or flags between the call of `decide` and the change. The limits of new owners
+    /// do not apply to [`Privilege::Root`].
     ///
     /// # Errors
     /// The errors of `decide` are returned too.
@@ -36,6 +37,7 @@ impl Fs {
     pub fn set_attr_as(
         &self,
         inode: &InodeRef,
+        by: Privilege,
         decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         self.objects.check_writable()?;
@@ -60,7 +62,7 @@ impl Fs {
         }
         let casefold = self.check_casefold(inode, &set)?;
         self.objects.know_owners(&[set.uid, set.gid, set.project])?;
-        let _held = self.hold_for_owners(inode, &set)?;
+        let _held = self.hold_for_owners(inode, &set, by)?;
         let now = now();
         let time = |set: SetTime| match set {
             SetTime::Now => now,
@@ -126,18 +128,22 @@ impl Fs {
         }
     }
 
-    /// Reserves the inode's usage within the limits of a new group or project. A new user needs no
-    /// reservation, because only the superuser may give an inode to another user, and limits do not
-    /// apply to the superuser.
-    fn hold_for_owners(&self, inode: &Arc<Inode>, set: &SetAttr) -> Result<Vec<Held>, Error> {
-        if self.objects.mount.quotas().is_none() || set.uid.is_some() {
+    /// Reserves the inode's usage within the limits of new owners.
+    fn hold_for_owners(
+        &self,
+        inode: &Arc<Inode>,
+        set: &SetAttr,
+        by: Privilege,
+    ) -> Result<Vec<Held>, Error> {
+        if self.objects.mount.quotas().is_none() {
             return Ok(Vec::new());
         }
         let now = Counted::of(&inode.state.lock().disk);
         let new = |kind: Kind, id: Option<u32>| id.filter(|_| now.owners[kind.index()] != id);
-        let owners = [None, new(Kind::Group, set.gid), new(Kind::Project, set.project)];
+        let owners =
+            [new(Kind::User, set.uid), new(Kind::Group, set.gid), new(Kind::Project, set.project)];
         let wanted = Wanted { inodes: 1, unit: 512, units: inode.attr().sectors };
-        let (held, units) = self.objects.hold(&owners, wanted, Privilege::Ordinary)?;
+        let (held, units) = self.objects.hold(&owners, wanted, by)?;
         if units < wanted.units { Err(Error::OverQuota) } else { Ok(held) }
     }
 

@@ -8,6 +8,7 @@ use crate::data::mapping::check_reach;
 use crate::data::values::NewValue;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
 use crate::error::{Error, InvalidArgument};
+use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
@@ -135,7 +136,7 @@ impl Fs {
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
         let mut handle = self.objects.join(ENTRY_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
-        // All publications use the same reader pin.
+        // Each publication below pins the lane. Inside this pin, those pins cost almost nothing.
         let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
         if self.objects.fast.is_some() {
@@ -158,6 +159,10 @@ impl Fs {
     }
 
     /// Creates an unnamed file (O_TMPFILE), which is an orphan until [`Fs::link`] names it.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if `dir` is immutable or has no name any more, as on the kernel's
+    /// ext4; and the errors of [`Fs::create`].
     pub fn create_unnamed(&self, dir: &InodeRef, new: &NewInode<'_>) -> Result<InodeRef, Error> {
         self.objects.check_writable()?;
         if dir.file_type != FileType::Directory {
@@ -168,6 +173,10 @@ impl Fs {
         }
         let born = {
             let _shared = dir.op.shared();
+            flags::check_not_immutable(&dir.rights())?;
+            if dir.links() == 0 {
+                return Err(Error::NotPermitted);
+            }
             self.prepare_inode(dir, new, Naming::Unnamed)?
         };
         let inode = self.give_birth(born)?;
@@ -323,7 +332,7 @@ impl Fs {
         let place =
             self.objects.volume.geometry().inode_place(ino).ok_or_else(|| Error::NoSpace)?;
         let (table, before) = {
-            // Both look-ups use the same reader pin.
+            // Each look-up pins the lane. Inside this pin, those pins cost almost nothing.
             let _pin = lanefs_lanes::pin();
             (
                 self.objects.table_block(place.group, place.table_block)?,
@@ -523,7 +532,7 @@ fn inherited_flags(parent: InodeFlags, kind: FileType) -> InodeFlags {
             passed |= InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT | InodeFlags::CASEFOLD;
         }
         FileType::Regular => {}
-        // Other types of inodes support only these flags.
+        // Symbolic links, devices, FIFOs and sockets support only these flags.
         _ => passed = InodeFlags::NODUMP | InodeFlags::NOATIME,
     }
     parent & passed

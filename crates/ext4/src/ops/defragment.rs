@@ -103,7 +103,7 @@ impl FileData<'_> {
         if most <= left.div_ceil(LONGEST) as usize {
             return Ok(None);
         }
-        // The number of runs decreases only if the new runs are longer than the average old run.
+        // Every new run must be longer than the average old run, so that there are fewer new runs.
         let longer = left / u32::try_from(most).unwrap_or(u32::MAX) + 1;
         let mut found: Vec<Claim> = Vec::new();
         while left > 0 {
@@ -180,8 +180,8 @@ impl FileData<'_> {
     }
 }
 
-/// Returns the number of runs of device blocks that `piece` consists of. The first run counts only
-/// if it does not start at block `before`.
+/// Returns the number of runs of device blocks that `piece` consists of. The first run does not
+/// count if it starts at block `before`, because it then continues the run that ends there.
 fn runs(piece: &[Extent], before: Option<Block>) -> usize {
     let mut next = before;
     let mut count = 0;

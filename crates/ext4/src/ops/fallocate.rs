@@ -1,24 +1,27 @@
-//! Implements fallocate(2): allocate, keep the size, punch, zero. `shift.rs` collapses and inserts.
+//! Implements fallocate(2): allocates space, punches holes and zeroes ranges. The modes that
+//! collapse and insert ranges are in `shift.rs`.
 
 use crate::alloc::Privilege;
 use crate::attr::{Fallocate, SyncMode};
 use crate::clock::now;
-use crate::data::holes::take_front;
+use crate::data::holes::{Overlap, take_front};
 use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::{Concerns, InodeState};
-use crate::plan::extent::{Extent, State};
+use crate::plan::extent::{Extent, State, overlapping};
 use crate::plan::mapping::Form;
 use lanefs_lanes::sync::Arc;
 
 /// The largest number of blocks that one step allocates.
 const STEP: u32 = 1 << 16;
 
-/// Whether a handle has mapped the last hole of a range. That handle has changed the inode too.
+/// Whether [`Fs::allocate_range`] has applied the change `then` to the inode.
 enum Last {
+    /// The handle that mapped the end of the range has applied the change.
     Applied,
+    /// No handle mapped the end of the range, so the change was not applied.
     HadNoHole,
 }
 
@@ -113,8 +116,8 @@ impl Fs {
         }
     }
 
-    /// Maps every hole of the range to unwritten blocks. The handle that maps the last hole also
-    /// applies the change `then` to the inode.
+    /// Maps the holes of the range to unwritten blocks, in steps. If the last step has a hole, the
+    /// handle that maps the end of the range also applies the change `then` to the inode.
     fn allocate_range(
         &self,
         inode: &Arc<Inode>,
@@ -128,9 +131,12 @@ impl Fs {
         let mut applied = Last::HadNoHole;
         while at < last {
             let stop = last.min(at.saturating_add(STEP));
-            let (mut claims, mut extents, _held) = self.data(inode).claim_holes(at..stop, by)?;
+            let (mut claims, mut extents, _held) =
+                self.data(inode).claim_holes(at..stop, by, Overlap::Anywhere)?;
             let covered = extents.last().map_or(stop, Extent::end);
-            if claims.is_empty() {
+            // Holes in clusters in use need no claims, so the claims do not tell whether there are
+            // holes.
+            if self.data(inode).with_map(|map| overlapping(map, at..covered))? == extents {
                 at = covered;
                 continue;
             }

@@ -193,7 +193,7 @@ impl Objects {
         Ok(Some(ResizeInode { blocks, sectors }))
     }
 
-    /// Reads a block; `None` if it is beyond the end of the file system.
+    /// Reads a block; `None` if it is beyond the end of a file system of this `size`.
     fn read_block_of_size(
         &self,
         block: Block,
@@ -202,7 +202,8 @@ impl Objects {
         size.contains(block).then(|| self.read_block(block)).transpose()
     }
 
-    /// Writes the superblocks of new groups, and the copies of descriptors that change or lie in
+    /// Writes the copies of the superblock that lie in new groups. Also writes copies of descriptor
+    /// blocks: all copies of a block that changes, and of the other blocks the copies that lie in
     /// new groups. These copies are valid for the smaller file system too, because they contain the
     /// descriptors of all its groups.
     fn write_new_heads(&self, larger: &Superblock, growth: &Growth) -> Result<(), Error> {

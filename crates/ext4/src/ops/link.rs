@@ -110,9 +110,9 @@ impl Fs {
         self.remove_name(dir, name, Removal::File)
     }
 
-    /// Removes a name that refers to `victim`, which the caller has looked up and checked. If this
-    /// was the file's last name and the caller has the last hold, a file that owns no blocks is
-    /// deleted in the same handle.
+    /// Removes a name that refers to `victim`, which the caller has looked up and checked. The same
+    /// handle also deletes `victim` if this was its last name, the caller has the last hold, and
+    /// `victim` owns no blocks.
     pub fn unlink_found(
         &self,
         dir: &InodeRef,

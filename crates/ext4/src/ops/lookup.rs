@@ -67,9 +67,9 @@ impl Fs {
         }
         match (known(found), found) {
             (Some(named), _) => Ok(named),
-            // The type is read from the inode. The inode is loaded only after the lock was
-            // released, because dropping the reference may delete the inode, and a deletion takes
-            // the inode's lock.
+            // The type is read from the inode. The inode is loaded only after the directory's lock
+            // was released, because dropping the reference may delete the inode, and a deletion
+            // takes the operation lock of the deleted inode.
             (None, Some(Found { ino, .. })) => {
                 Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }))
             }

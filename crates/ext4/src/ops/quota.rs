@@ -15,7 +15,7 @@ pub struct QuotaReport {
     pub bytes_grace: u32,
     /// For how many seconds soft limits of inodes may be exceeded.
     pub inodes_grace: u32,
-    /// The ids with their entries, in order.
+    /// The owners' ids with their entries, in ascending order of the ids.
     pub entries: Vec<(u32, Quota)>,
 }
 
@@ -52,7 +52,7 @@ impl Fs {
         let mut owners: Owners = [None; 3];
         owners[kind.index()] = Some(id);
         self.objects.know_owners(&owners)?;
-        // The commit adds the entry of a new owner.
+        // If the owner is new, this commit adds the owner's entry to the quota file.
         self.sync()?;
         let mut handle = self.objects.join(1)?;
         handle.charge(1);

@@ -80,7 +80,7 @@ impl Fs {
             _ if attr.flags & InodeFlags::NOATIME.bits() != 0 => false,
             Atime::Noatime => false,
             Atime::Strict if self.objects.volume.geometry().inode_size() > 128 => attr.atime != now,
-            // Inodes of 128 bytes store only whole seconds.
+            // Only the seconds are compared, because inodes of 128 bytes store no fractions.
             Atime::Strict => attr.atime.secs != now.secs,
             Atime::Relatime => {
                 attr.atime <= attr.mtime

@@ -289,8 +289,8 @@ impl Fs {
         Ok(Some(true))
     }
 
-    /// Returns whether `dir` can get `gained` more subdirectories while other threads change the
-    /// number of subdirectories too.
+    /// Returns whether `dir` can get `gained` more subdirectories under this locking, even if other
+    /// threads that hold the lock shared add subdirectories at the same time ([`may_count`]).
     ///
     /// # Errors
     /// [`Error::TooManyLinks`] at the limit, without the feature `dir_nlink`.

@@ -43,6 +43,11 @@ impl Fs {
         }
         if size > before {
             self.data(inode).prepare_growth(before, size)?;
+        } else if self.data(inode).maps_beyond(size)? {
+            // As in the kernel, blocks beyond the end are freed even if the size stays. They were
+            // allocated with `FALLOC_FL_KEEP_SIZE`.
+            inode.window.give_back();
+            return self.cut(inode, size, Tail::Whole);
         }
         let now = now();
         let mut handle = self.objects.join(2)?;
@@ -80,7 +85,7 @@ impl Fs {
         self.cut(inode, size, Tail::Whole)
     }
 
-    /// Sets a smaller size, and frees the blocks after it.
+    /// Sets a size that is not above the present one, and frees the blocks after the new end.
     fn cut(&self, inode: &Arc<Inode>, size: u64, tail: Tail) -> Result<(), Error> {
         let now = now();
         let keep = size.div_ceil(self.objects.volume.block_size() as u64) as u32;
@@ -144,6 +149,12 @@ impl Fs {
 }
 
 impl FileData<'_> {
+    /// Returns whether a block after the last block of a file of `size` bytes is mapped.
+    fn maps_beyond(&self, size: u64) -> Result<bool, Error> {
+        let end = size.div_ceil(self.block_size());
+        self.with_map(|map| map.last().is_some_and(|extent| u64::from(extent.end()) > end))
+    }
+
     /// Copies the last block of an encrypted file of `size` bytes to another block near `goal`. The
     /// copy has zeros after the end of the file.
     ///

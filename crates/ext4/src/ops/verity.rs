@@ -150,8 +150,8 @@ impl Fs {
         Ok(descriptor)
     }
 
-    /// Writes one level of the tree: the hashes of the blocks at `from`, padded with zeros to whole
-    /// blocks.
+    /// Writes one level of the tree at offset `to`: the hashes of the blocks in the byte range
+    /// `from`, padded with zeros to whole blocks.
     fn write_level(
         &self,
         inode: &Arc<Inode>,

@@ -1,5 +1,5 @@
-//! Writes file data: chooses the locks of a write, and overwrites. `allocate.rs` writes to holes
-//! and unwritten space.
+//! Writes file data: chooses the locks of a write, and overwrites written blocks. `allocate.rs`
+//! writes to holes and unwritten space.
 
 use crate::alloc::Privilege;
 use crate::attr::SyncMode;
@@ -84,7 +84,8 @@ impl Fs {
         Ok(written)
     }
 
-    /// Does the same as [`Fs::write`], but ignores the inode's flags about durability.
+    /// Does the same as [`Fs::write`], but does not make the write durable, even if the inode's
+    /// flag or the mount requires that.
     fn write_unsynced(&self, inode: &Arc<Inode>, write: &Write<'_>) -> Result<(u64, usize), Error> {
         self.check_writable_data(inode)?;
         if let At::Offset(offset) = write.at {
@@ -106,13 +107,13 @@ impl Fs {
         }
     }
 
-    /// Writes while holding the operation lock shared (seed S3). Returns `None` if the write needs
-    /// the lock exclusively, for one of these reasons:
+    /// Writes while holding the operation lock shared (S3 in `docs/seeds.md`). Returns `None` if
+    /// the write needs the lock exclusively, for one of these reasons:
     /// - it covers only a part of a device block (the device reads and merges the rest), of an
-    ///   encrypted block, or of an unwritten block (the write zeroes the rest). Two such writes to
-    ///   one block at once would lose data;
+    ///   encrypted block, or of an unwritten block or a hole with `bigalloc` (the write zeroes the
+    ///   rest). Two such writes to one block at once would lose data;
     /// - the file's data is in the inode;
-    /// - too few blocks are left.
+    /// - there are too few free blocks.
     fn write_shared(
         &self,
         inode: &Arc<Inode>,
@@ -143,7 +144,8 @@ impl Fs {
             return Ok(None);
         }
         match self.write_chunks(inode, offset, write) {
-            // Another write may have claimed blocks for the same holes, so that too few are left.
+            // Another write may have claimed blocks for the same holes, so that too few free blocks
+            // are left until it gives them back.
             Err(Error::NoSpace) => Ok(None),
             written => written.map(|n| Some((offset, n))),
         }
@@ -160,8 +162,8 @@ impl Fs {
         offset.is_multiple_of(unit) && (len as u64).is_multiple_of(unit)
     }
 
-    /// Overwrites the bytes if all of them are inside the file and mapped to written blocks;
-    /// otherwise returns false.
+    /// Overwrites the bytes if all of them are inside the file and mapped to written blocks, and
+    /// the file is not encrypted. Otherwise returns false.
     ///
     /// # Locking
     /// The operation lock is held, shared or exclusively.
@@ -187,7 +189,8 @@ impl Fs {
         Ok(true)
     }
 
-    /// Sets the times after an overwrite, if the clock has ticked since the last change.
+    /// Sets the times after an overwrite, unless the file already has the present time of the clock
+    /// as its mtime and ctime.
     pub(super) fn stamp_overwrite(&self, inode: &Arc<Inode>, stamp: Stamp) -> Result<(), Error> {
         if stamp != Stamp::Now {
             return Ok(());

@@ -17,7 +17,16 @@ use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::object::state::Concerns;
 use crate::plan::xattr;
+use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_ondisk::FileType;
 use lanefs_ondisk::xattr::AttributeName;
+
+/// The attribute with a program's file capabilities.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
+fn may_replace(how: SetXattr) -> bool {
+    matches!(how, SetXattr::Any | SetXattr::Replace)
+}
 
 impl Fs {
     /// Returns the value of an attribute by its full name (`user.x`). Access control lists are
@@ -74,7 +83,7 @@ impl Fs {
         let change = match is_acl(name) {
             // Nothing changes if the attribute already has this value: the kernel's ext4 does not
             // change ctime then either.
-            false if how != SetXattr::Create && self.data(inode).is_stored(name, value) => None,
+            false if may_replace(how) && self.data(inode).is_stored(name, value) => None,
             false => Some(self.plan_set(inode, name, value, how, &mut elsewhere)?),
             true => self.plan_acl(inode, name, value, special, &mut elsewhere)?,
         };
@@ -115,6 +124,31 @@ impl Fs {
         _released = self.commit_xattrs(inode, change)?;
         drop(exclusive);
         self.obey_sync(inode, SyncMode::Full)
+    }
+
+    /// Removes the file capabilities of a regular file. A caller that changes the data, the size or
+    /// the owner calls this first, because the capabilities were granted to the old data.
+    pub fn drop_capability(&self, inode: &InodeRef) -> Result<(), Error> {
+        if inode.file_type != FileType::Regular || inode.lacks_capability.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let name = xattr::parse_name(CAPABILITY)?;
+        {
+            let _shared = inode.op.shared();
+            match self.data(inode).stored_xattr(name) {
+                Ok(_) => {}
+                Err(Error::NoAttribute) => {
+                    inode.lacks_capability.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match self.remove_xattr(inode, CAPABILITY) {
+            // Another writer has removed the attribute meanwhile.
+            Err(Error::NoAttribute) => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Returns the full names of all attributes, including those of `trusted.`.

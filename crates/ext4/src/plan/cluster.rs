@@ -16,8 +16,8 @@ use std::ops::Range;
 /// The blocks to which the first file blocks of a hole are mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filling {
-    /// The first cluster is already in use. The first file blocks of the hole get `len` blocks of
-    /// this cluster, from `block` on.
+    /// The cluster where the hole starts is already in use. The first file blocks of the hole get
+    /// `len` blocks of this cluster, from `block` on.
     InUse {
         /// The first physical block.
         block: Block,
@@ -90,8 +90,9 @@ pub fn usage(map: &Map, range: &Range<u32>, with: &[Extent], clusters: Clusters)
     }
 }
 
-/// Returns the file block at or after `end` where `extent` can be mapped. `before` is the mapping
-/// that ends at `end`, if there is one. `before` and `extent` may be parts of one cluster.
+/// Returns a file block at or after `end` where the blocks of `extent` can be mapped. `before` is
+/// the mapping that ends at `end`, if there is one. `before` and `extent` may be parts of one
+/// cluster.
 pub fn place_behind(
     before: Option<&Extent>,
     end: u32,

@@ -25,7 +25,7 @@ pub enum Plan {
 }
 
 impl Form {
-    /// Returns the mappings of a file without blocks.
+    /// Returns the root, which is `i_block` of the inode, for a file without blocks.
     pub fn empty_root(self) -> [u8; ROOT_BYTES] {
         match self {
             Form::Extents => extent::EMPTY_ROOT,

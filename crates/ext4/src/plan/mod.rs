@@ -1,5 +1,5 @@
-//! The planners are pure: they read the present blocks and return the blocks that replace them.
-//! They use no lock, journal or device.
+//! Plans changes of metadata. The planners are pure: they get the present blocks and return the
+//! blocks that replace them. They use no lock, journal or device themselves.
 
 pub mod block_map;
 pub mod cluster;

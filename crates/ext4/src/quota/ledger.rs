@@ -101,7 +101,9 @@ impl Ledger {
         self.known.with(&lanefs_lanes::pin(), &u64::from(id), |_| ()).is_some()
     }
 
-    /// Returns whether the caller must charge a credit for the block that contains the id's entry.
+    /// Returns whether the caller must charge a credit to transaction `tid`, for the block that
+    /// contains the id's entry. Of all calls for the same id and transaction, only the first
+    /// returns true.
     pub(super) fn is_charged_now(&self, pin: &Pin, tid: Tid, id: u32) -> bool {
         let Some(owner) = self.known.find(pin, &u64::from(id)) else { return false };
         let charged = &owner.charged;
@@ -146,7 +148,7 @@ impl Ledger {
         let mut stored = self.stored.lock();
         let Stored { file, blocks, promised } = &mut *stored;
         for id in fold.new_owners(self.kind) {
-            // If limits were set for an id, the id has an entry already.
+            // An id whose limits were set is listed too, but it has an entry already.
             if file.get(id).is_none() {
                 let added = file.add(id);
                 debug_assert!(added, "room was made before the id was added");

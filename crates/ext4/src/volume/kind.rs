@@ -90,8 +90,8 @@ impl MetaKind {
         let bytes = Arc::make_mut(&mut data);
         match self {
             MetaKind::Directory { ino, generation, .. } => {
-                // The flags are not needed, because a block's shape shows whether it is an index
-                // block or a leaf.
+                // The flags of the directory's inode are not needed, because a block's shape shows
+                // whether it is an index block or a leaf.
                 let context = volume.dir_context(ino, generation, InodeFlags::empty());
                 dir::seal(&context, bytes);
             }

@@ -211,8 +211,8 @@ impl Volume {
         group(last).saturating_sub(group(start.0)) + 1
     }
 
-    /// Returns whether a name may refer to this inode: either it is the root directory, or it is
-    /// not one of the file system's own files.
+    /// Returns whether a name may refer to inode `ino`. It may if the inode is the root directory,
+    /// or if its number is not reserved and it is not one of the file system's own files.
     pub(crate) fn is_for_names(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || (ino >= self.geometry().first_ino() && !self.own_files.contains(&ino))
     }
@@ -255,9 +255,10 @@ impl Volume {
         self.checksums.seed().unwrap_or(Seed::from_raw(0))
     }
 
-    /// Returns the planners' view of a directory with these flags. It permits all inode numbers:
-    /// entries are compared with the number of inodes only when their block is loaded. An operation
-    /// that kept this number would refuse valid names after the file system has grown.
+    /// Returns the planners' view of a directory with these flags. The view permits all inode
+    /// numbers, because an operation that kept an old limit would refuse valid names after the file
+    /// system has grown. The inode numbers in a block of the directory are checked when the block
+    /// is loaded.
     pub(crate) fn dir_context(&self, ino: Ino, generation: u32, flags: InodeFlags) -> DirContext {
         DirContext {
             ino,

@@ -4,9 +4,9 @@ use crate::error::Error;
 use lanefs_ondisk::Block;
 use std::sync::Arc;
 
-/// Reads metadata blocks as the newest committed or captured transaction left them: from the
-/// journal's image of the block if that image is not written to its final location yet, otherwise
-/// from the device.
+/// Reads metadata blocks with the changes of all transactions whose block images the journal has,
+/// even if they are not committed yet. A block is read from the journal's image if that image is
+/// not written to its final location yet, otherwise from the device.
 pub(crate) trait BlockReader: Send + Sync {
     /// Returns the contents of `block`, which are one block long. May sleep.
     fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;

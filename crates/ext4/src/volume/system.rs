@@ -41,7 +41,8 @@ impl SystemBlocks {
     /// Returns the runs of the file system's own blocks in the groups from `first` on.
     fn of_groups(geometry: &Geometry, first: Group, descriptors: &[GroupDesc]) -> Vec<Range<u64>> {
         // There are four kinds of runs, and the runs of each kind are mostly sorted and contiguous.
-        // Runs are merged while the descriptors are read, so even a million groups yield few runs.
+        // Each block is added to the last run of its kind if it continues that run, so even a
+        // million groups yield few runs.
         let mut kinds: [Vec<Range<u64>>; 4] = Default::default();
         for (group, desc) in (first.0..).map(Group).zip(descriptors) {
             let first = geometry.group_first_block(group).map_or(0, |block| block.0);
@@ -68,7 +69,7 @@ impl SystemBlocks {
         first.map(|run| Block(run.start))
     }
 
-    /// Returns the runs within a range of blocks.
+    /// Returns the parts of the runs that lie within a range of blocks.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let end = range.end;
         let from = move |runs: &'_ [Range<u64>]| runs.partition_point(|run| run.end <= range.start);

@@ -1,5 +1,6 @@
-//! Scenarios in which several threads change names in one directory. The directory's lock is held
-//! shared as long as the directory's shape stays the same.
+//! Scenarios in which several threads change names in one directory. Each change holds the
+//! directory's lock in shared mode, unless it changes which blocks the directory has or which names
+//! belong in each block.
 
 use super::schedules::{EMPTY, INDEXED, STAYING, World, below, explore, long, may_fail, regular};
 use super::{find, workers};
@@ -155,8 +156,8 @@ fn directories_come_and_go_and_their_parent_counts_them() {
     explore(&EMPTY, nests);
 }
 
-/// Two threads create directories while a third thread commits. In each commit the link count
-/// equals the number of directories.
+/// Two threads create directories in `/all` while a third thread commits. In each commit, the link
+/// count of `/all` must fit the number of directories in it.
 fn counted(world: &World) {
     drop(world.directory(&world.fs.root().unwrap(), "all"));
     let makes = |world: &World, me: &str| {

@@ -33,7 +33,8 @@ struct State {
     pending: Vec<(u64, u64, Sector)>,
     /// The number of writes and flushes that will happen before the power cut.
     until_cut: Option<u64>,
-    /// Selects the pending writes that survive: bit n mod 64 decides for the n-th write.
+    /// Selects the entries of `pending` that survive the power cut: bit n mod 64 decides for the
+    /// n-th entry, counted from 0.
     survivors: u64,
     cut: Option<Cut>,
     promises: Vec<(String, Vec<u8>)>,

@@ -46,7 +46,7 @@ pub struct World {
     pub mount: Arc<Mount>,
     pub fs: Arc<Fs>,
     pub disk: Arc<Disk>,
-    /// The names that `fs` publishes.
+    /// The name cache in which `fs` publishes names.
     pub names: Arc<Remembered>,
 }
 
@@ -72,7 +72,8 @@ fn leave_junk(world: &World) {
     world.fs.unlink(&root, b"junk").unwrap();
 }
 
-/// The same as [`EMPTY`], with a file `/filler` that leaves only a few free blocks.
+/// A file system like [`EMPTY`], but with a file `/filler` that leaves only a few free blocks, and
+/// with zeros in the free space.
 pub static FULL: LazyLock<Start> = LazyLock::new(|| {
     Start::prepared("orphan_file", |world| fill(world, world.fs.stat_fs().blocks_available - 12))
 });
@@ -89,8 +90,9 @@ fn fill(world: &World, blocks: u64) {
     assert_eq!(world.fs.write_at(&filler, 0, &contents, Privilege::Root).unwrap(), contents.len());
 }
 
-/// The same as [`EMPTY`], with a directory `/all` of several leaves. The directory contains the
-/// names `long(0)` to `long(11)`, which no thread changes.
+/// A file system like [`EMPTY`], but with a directory `/all` of several leaves, and with zeros in
+/// the free space. The directory contains the names `long(0)` to `long(11)`, which no thread
+/// changes.
 pub static INDEXED: LazyLock<Start> = LazyLock::new(|| {
     Start::prepared("orphan_file", |world| {
         let all = world.directory(&world.fs.root().unwrap(), "all");

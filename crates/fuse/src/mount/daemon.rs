@@ -95,7 +95,8 @@ fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Closes the standard streams and leaves the working directory. Call this after the last message.
+/// Closes the standard streams and leaves the working directory. Call this after the last message
+/// to the user.
 ///
 /// # Errors
 /// /dev/null or / cannot be opened.
@@ -107,7 +108,7 @@ pub fn let_go() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// The signals that terminate a server, or other long work: SIGTERM, SIGINT and SIGHUP.
+/// The signals that terminate a server or another long-running command: SIGTERM, SIGINT and SIGHUP.
 pub struct Signals {
     set: libc::sigset_t,
 }

@@ -110,7 +110,7 @@ pub enum OptionError {
         /// The values that the option accepts.
         wanted: &'static str,
     },
-    /// The option is known, but its effect is not implemented.
+    /// The option is known, but is refused for the given reason.
     #[error("mount option {name:?} is not supported: {reason}")]
     Refused {
         /// The option.

@@ -20,8 +20,8 @@ use std::process::{Command, Stdio};
 use thiserror::Error;
 
 const SET_USER_ID_HELPER: &str = "fusermount3";
-/// The environment variable with the descriptor number of the socket on which the helper sends the
-/// descriptor of the connection.
+/// The environment variable that tells the helper, fusermount3, the descriptor number of a socket.
+/// On this socket the helper sends the descriptor of the connection.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 
 /// Why mounting failed.
@@ -142,8 +142,8 @@ impl MountPoint {
     /// Unmounts. When this function returns, the server may still have dirty data to write.
     ///
     /// # Errors
-    /// The errors of umount(2): EBUSY if the mount is busy and `busy` refuses, EINVAL if it is not
-    /// mounted any more.
+    /// The errors of umount(2): EBUSY if the mount is busy and `busy` is [`Busy::Refuse`], EINVAL
+    /// if nothing is mounted there any more.
     pub fn detach(&self, busy: Busy) -> io::Result<()> {
         detach(&self.path, busy)
     }

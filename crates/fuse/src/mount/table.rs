@@ -15,7 +15,8 @@ pub struct MountEntry {
 }
 
 impl MountEntry {
-    /// Returns the topmost Lanefs mount on directory `path`, or a mount of the image `path`.
+    /// Returns the topmost Lanefs mount on directory `path`; if there is none, the most recent
+    /// mount of the image `path`.
     ///
     /// # Errors
     /// `path` or the table cannot be read.

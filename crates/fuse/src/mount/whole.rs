@@ -8,8 +8,9 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// `EXT4_IOC_RESIZE_FS` of the kernel's ext4, and `FITRIM` of `<linux/fs.h>`.
+/// `EXT4_IOC_RESIZE_FS` of the kernel's ext4.
 const RESIZE: Opcode = opcode::write::<u64>(b'f', 16);
+/// `FITRIM` of `<linux/fs.h>`.
 const TRIM: Opcode = opcode::read_write::<[u64; 3]>(b'X', 121);
 /// An ioctl of Lanefs: 1 makes the file system read-only and its image clean, 0 makes it writable.
 const SET_READ_ONLY: Opcode = opcode::write::<u32>(b'L', 0xc1);
@@ -44,7 +45,8 @@ pub fn trim_mounted(mount_point: &Path, bytes: Range<u64>, least: u64) -> io::Re
 /// kernel obeys. Once a mount is read-only, its image is clean, as after an unmount.
 ///
 /// # Errors
-/// `PermissionDenied` unless the caller is root; `ResourceBusy` if files are open for writing;
+/// `PermissionDenied` unless the caller is root; `ResourceBusy` if files are open for writing,
+/// or removed files are open;
 /// `ReadOnlyFilesystem` if the file system was opened read-only or had an error.
 pub fn remount(mount_point: &Path, options: &Options) -> io::Result<()> {
     let root = File::open(mount_point)?;

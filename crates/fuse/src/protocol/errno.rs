@@ -13,7 +13,7 @@ impl Errno {
     pub const INVAL: Errno = Errno(libc::EINVAL);
     /// The object does not support this operation.
     pub const NOTTY: Errno = Errno(libc::ENOTTY);
-    /// An id is unmapped, or the result is too large for the caller's buffer.
+    /// An id is unmapped, or the digest of a verity file does not fit into the caller's buffer.
     pub const OVERFLOW: Errno = Errno(libc::EOVERFLOW);
     /// The result does not fit into the caller's buffer.
     pub const RANGE: Errno = Errno(libc::ERANGE);

@@ -2,7 +2,7 @@
 
 use crate::protocol::abi::{self, init};
 use crate::protocol::{
-    AsyncDirect, Caching, Checks, Errno, MAX_DATA, Opens, Outbox, Request, Wishes,
+    AsyncDirect, Caching, Checks, Errno, MAX_DATA, Opens, Outbox, Request, Times, Wishes,
 };
 
 /// The kernel's version, features and limits in INIT.
@@ -47,7 +47,8 @@ impl Offer {
         if flags & init::INIT_EXT != 0 {
             flags |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
         }
-        // Without these flags SETXATTR has another layout, and chown would not remove set-user-ID.
+        // Without SETXATTR_EXT, the record of SETXATTR is shorter. Without HANDLE_KILLPRIV_V2,
+        // chown would not remove set-user-ID.
         if flags & init::SETXATTR_EXT == 0 || flags & init::HANDLE_KILLPRIV_V2 == 0 {
             return Err(Errno::INVAL);
         }
@@ -76,7 +77,10 @@ impl Offer {
             max_background: 64,
             congestion_threshold: 48,
             max_write: MAX_DATA as u32,
-            time_gran: 1,
+            time_gran: match wishes.times {
+                Times::Fine => 1,
+                Times::Seconds => 1_000_000_000,
+            },
             max_pages: (MAX_DATA / 4096) as u16,
             map_alignment: 0,
             flags2: (agreed >> 32) as u32,

@@ -13,4 +13,4 @@ pub use errno::Errno;
 pub use handshake::Offer;
 pub use outbox::{MAX_DATA, Outbox};
 pub use request::Request;
-pub use wishes::{AsyncDirect, Caching, Checks, Opens, Transport, Wishes};
+pub use wishes::{AsyncDirect, Caching, Checks, Opens, Times, Transport, Wishes};

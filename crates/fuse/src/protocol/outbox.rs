@@ -107,9 +107,8 @@ impl Outbox {
         self.put_bytes(&[0; 8][..self.len.next_multiple_of(8) - self.len]);
     }
 
-    /// Clears the buffer, and adds `len` bytes on a page boundary, but at most `MAX_DATA`. Returns
-    /// these bytes for the caller to fill. The caller sets the reply's length by
-    /// [`Outbox::set_len`].
+    /// Clears the buffer, and returns `len` bytes of it (at most `MAX_DATA`), which start on a page
+    /// boundary. The caller fills them, and sets the reply's length by [`Outbox::set_len`].
     pub fn data(&mut self, len: usize) -> &mut [u8] {
         (self.header, self.len) = (Self::BULK, 0);
         let at = self.body();
@@ -125,8 +124,8 @@ impl Outbox {
         self.header + Self::LEAD
     }
 
-    /// Returns the whole reply to request `unique`: the header and the appended bytes, or a header
-    /// with the error number.
+    /// Returns the whole reply to request `unique`: the header and the appended bytes, or only a
+    /// header with the error number `errno`.
     pub fn finish(&mut self, unique: u64, errno: Option<i32>) -> &[u8] {
         let len = Self::LEAD + if errno.is_some() { 0 } else { self.len };
         let header = OutHeader { len: len as u32, error: -errno.unwrap_or(0), unique };

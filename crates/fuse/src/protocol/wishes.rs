@@ -64,6 +64,16 @@ pub enum Checks {
     ByServerEachName,
 }
 
+/// The precision of the times that inodes store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Times {
+    /// Nanoseconds.
+    #[default]
+    Fine,
+    /// Whole seconds.
+    Seconds,
+}
+
 /// The kernel features that a mount wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wishes {
@@ -77,4 +87,6 @@ pub struct Wishes {
     pub transport: Transport,
     /// Where permissions are checked.
     pub checks: Checks,
+    /// The precision of the times that the kernel sets itself.
+    pub times: Times,
 }

@@ -23,7 +23,8 @@ pub trait Service: Sync {
     /// Receives the features that kernel and session agreed on: bits of [`crate::abi::init`].
     fn agreed(&mut self, _flags: u64) {}
 
-    /// Receives the transport of requests, before the first request.
+    /// Receives the transport by which requests come, before the first request. The session calls
+    /// this again if io_uring turns out not to work.
     fn carried(&self, _carried: &Carried) {}
 
     /// Returns whether serving a request of this kind may make the kernel send further requests and
@@ -33,8 +34,8 @@ pub trait Service: Sync {
         false
     }
 
-    /// The session calls this when requests have paused for a moment. Other threads may serve
-    /// requests meanwhile.
+    /// The session calls this once each time that requests stop coming for a moment. During the
+    /// call, other threads may serve new requests.
     fn paused(&self) {}
 
     /// Serves `request` and writes the reply to `outbox`.

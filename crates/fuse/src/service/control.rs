@@ -1,4 +1,4 @@
-//! Attributes of the root that belong to the server instead of a file.
+//! Extended attributes of a mount's root directory that are not on disk: the server answers them.
 
 use crate::protocol::Errno;
 
@@ -19,5 +19,5 @@ pub trait Control: Send + Sync {
     }
 }
 
-/// The prefix of the names of all these attributes.
+/// The prefix of the names of all attributes that a [`Control`] serves.
 pub const PREFIX: &[u8] = b"system.lanefs_";

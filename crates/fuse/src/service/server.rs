@@ -35,7 +35,7 @@ mod xattrs;
 
 use crate::ids::Ids;
 use crate::protocol::abi::{self, InHeader, opcode};
-use crate::protocol::{Caching, Checks, Errno, Opens, Outbox, Request, Wishes};
+use crate::protocol::{Caching, Checks, Errno, Opens, Outbox, Request, Times, Wishes};
 use crate::service::api::{Answer, Service};
 use crate::service::control::{self, Control};
 use crate::service::node::Node;
@@ -51,7 +51,8 @@ use std::time::Instant;
 use tally::Tally;
 use writers::Writers;
 
-/// Seconds for which the kernel may cache a name or attributes: as long as the mount lasts.
+/// The seconds for which the kernel may cache a name or attributes. One year stands for as long as
+/// the mount lasts.
 const FOREVER: u64 = 365 * 24 * 3600;
 
 /// The result of serving a request; on success the reply is in the outbox.
@@ -93,8 +94,8 @@ impl Service for Server {
             && flags & abi::init::DIRECT_IO_ALLOW_MMAP != 0;
     }
 
-    /// Commits the changes of requests that were served, because on type `fuse` the kernel sends no
-    /// request for sync(2).
+    /// Commits the changes of requests that were served, because on a mount of type `fuse` the
+    /// kernel sends no request for sync(2).
     fn paused(&self) {
         if !self.is_broken() {
             // If this commit fails, the next fsync reports the error.
@@ -109,8 +110,9 @@ impl Service for Server {
         self.tally.note_carried(carried);
     }
 
-    /// Returns true for a search for holes and for a change of flags, because the server makes the
-    /// kernel write a file's dirty pages before it serves such a request.
+    /// Returns true for LSEEK and IOCTL. Before a search for holes, a change of flags, or the
+    /// creation of a verity file, the server may make the kernel write the file's dirty pages. It
+    /// then waits until other threads have served these writes.
     fn waits_for_kernel(&self, opcode: u32) -> bool {
         matches!(opcode, opcode::LSEEK | opcode::IOCTL)
     }
@@ -140,21 +142,23 @@ impl Service for Server {
 }
 
 impl Server {
-    /// Creates the server of `mount`, whose ids are mapped by `ids`. If the file system can have
-    /// verity files, the kernel is asked to send OPEN. Otherwise the kernel would write to its
-    /// cached pages of a verity file, and show them to readers, before the server can refuse the
-    /// write.
+    /// Creates the server of `mount`. `ids` maps users and groups between the host and the image.
+    /// If the file system can have verity files, the kernel is asked to send OPEN. Without OPEN,
+    /// the kernel would write to its cached pages of a verity file, and show them to readers,
+    /// before the server could refuse the write. If inodes store whole seconds, the kernel is told
+    /// so. Otherwise it would show nanoseconds that are not stored.
     ///
     /// # Errors
     /// If the root directory cannot be read.
     pub fn new(mount: Mount, wishes: Wishes, ids: Ids) -> Result<Server, lanefs_ext4::Error> {
         let block_size = mount.fs().stat_fs().block_size;
+        let times = if mount.fs().has_fine_times() { Times::Fine } else { Times::Seconds };
         let opens = if mount.fs().has_verity() { Opens::Asked } else { wishes.opens };
         Ok(Server {
             vfs: Vfs::without_names(mount)?,
             ids,
             block_size,
-            wishes: Wishes { opens, ..wishes },
+            wishes: Wishes { opens, times, ..wishes },
             is_in_first_namespace: host::is_in_first_namespace(),
             parallel_direct: false,
             writers: Writers::new(),
@@ -165,7 +169,7 @@ impl Server {
         })
     }
 
-    /// Adds a control. The root then has the control's attributes.
+    /// Adds `control`, which then serves its attributes of the root directory.
     #[must_use]
     pub fn with(mut self, control: Box<dyn Control>) -> Server {
         self.controls.push(control);
@@ -211,10 +215,11 @@ impl Server {
     /// In a directory that ignores case, the kernel does not recognise a cached name in another
     /// spelling. If a file is removed by another spelling, its cached name would therefore stay
     /// valid. A rename moves the kernel's cached name together with its validity, possibly into a
-    /// directory that ignores case, so files in all directories are affected. A subdirectory
-    /// has only one cached name, which the kernel moves when it looks the subdirectory up by another
-    /// spelling. So no older name of it stays valid after a rename, and a subdirectory is affected
-    /// only while it is in a directory that ignores case.
+    /// directory that ignores case. So on a file system with `casefold` no name of a file may be
+    /// cached, whatever its directory. A subdirectory has only one cached name, which the kernel
+    /// moves when it looks the subdirectory up by another spelling. So no older name of it stays
+    /// valid after a rename, and the name of a subdirectory may be cached unless `dir` ignores
+    /// case.
     fn name_validity(&self, dir: &InodeRef, found: FileType) -> u64 {
         let folds = self.fs().has_casefold()
             && (found != FileType::Directory || folds_names(&dir.rights()));

@@ -28,8 +28,8 @@ impl<S: Service> Shared<'_, S> {
     fn read_and_answer(&self, me: usize) -> Ended {
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
         let (mut pace, mut clients, mut look) = (Pace::new(), Clients::new(), Look::new());
-        // If there are rings, this thread reads only FORGET and INTERRUPT, and no client waits for
-        // these.
+        // If there are rings, this thread reads only FORGET and INTERRUPT. No client waits for
+        // these, so the thread sleeps at once instead of looking for the next request.
         let beside_rings = !self.queues.is_empty() && !self.without_rings.load(Ordering::Acquire);
         loop {
             if !beside_rings && self.readers.is_alone() {

@@ -4,7 +4,7 @@
 //! The kernel (Linux 6.14) has a queue for each possible processor, and puts a request into the
 //! queue of its client's processor. The kernel holds requests back until each queue has an entry,
 //! so the rings are made before INIT is answered. If the kernel refuses an entry for a queue that
-//! has none yet, both sides go back to read(2). FORGET and INTERRUPT always come by read(2); one
+//! has none yet, all requests come by read(2). FORGET and INTERRUPT always come by read(2); one
 //! more thread reads them.
 //!
 //! The threads of a queue are bound to its processor. The kernel gives a request to the thread that
@@ -14,10 +14,11 @@
 //! serves its request. The watch thread also starts threads if a queue makes no progress.
 //!
 //! A request that finds no waiting thread stays in the kernel's queue until a thread of the queue
-//! replies, even if a thread is started for it. So some threads wait in reserve. A search for holes
-//! and a change of flags make the kernel send further requests and wait for them. If no other
-//! thread of the queue waits and none can be started, the search or the change fails with EBUSY.
-//! The queues of absent processors need an entry too; one thread serves all these queues.
+//! replies, even if a thread is started for it. So some threads wait in reserve. To serve a search
+//! for holes or an ioctl, a thread may make the kernel send further requests, and wait until other
+//! threads have served them. If no other thread of the queue waits and none can be started, the
+//! search or the ioctl fails with EBUSY. The queues of absent processors need an entry too; one
+//! thread, whose ring has an entry for each of them, serves all these queues.
 //!
 //! The number of threads never decreases, because the kernel has no way to take an entry out of a
 //! queue. If a thread that has an entry terminates for any reason, the session ends, because its
@@ -90,9 +91,9 @@ pub fn make() -> io::Result<(Rings, usize)> {
 type Report = mpsc::Sender<io::Result<bool>>;
 
 impl<S: Service> Shared<'_, S> {
-    /// Starts a thread for each ring, and gives all entries to the kernel. Returns the reason if
-    /// that is not possible. In that case all requests come by read(2), and the threads of the
-    /// rings terminate.
+    /// Starts a thread for each ring, and gives all entries to the kernel. Returns the reason if a
+    /// thread could not be started or the kernel refused an entry. In that case all requests come
+    /// by read(2), and the threads of the rings terminate.
     ///
     /// # Errors
     /// If it is unknown whether the kernel uses the rings.
@@ -166,7 +167,8 @@ impl<S: Service> Shared<'_, S> {
         busy
     }
 
-    /// Makes the threads of rings terminate. Called when the session is over or has no rings.
+    /// Makes the threads of rings terminate. Called when the session is over, or when the rings
+    /// could not be started.
     pub(super) fn interrupt_rings(&self) {
         loop {
             let running = self.ring_threads.lock().clone();

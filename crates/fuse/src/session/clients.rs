@@ -25,7 +25,9 @@ pub enum Wanted {
     OneFewer,
 }
 
-/// A reader's count of the clients whose requests it served lately.
+/// Judges whether the requests that a reader serves come from one client or from several. The score
+/// rises with each request whose client is not that of the previous request, and falls with each
+/// other request.
 pub struct Clients {
     last: u32,
     score: u8,

@@ -45,7 +45,7 @@ impl Look {
         while !is_there() {
             let passed = begun.elapsed();
             if passed > PATIENCE {
-                // A single check that takes so long means that other programs got the processor.
+                // If the time ran out after one or two checks, other programs got the processor.
                 let cost = if looked > 1 { STEP } else { MOST };
                 self.hope = self.hope.saturating_sub(cost);
                 self.again = if is_trial { (2 * self.again).min(SELDOM) } else { AGAIN };

@@ -1,9 +1,9 @@
 //! Serves a mount: the handshake first, then the threads that serve requests.
 //!
-//! On type `fuseblk` the last request is DESTROY, and umount(2) waits for the reply. The thread
-//! that receives DESTROY does not reply, and ends the session. The other threads wait in read(2) or
-//! at a ring; a signal interrupts either wait. When all threads have terminated, the caller closes
-//! the file system and then drops the [`Farewell`], which sends the reply.
+//! On a mount of type `fuseblk` the last request is DESTROY, and umount(2) waits for the reply. The
+//! thread that receives DESTROY does not reply, and ends the session. The other threads wait in
+//! read(2) or at a ring; a signal interrupts either wait. When all threads have terminated, the
+//! caller closes the file system and then drops the [`Farewell`], which sends the reply.
 
 mod by_read;
 mod by_ring;

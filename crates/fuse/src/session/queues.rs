@@ -3,9 +3,9 @@
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Returns how many threads of a queue should wait for requests. A request that finds no waiting
-/// thread stays in the kernel's queue until a thread replies to another request, even if a thread
-/// is started for it. So some threads wait in reserve; on machines with many processors the reserve
-/// is smaller, since each ring takes a descriptor.
+/// thread stays in the kernel's queue until a busy thread of the queue replies, even if a new
+/// thread is started meanwhile. So some threads wait in reserve; on machines with many processors
+/// the reserve is smaller, since each ring takes a descriptor.
 pub fn reserve(processors: usize) -> usize {
     (512 / processors.max(1)).clamp(2, 8)
 }
@@ -30,7 +30,8 @@ pub struct Queue {
     threads: AtomicUsize,
     most: usize,
     reserve: usize,
-    /// The number of requests so far; it changes with each request.
+    /// The number of requests so far. It may be too low, because two threads that count at the same
+    /// time may count one request. The watch only compares it with the number that it saw last.
     served: AtomicU64,
 }
 

@@ -61,7 +61,8 @@ pub struct Readers {
 #[derive(Debug, Default)]
 struct Post {
     /// A number that grows with each request; it is odd while the thread serves a request that is
-    /// expected to be quick. If the watch changes the number while it is odd, the thread leaves.
+    /// expected to be quick. If the watch changes the number while it is odd, the thread has left
+    /// the readers.
     serving: AtomicU64,
     /// The thread waits on this condition variable while it is parked.
     parked: Condvar,
@@ -317,9 +318,10 @@ impl Readers {
 
     /// Runs the watch: starts threads as needed. If a thread serves one request for too long and no
     /// reader is left, wakes or starts another thread. `start` gets the number of a thread, and
-    /// returns false if the host cannot start another. `look_at_rings` does the same for the queues
-    /// of rings, and returns whether requests came. This function returns true when the session has
-    /// ended. It returns false without waiting if too few threads can be started.
+    /// returns false if the host cannot start another. `look_at_rings` starts threads for queues of
+    /// rings that make no progress, and returns whether requests came by rings. This function
+    /// returns true when the session has ended. It returns false at once if too few of the initial
+    /// threads can be started.
     pub fn watch(
         &self,
         mut start: impl FnMut(usize) -> bool,
@@ -385,8 +387,8 @@ impl Readers {
         }
     }
 
-    /// If a thread serves the same request as at the last look, makes the thread leave. Returns
-    /// whether there were requests.
+    /// If a thread still serves the quick request that it served at the last look, makes the thread
+    /// leave the readers. Returns whether there were requests.
     fn look(&self, seen: &mut [u64], spares: &mut Spares) -> bool {
         let mut busy = false;
         for (post, seen) in self.posts.iter().zip(seen) {

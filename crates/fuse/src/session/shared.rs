@@ -29,7 +29,8 @@ pub struct Shared<'a, S> {
     /// The results of the threads of rings. *Locking*: a leaf, taken when such a thread or the
     /// session ends.
     pub ring_ends: Mutex<Vec<Ended>>,
-    /// Whether the kernel refused the rings, so that all requests come by read(2).
+    /// Set if a thread of a ring could not be started or the kernel refused an entry of a ring. All
+    /// requests then come by read(2).
     pub without_rings: AtomicBool,
 }
 

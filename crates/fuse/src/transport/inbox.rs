@@ -13,7 +13,7 @@ pub struct Inbox {
 impl Inbox {
     const LEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
     const LEN: usize = Self::LEAD + MAX_DATA + PAGE;
-    /// The start of the header.
+    /// The offset of the header in `pages`. It puts the data of a write on a page boundary.
     const START: usize = PAGE - Self::LEAD;
 
     /// Allocates memory for the largest request.

@@ -61,14 +61,14 @@ impl Ring {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_r_disabled()
-            // Each entry is submitted at most once at a time.
+            // Each entry has at most one command at a time, so the ring needs a place for each.
             .build(entries.len() as u32)?;
         Ok(Ring { ring, entries, free: Vec::new(), queues: queues.to_vec(), early: Vec::new() })
     }
 
     /// Gives all entries to the kernel. From now on, only the calling thread may use the ring.
-    /// Returns false if the kernel refused every entry of some queue. The kernel then sends all
-    /// requests by read(2).
+    /// Returns false if the ring could not be enabled, or if the kernel refused every entry of one
+    /// of the ring's queues.
     ///
     /// # Errors
     /// io_uring failed, and it is unknown which entries the kernel has.

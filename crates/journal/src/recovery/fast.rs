@@ -5,8 +5,8 @@ use crate::error::Error;
 use lanefs_ondisk::Unsupported;
 use lanefs_ondisk::jbd2::{FastCommits, FastFault, FastNext, JournalSuperblock, Sequence};
 
-/// The largest number of bytes of fast commits that recovery reads. The kernel's area takes at most
-/// a quarter of the log, and takes 1 MiB unless an option of mke2fs sets another size.
+/// The largest number of bytes of fast commits that recovery reads. The area for fast commits has
+/// at most 256 blocks, unless an option of mke2fs (`-J fast_commit_size`) sets another size.
 const MOST_BYTES: usize = 64 << 20;
 
 /// Reads the fast commits that belong to `end`, the number after the last transaction in the log.

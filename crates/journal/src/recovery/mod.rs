@@ -35,7 +35,7 @@ use crate::log::superblock_offset;
 use crate::log_map::LogMap;
 pub use input::Input;
 use lanefs_device::Device;
-use lanefs_ondisk::jbd2::{FastChange, JournalSuperblock, Sequence};
+use lanefs_ondisk::jbd2::{FastChange, Header, JournalSuperblock, Sequence};
 use lanefs_ondisk::{Block, BlockSize, Unsupported};
 pub use put::{FastImages, check_fits, put};
 use reader::Reader;
@@ -156,6 +156,17 @@ pub fn recover(input: &Input<'_>, target: &dyn Device) -> Result<Recovered, Erro
         return Err(Unsupported { what: "fast_commit: the file system replays them".into() }.into());
     }
     replay.write(target)
+}
+
+/// Returns the latest number in the log: in its superblock, or in the header of any block. New
+/// transactions of a log that is dropped without a replay must have later numbers. Otherwise a
+/// later replay could go on from a new transaction to an old one. Blocks that cannot be read are
+/// left out.
+pub fn latest_number(input: &Input<'_>) -> Sequence {
+    let reader = Reader::new(input);
+    let blocks = 1..input.superblock.blocks();
+    let numbers = blocks.filter_map(|at| Header::number(&reader.read(at).ok()?));
+    numbers.fold(input.superblock.sequence(), Sequence::latest)
 }
 
 /// Records on the log's device, durably, that the log is empty and continues after `sequence`,

@@ -146,14 +146,14 @@ impl Toy {
         handle.defer(cell);
     }
 
-    /// Runs one operation on one cell.
+    /// Sets the stamp of one cell, with a handle of its own. Returns the handle's transaction.
     pub fn set(&self, journal: &ToyJournal, cell: usize, stamp: i64) -> Result<Tid, Error> {
         let mut handle = journal.join(1)?;
         self.change(&mut handle, cell, |_| stamp);
         Ok(handle.tid())
     }
 
-    /// Returns the stamps as of `tid`, from the captured cells.
+    /// Returns the stamps of all cells after transaction `tid`, computed from the captured cells.
     pub fn state_as_of(&self, tid: Tid) -> Vec<i64> {
         let mut state = vec![0; self.cells.len()];
         for (_, cells) in self.captured.lock().range(..=tid) {

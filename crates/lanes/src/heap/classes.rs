@@ -16,11 +16,11 @@ pub(super) const SIZES: [usize; 24] = [
 pub(super) const CLASSES: usize = SIZES.len();
 /// Sizes up to this one are looked up in a table.
 pub(super) const SMALL: usize = 4224;
-/// The approximate size of a batch in bytes.
+/// The approximate size of a full batch in bytes.
 const BATCH: usize = 8192;
-/// The smallest number of small blocks in a batch: twice as many as a lane's limbo list usually
-/// frees at once. So if a limbo list frees blocks together and the lane then uses them one by one,
-/// these blocks do not pass through the depot.
+/// A full batch of small blocks has at least this number of blocks: twice as many as a lane's limbo
+/// list usually frees at once. So if a limbo list frees blocks together and the lane then uses them
+/// one by one, these blocks do not pass through the depot.
 const SWEEP: usize = 2 * crate::limbo::STEP;
 const CLASS_OF: [u8; SMALL / LINE] = {
     let mut table = [0; SMALL / LINE];

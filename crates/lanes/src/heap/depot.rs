@@ -24,7 +24,7 @@ pub(super) struct Free {
     pub(super) next_batch: *mut Free,
 }
 
-/// Words of a bit set of spans.
+/// The number of words in a set of bits, one bit for each span of a chunk.
 const WORDS: usize = CHUNK / PAGE / 64;
 
 /// The header of a chunk. Fields marked [depot] are guarded by the lock of the class's depot,
@@ -128,9 +128,9 @@ impl Depot {
         self.blocks.saturating_sub(self.kept + self.kept / 4) * SIZES[class] >= least
     }
 
-    /// Takes blocks that were never in a batch. Returns the address of the first of several
-    /// adjacent spans, and the indexes of the blocks in these spans, or `None` if there is no
-    /// memory.
+    /// Takes blocks that were never in a batch. The blocks are in adjacent spans. Returns the
+    /// address of the first of these spans, and the indexes of the taken blocks in the spans.
+    /// Returns `None` if there is no memory.
     fn take_fresh(&mut self, class: usize) -> Option<(*mut u8, Range<usize>)> {
         let (span, full) = (SPANS[class], full(class) as usize);
         if self.left.is_empty() {

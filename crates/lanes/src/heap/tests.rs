@@ -13,7 +13,8 @@ fn a_class_holds_what_is_asked_for_and_wastes_a_quarter_at_most() {
         let class = class_of(layout(size, 8)).expect("not too large");
         let given = SIZES[class];
         assert!(given >= size);
-        // The larger sizes have only few classes, so a larger part of a block may stay unused.
+        // Sizes above `SMALL` have only few classes, so more than a quarter of a block may stay
+        // unused.
         if size <= SMALL {
             assert!(given * 3 <= size.next_multiple_of(64) * 4, "{given} for {size}");
         }
@@ -36,7 +37,7 @@ struct Block {
     layout: Layout,
     pattern: u8,
 }
-// SAFETY: a block belongs to the thread that allocated it.
+// SAFETY: a `Block` has one owner at a time, and any thread may free memory of the heap.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -200,7 +201,8 @@ fn spans_are_whole_pages_of_blocks_with_a_sixteenth_unused_at_most() {
     }
 }
 
-/// Trims `class`, after waiting for trims of other tests.
+/// Trims `class`. A trim does nothing while a trim of another test runs, so it is repeated until it
+/// gives memory back.
 fn trimmed(class: usize) -> usize {
     let tries = (0..1_000_000).map(|_| trim::trim(std::iter::once(class)));
     tries.inspect(|_| std::thread::yield_now()).find(|bytes| *bytes > 0).unwrap_or(0)
@@ -214,7 +216,7 @@ fn a_trim_gives_free_spans_back_and_leaves_those_with_a_block_in_use() {
     let class = class_of(layout).expect("not too large");
     let span = SPANS[class];
     let all = 4 * span.in_chunk * span.blocks;
-    // Returns blocks of spans that were carved one after the other.
+    // Allocates and fills as many blocks as four chunks hold.
     let make = move || -> Vec<usize> {
         // SAFETY: the size is not zero, and the written bytes are in the block.
         let block = |n: usize| unsafe {
@@ -249,7 +251,8 @@ fn a_trim_gives_free_spans_back_and_leaves_those_with_a_block_in_use() {
     assert_eq!(given_back, all / span.blocks * span.bytes - in_use);
     assert_eq!(trim::trim(std::iter::once(class)), 0, "again");
     kept.iter().for_each(|n| check(*n, blocks[*n]));
-    // Spans that were returned are carved again, and no block in use is allocated twice.
+    // Spans that the trim gave back are divided into blocks again, and no block in use is allocated
+    // twice.
     let again = std::thread::spawn(move || {
         let blocks = make();
         blocks.iter().enumerate().for_each(|(n, block)| check(n, *block));

@@ -53,7 +53,8 @@ unsafe fn trim_class(class: usize) -> usize {
     given_back
 }
 
-/// Counts the blocks of each span; returns the chunks that contain at least one of the blocks.
+/// Counts for each span how many of its blocks are in `batches`. Returns a list of the chunks that
+/// contain at least one of these blocks.
 ///
 /// # Safety
 /// The batches belong to the caller, and the caller holds [`TRIMMING`].
@@ -122,8 +123,8 @@ impl Left {
     }
 }
 
-/// Returns the memory of wholly free spans to the system, with one call for adjacent spans, and
-/// clears the counts. Returns the number of bytes.
+/// Gives the memory of wholly free spans back to the system, with one call for adjacent spans, and
+/// clears the counts. Returns the number of bytes that were given back.
 ///
 /// # Safety
 /// The same as for [`count`], which returned `chunk`; no list has a block of the spans that are
@@ -159,7 +160,7 @@ unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
     given_back
 }
 
-/// Returns the memory of whole pages to the system; they read as zeros afterwards.
+/// Gives the memory of whole pages back to the system. The pages read as zeros afterwards.
 ///
 /// # Safety
 /// The range consists of whole pages that the system mapped, and has no contents.

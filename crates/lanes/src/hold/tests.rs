@@ -76,8 +76,9 @@ mod plain {
             assert!(!holds.iter().any(Hold::release));
         });
         assert!(!thing.holds.is_spread());
-        // The value moves to another lane only once. When a further lane takes a hold, the value
-        // becomes spread, so that its count does not move back and forth between lanes.
+        // The value moves to another lane only once. When another lane then takes a hold (here the
+        // first lane), the value becomes spread, so that its count does not move back and forth
+        // between lanes.
         let hold = Hold::take(&thing).expect("alive");
         assert!(thing.holds.is_spread());
         assert_eq!(count(&thing), 0);

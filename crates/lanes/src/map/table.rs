@@ -289,7 +289,8 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         gone
     }
 
-    /// Returns the pointer to `node`, which is in the chain.
+    /// Returns the link of the chain that points to `node`: the bucket's `head`, or the `next` of
+    /// another node. `node` is in the chain.
     fn link_to(&self, node: &Node<K, V>) -> &'p AtomicPtr<Node<K, V>> {
         let mut link = &self.bucket.head;
         loop {

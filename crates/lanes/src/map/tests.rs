@@ -114,7 +114,7 @@ mod production {
         assert_eq!(map.get(&Colliding(1999)), Some(1999));
     }
 
-    /// Counts the live values.
+    /// A value that is counted in `living` from its creation until its drop.
     #[derive(Debug)]
     struct Counted(Arc<AtomicIsize>);
     impl Counted {
@@ -185,8 +185,8 @@ mod loom_tests {
     use crate::sync::{Arc, thread};
     use loom::cell::UnsafeCell;
 
-    /// A number in a cell that is written at creation and at destruction, so that loom finds reads
-    /// that come too early or too late.
+    /// A number, with a cell that is written when the value is created and when it is dropped, so
+    /// that loom finds reads that come too early or too late.
     struct Canary(u64, UnsafeCell<u32>);
     // SAFETY: loom's cell checks every access, in every thread.
     unsafe impl Sync for Canary {}
@@ -198,7 +198,7 @@ mod loom_tests {
             canary
         }
         fn write(&self) {
-            // SAFETY: loom's cell checks the exclusion that makes this sound.
+            // SAFETY: loom's cell checks that no other thread accesses the cell during this write.
             self.1.with_mut(|cell| unsafe { *cell += 1 });
         }
         fn read(&self) -> u64 {
@@ -224,9 +224,10 @@ mod loom_tests {
         map.with(&pin(), &key, Canary::read)
     }
 
-    // The writer is the model's main thread, which runs first. Loom searches for other schedules
-    // only from the last access to a location. If the reader ran first, the last access would be
-    // the writer's load before its store, so Loom would not search from the reader's access.
+    // In the tests below, the writer is the model's main thread, which runs first. Loom searches
+    // for other schedules only from the last access to a location. If the reader ran first, the
+    // last access would be the writer's load before its store, so loom would not search from the
+    // reader's access.
 
     #[test]
     fn loom_a_reader_finds_an_entry_that_is_replaced() {

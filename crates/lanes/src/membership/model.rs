@@ -1,10 +1,11 @@
-//! Models of membership for the checkers: there are no members while the lists are swapped, no
-//! thread waits for ever, and every fence is needed.
+//! Models of membership for the checkers: there are no members while `swap` runs, no thread waits
+//! for ever, and every fence is needed.
 
 use super::*;
 use crate::sync::{Arc, thread};
 
-/// The work of the first transaction's members; the swap of that transaction must see it finished.
+/// The work of the first transaction's members. When that transaction closes, `swap` must see this
+/// work finished.
 #[cfg(loom)]
 struct Work(loom::cell::UnsafeCell<u32>);
 

@@ -1,8 +1,9 @@
-//! Tests of wait queues: exact wake-ups in production, no forgotten waiter under the checkers.
+//! Tests of wait queues. With the threads of `std`, each wake-up wakes exactly the waiters that it
+//! should. Under loom and shuttle, no waiter is forgotten.
 
 use super::*;
 
-/// A number of equal resources.
+/// The number of units that are free. All units are alike.
 struct Budget(AtomicUsize);
 
 impl Budget {
@@ -120,7 +121,7 @@ mod production {
                     })
                 });
             }
-            // Each waiter makes one attempt before it joins the queue and one after.
+            // For each wait, a waiter makes one attempt before it joins the queue and one after.
             all_wait_after(2 * WAITERS);
             assert_eq!(waits.wake_all(), WAITERS);
             all_wait_after(4 * WAITERS);

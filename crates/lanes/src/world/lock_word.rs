@@ -81,7 +81,7 @@ impl Waiter {
         } else if self.woken >= patience && word & RESERVED == 0 {
             (word | RESERVED, self.marks | RESERVED)
         } else {
-            // If the thread's mark stayed set, no sleeper would be woken any more.
+            // If `WOKEN` stayed set while this thread sleeps, no sleeper would be woken any more.
             (word & !self.marks, 0)
         }
     }
@@ -195,8 +195,8 @@ impl LockWord {
             return;
         }
         // None of the counted threads was asleep yet. These threads will not sleep, because they
-        // now see a changed word. But while the word was marked, other threads may have gone to
-        // sleep, and no unlock has woken them.
+        // now see a changed word. But other threads may have gone to sleep since `WOKEN` was set.
+        // No unlock has woken them, because an unlock wakes none of them while the mark is set.
         let word = self.word.take_away(WOKEN);
         if word & HELD == 0 && word >= SLEEPER {
             self.word.wake_one(ANY);

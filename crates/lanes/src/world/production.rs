@@ -1,5 +1,5 @@
-//! Production: locks on a word of this crate, the readers-writer lock of `parking_lot`, `std`
-//! atomics and threads.
+//! Production: the mutex and the condition variable of this crate, the readers-writer lock of
+//! `parking_lot`, and the atomics and threads of `std`.
 
 use super::atomic::{self, AtomicU32, Ordering};
 use super::futex::FutexWord;
@@ -16,8 +16,8 @@ pub use std::thread;
 /// The largest number of lanes.
 pub(crate) const LANES: usize = 64;
 
-/// Whether taking a lock begins with a try, so that the clock is read only if the lock is
-/// contended.
+/// Whether waits for locks are counted. If they are, taking a lock begins with a try, so that the
+/// clock is read only if the lock is contended.
 pub(crate) const COUNTS_WAITS: bool = true;
 
 /// A mutex of this world.
@@ -114,7 +114,7 @@ pub(crate) fn relax(round: u32) {
 pub(crate) fn fence_after_update() {
     // On x86 the locked instruction before the fence is a full barrier already (Intel SDM volume 3,
     // "Memory Ordering": no load or store passes a locked instruction), so only the compiler needs
-    // a fence. A second barrier would double the cost of a pin or a shared hold.
+    // a fence. A second barrier would double the cost, for example, of pinning an epoch.
     if cfg!(all(target_arch = "x86_64", not(miri))) {
         atomic::compiler_fence(atomic::Ordering::SeqCst);
     } else {
@@ -127,7 +127,8 @@ macro_rules! local {
         ::std::thread_local! { $(#[$meta])* static $name: $type = $init }
     };
 }
-// Declares a thread-local with a constant initialiser, which needs no check at each use.
+// Declares a thread-local with a constant initialiser. So no use has to check whether the
+// thread-local is initialised.
 macro_rules! constant_local {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         ::std::thread_local! { $(#[$meta])* static $name: $type = const { $init } }
@@ -138,7 +139,8 @@ macro_rules! global {
         $(#[$meta])* static $name: ::std::sync::LazyLock<$type> = ::std::sync::LazyLock::new(|| $init);
     };
 }
-// Declares a static with a constant initialiser, which needs no check at each use.
+// Declares a static with a constant initialiser. So no use has to check whether the static is
+// initialised.
 macro_rules! constant_global {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         $(#[$meta])* static $name: $type = $init;

@@ -106,7 +106,7 @@ fn collect(src: &Path, folder: &Path, into: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            // Each file in `bin` is a program of its own.
+            // `src/bin` is left out, because each file in it is a program of its own.
             if path.strip_prefix(src) != Ok(Path::new("bin")) {
                 collect(src, &path, into);
             }

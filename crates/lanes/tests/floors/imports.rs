@@ -132,7 +132,8 @@ fn opens_module(before: &str) -> bool {
     before.split_whitespace().rev().nth(1) == Some("mod")
 }
 
-/// Reads a path or a group of paths from the start of `code`; returns the rest.
+/// Reads a path, or a group of paths in braces, from the start of `code`. Adds each path, with
+/// `prefix` before it, to `all`. Returns the rest of `code`.
 fn expand<'c>(prefix: &mut Vec<String>, code: &'c str, all: &mut Vec<Vec<String>>) -> &'c str {
     let code = code.trim_start();
     if let Some(mut group) = code.strip_prefix('{') {

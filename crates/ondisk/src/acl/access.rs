@@ -7,11 +7,11 @@ use super::{Acl, Permissions, Tag};
 pub struct Subject<'a> {
     /// The user.
     pub uid: u32,
-    /// The group, and the supplementary groups.
+    /// The group and the supplementary groups of the process that requests access.
     pub gids: &'a [u32],
 }
 
-/// The owner of a file.
+/// The user and the group that own a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The user.
@@ -24,7 +24,8 @@ impl Acl {
     /// Returns whether `subject` has all `wanted` permissions for a file of `owner`. The algorithm
     /// is that of acl(5). The classes are owner, named users, groups and others, in this order, and
     /// the first class that matches decides. If several groups match, one of them must grant all
-    /// wanted permissions by itself. The caller checks privileges.
+    /// wanted permissions by itself. Privileges, such as those of root, are ignored here: the
+    /// caller checks them.
     pub fn allows(&self, wanted: Permissions, subject: &Subject<'_>, owner: &Owner) -> bool {
         let gives =
             |tag| self.permissions(tag).is_some_and(|has: Permissions| has.contains(wanted));

@@ -1,4 +1,4 @@
-//! Permissions, subjects and entries of a list.
+//! Permissions, tags and entries of a list.
 
 use crate::cause::acl::Cause;
 /// A set of permissions, with the bits 4 for read, 2 for write and 1 for execute.
@@ -41,7 +41,7 @@ impl Permissions {
     }
 }
 
-/// The subject of an entry.
+/// The kind of an entry: for whom the entry sets permissions, or that it is the mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tag {
     /// The file's owner.
@@ -151,7 +151,8 @@ impl Acl {
         }
     }
 
-    /// Returns the entry that the mode's group bits correspond to: the mask, if there is one.
+    /// Returns the tag of the entry that the mode's group bits correspond to: the mask if there is
+    /// one, otherwise the owning group.
     pub(super) fn group_class(&self) -> Tag {
         if self.permissions(Tag::Mask).is_some() { Tag::Mask } else { Tag::OwningGroup }
     }

@@ -1,7 +1,7 @@
 use crate::types::{Block, FileBlock};
 use thiserror::Error;
 
-/// The possible faults of a node.
+/// The possible faults of a node of an extent tree.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values, under the format's names

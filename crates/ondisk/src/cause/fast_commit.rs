@@ -1,7 +1,7 @@
 use crate::types::Ino;
 use thiserror::Error;
 
-/// The possible faults of a complete fast commit that contradicts the file system.
+/// The ways in which a fast commit that is complete can contradict the file system.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found

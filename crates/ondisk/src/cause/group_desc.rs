@@ -1,7 +1,7 @@
 use crate::types::Block;
 use thiserror::Error;
 
-/// The possible faults of a descriptor.
+/// The possible faults of a group descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found

@@ -1,7 +1,8 @@
 use crate::types::Ino;
 use thiserror::Error;
 
-/// The possible faults of extended attributes. Offsets are bytes from the start of the area.
+/// The possible faults of extended attributes. Offsets are bytes from the start of the area for
+/// attributes, which is a block or a part of an inode.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the offset and the value found there

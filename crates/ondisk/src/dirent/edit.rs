@@ -23,7 +23,8 @@ pub struct Packed<'a> {
 impl<'a> Packed<'a> {
     /// Creates a [`Packed`] from an entry that was read. Returns `None` if the entry is not in use.
     pub fn from_entry(entry: &Entry<'a>) -> Option<Packed<'a>> {
-        // The bytes were checked when the entry was read.
+        // The form that permits all bytes, because the name was checked against the directory's
+        // form when the entry was read.
         let name = Name::of(NameForm::Encrypted, entry.name).ok()?;
         Some(Packed { ino: entry.ino?, file_type: entry.file_type, name })
     }
@@ -165,10 +166,10 @@ pub fn insert(
     Ok(room.map(|room| insert_at(format, block, room, new)))
 }
 
-/// Removes the entry at `offset`. Its record becomes slack of the previous record, or, if it is the
-/// first record, stays as an unused record. The name is overwritten with zeros, so that it does not
-/// stay on disk. The search for the previous record starts at `from`, the offset of a record before
-/// the entry; 0 is always possible.
+/// Removes the entry at `offset`. The entry's record becomes slack of the previous record. If there
+/// is no previous record, the entry's record stays as an unused record. The name is overwritten
+/// with zeros, so that it does not stay on disk. The search for the previous record starts at
+/// `from`, which is 0 or the offset of a record before the entry.
 pub fn remove(
     format: &DirFormat,
     block: &mut [u8],
@@ -199,7 +200,7 @@ pub fn remove(
     Ok(())
 }
 
-/// Makes the entry at `offset` refer to another inode. Also works in the root of an index ("..").
+/// Makes the entry at `offset` refer to another inode. Can change ".." in the root of an index too.
 pub fn replace(
     format: &DirFormat,
     block: &mut [u8],

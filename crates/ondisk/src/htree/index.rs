@@ -99,7 +99,7 @@ impl IndexEntry {
 /// The root of an index, checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Root<'a> {
-    /// The hash of names.
+    /// The kind of hash by which the index is sorted.
     pub version: HashVersion,
     /// Levels of nodes between the root and the leaves.
     pub levels: u8,

@@ -15,8 +15,8 @@ pub(super) fn join(secs: u32, extra: u32) -> Time {
     Time { secs: i64::from(secs as i32) + epoch, nanos: (extra >> 2).min(999_999_999) }
 }
 
-/// Returns the lower word. A time that the inode cannot hold is replaced by the nearest time that
-/// it can hold.
+/// Returns the lower word, which has the lower 32 bits of the seconds. A time that the inode cannot
+/// hold is replaced by the nearest time that it can hold.
 pub(super) fn low(time: Time, extended: bool) -> u32 {
     let max = if extended { MAX } else { i32::MAX.into() };
     time.secs.clamp(MIN, max) as u32
@@ -31,7 +31,7 @@ pub(super) fn nearest(time: Time, extended: bool) -> Time {
     Time { secs, nanos: nanos.min(999_999_999) }
 }
 
-/// Returns the upper word.
+/// Returns the upper word, which has two more bits of the seconds, and the nanoseconds.
 pub(super) fn extra(time: Time) -> u32 {
     let secs = time.secs.clamp(MIN, MAX);
     let epoch = ((secs - i64::from(secs as i32)) >> 32) as u32 & 3;

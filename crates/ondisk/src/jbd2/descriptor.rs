@@ -12,7 +12,8 @@ bitflags! {
     /// Flags of a tag.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct TagFlags: u32 {
-        /// The copy started with the magic number, which was replaced by zeros (see [`escape`]).
+        /// The block starts with the magic number, which is replaced by zeros in the copy (see
+        /// [`escape`]).
         const ESCAPE = 1;
         /// No uuid follows this tag.
         const SAME_UUID = 2;
@@ -113,8 +114,8 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
         LogChecksums::V2(_) => second >> 16,
         LogChecksums::None | LogChecksums::Transaction => 0,
     };
-    // The flags are only in the lower half, even in v3 tags, because debugfs does not set the upper
-    // half.
+    // Only the lower 16 bits are flags. A v3 tag has 32 bits for them, but debugfs does not write
+    // the upper 16 bits.
     let flags = second & 0xffff;
     let block = Block(u64::from(high) << 32 | u64::from(low));
     Some(Tag { block, flags: TagFlags::from_bits_retain(flags), checksum })

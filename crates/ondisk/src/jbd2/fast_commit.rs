@@ -33,7 +33,8 @@ const PREFIX: usize = 4;
 const ADDED: usize = 16;
 /// Size of the value of a `DEL_RANGE` record: an inode number, a block, and a length.
 const REMOVED: usize = 12;
-/// The number of bytes before a name: the numbers of the parent and of the inode.
+/// The number of bytes before a name: the inode number of the directory, and the inode number that
+/// the name refers to.
 const BEFORE_NAME: usize = 8;
 /// The shortest inode, in bytes.
 const GOOD_OLD_SIZE: usize = 128;
@@ -84,17 +85,17 @@ pub enum FastChange {
     Inode {
         /// The inode.
         ino: Ino,
-        /// The start of its record in the inode table: at least 128 bytes. If the inode has an
+        /// The first bytes of the inode in the inode table, at least 128. If the inode has an
         /// extent tree, the bytes of `i_block` have no meaning.
         record: Vec<u8>,
     },
 }
 
-/// A fault of a fast commit that is complete.
+/// The reason why fast commits cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FastFault {
-    /// A record is damaged although the checksum is right.
+    /// A record of a complete fast commit is damaged although the checksum is right.
     #[error("block {block}: {cause}")]
     Damaged {
         /// The block, counted from the start of the area.
@@ -102,7 +103,7 @@ pub enum FastFault {
         /// The fault.
         cause: Cause,
     },
-    /// The head has features that are not known.
+    /// A `HEAD` has features that are not known. Its fast commit may be incomplete.
     #[error("features {found:#x}")]
     Features {
         /// The field `fc_features`.
@@ -125,8 +126,8 @@ pub struct FastCommits {
     expected: Sequence,
     /// The number of blocks that were read.
     blocks: u32,
-    /// The checksum of the open fast commit, whose `TAIL` was not read yet. It starts from zero,
-    /// unlike the other checksums of the journal.
+    /// The checksum of the open fast commit, that is, of its records so far: its `TAIL` was not
+    /// read yet. The checksum starts from zero, unlike the other checksums of the journal.
     sum: Seed,
     has_head: bool,
     open: Vec<FastChange>,
@@ -169,7 +170,7 @@ impl FastCommits {
     /// Reads the next block of the area.
     ///
     /// # Errors
-    /// [`FastFault`] if a complete fast commit is damaged, or its format is not known.
+    /// [`FastFault::Damaged`] and [`FastFault::Features`].
     pub fn add(&mut self, block: &[u8]) -> Result<FastNext, FastFault> {
         let n = self.blocks;
         self.blocks = self.blocks.saturating_add(1);

@@ -25,6 +25,11 @@ impl Sequence {
     pub fn is_before(self, other: Sequence) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
+
+    /// Returns the later of the two transactions; see [`Sequence::is_before`].
+    pub fn latest(self, other: Sequence) -> Sequence {
+        if self.is_before(other) { other } else { self }
+    }
 }
 
 impl fmt::Display for Sequence {
@@ -55,8 +60,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Decodes the header at the start of `block`. Returns `None` if there is no valid header;
-    /// where recovery expects a header, this marks the end of the log.
+    /// Decodes the header at the start of `block`. Returns `None` if there is no valid header.
+    /// Where recovery expects a header, a block without one marks the end of the log.
     pub fn decode(block: &[u8]) -> Option<Header> {
         let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
         if raw.h_magic.get() != MAGIC {
@@ -64,6 +69,14 @@ impl Header {
         }
         let kind = BlockKind::from_number(raw.h_blocktype.get())?;
         Some(Header { kind, sequence: Sequence(raw.h_sequence.get()) })
+    }
+
+    /// Returns the number of the transaction to which `block` belongs. Returns `None` if the block
+    /// has no valid header, or is a journal superblock.
+    pub fn number(block: &[u8]) -> Option<Sequence> {
+        let is_superblock =
+            |kind| matches!(kind, BlockKind::SuperblockV1 | BlockKind::SuperblockV2);
+        Header::decode(block).filter(|h| !is_superblock(h.kind)).map(|h| h.sequence)
     }
 
     pub(super) fn encode_into(self, block: &mut [u8]) {

@@ -7,9 +7,9 @@ pub enum BlockKind {
     Descriptor,
     /// Ends a transaction.
     Commit,
-    /// The superblock of an old journal, without features.
+    /// A superblock of the old form, which has no features.
     SuperblockV1,
-    /// The superblock.
+    /// A superblock of the form that has features.
     SuperblockV2,
     /// Lists blocks whose copies in this or an earlier transaction must not be replayed.
     Revoke,

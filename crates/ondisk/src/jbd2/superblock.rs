@@ -20,7 +20,7 @@ const MIN_BLOCKS: u32 = 1024;
 /// The largest number of blocks before the log. A journal on a device of its own with blocks of 1
 /// KiB has the boot block and two superblocks before the log.
 const MOST_BEFORE_LOG: u32 = 3;
-/// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: used if the field is 0.
+/// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: the number of blocks if `s_num_fc_blks` is 0.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 /// `JBD2_CRC32C_CHKSUM`.
 const CHECKSUM_CRC32C: u8 = 4;
@@ -138,7 +138,7 @@ impl JournalSuperblock {
         self
     }
 
-    /// Returns the recorded number of blocks for fast commits; 0 if none was chosen.
+    /// Returns the field `s_num_fc_blks`; 0 stands for `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`.
     pub fn recorded_fast_commit_blocks(&self) -> u32 {
         self.raw.s_num_fc_blks.get()
     }
@@ -254,8 +254,8 @@ impl JournalSuperblock {
 
     /// Fails if Lanefs cannot replay and write this journal.
     ///
-    /// `fast_commit` is accepted, because the area shows whether there are fast commits (see
-    /// [`super::FastCommits`]).
+    /// The feature `fast_commit` only says that there may be fast commits, which
+    /// [`super::FastCommits`] reads. So it is supported.
     ///
     /// # Errors
     /// [`Unsupported`] for unknown features.

@@ -45,7 +45,8 @@ fn decode_journal(bytes: &[u8]) -> Result<JournalSuperblock, Cause> {
     JournalSuperblock::decode(bytes, BlockSize::new(1024).unwrap(), 4096)
 }
 
-/// Returns the cause of the error after `change` was made and the checksum was corrected.
+/// Makes `change` in a valid journal superblock, and corrects the checksum. Returns the cause of
+/// the error with which the superblock is refused.
 fn journal_broken(change: fn(&mut [u8])) -> Cause {
     let mut bytes = journal().encode();
     change(&mut bytes);

@@ -16,7 +16,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 pub const HEADER_SIZE: usize = 256;
 
 const MAGIC: u32 = 0x6d74_6962;
-/// The version that mdadm creates; its bits are little endian on every machine.
+/// The version that mdadm creates. In this version the order of the bits is the same on every
+/// machine.
 const VERSION: u32 = 4;
 /// The bit `BITMAP_STALE` of the state word.
 const STALE: u32 = 1 << 1;

@@ -77,7 +77,7 @@ pub fn signature(set: Uuid) -> u32 {
     checksum(&set.0)
 }
 
-/// Returns the CRC-32C of headers and entries.
+/// Returns the CRC-32C of `bytes`. Headers and entries store such checksums.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }

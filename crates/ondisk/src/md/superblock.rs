@@ -18,7 +18,7 @@ const MAGIC: u32 = 0xa92b_4efc;
 const HEAD: usize = 256;
 /// The largest number of roles that fit into 4096 bytes after the fixed fields.
 const MAX_DEVICES: u32 = 1920;
-/// Number of roles for which mdadm leaves room.
+/// The number of roles for which a new superblock has room, as in superblocks that mdadm creates.
 const NEW_DEVICES: usize = 128;
 const SUPER_SECTOR: u64 = SUPERBLOCK_OFFSET / SECTOR;
 /// The value of `resync_offset` if parity is right everywhere.
@@ -124,7 +124,7 @@ struct RawSuperblock {
     resync_offset: U64,
     sb_csum: U32,
     max_dev: U32,
-    /// The value is 0 in arrays that older kernels can assemble.
+    /// Kernels that do not know this field, such as Linux 6.1, assemble an array only if it is 0.
     logical_block_size: U32,
     pad3: [u8; 28],
 }
@@ -222,8 +222,9 @@ impl Superblock {
         superblock
     }
 
-    /// Decodes a superblock with every check that is possible on a single member. `bytes` are at
-    /// least 4096 bytes from [`SUPERBLOCK_OFFSET`] on; `len` is the member's length in bytes.
+    /// Decodes a superblock with every check that is possible on a single member. `bytes` begins at
+    /// [`SUPERBLOCK_OFFSET`] of the member, and is at least 4096 bytes long. `len` is the member's
+    /// length in bytes.
     ///
     /// Rules that depend on the RAID level are checked only for level 5. Whether Lanefs can use the
     /// array is decided by [`Superblock::support`].
@@ -286,7 +287,8 @@ impl Superblock {
         bytes
     }
 
-    /// Computes the folded sum of all words, with the checksum field taken as zero.
+    /// Computes the sum of all 32-bit words, the roles included, with the checksum field taken as
+    /// zero. The upper half of the 64-bit sum is added to the lower half.
     fn checksum(&self) -> u32 {
         let mut raw = self.raw.clone();
         raw.sb_csum.set(0);

@@ -32,7 +32,7 @@ impl Clusters {
         1 << self.bits
     }
 
-    /// Returns the number of clusters that hold `blocks` blocks.
+    /// Returns the number of clusters that are needed to hold `blocks` blocks.
     pub fn holding(self, blocks: u32) -> u32 {
         (blocks >> self.bits) + u32::from(blocks & self.mask() != 0)
     }

@@ -32,7 +32,8 @@ impl Superblock {
 
     /// Returns whether both superblocks agree in every field that changes only when the layout of
     /// the file system changes. Other fields may differ, because a backup may be as old as the last
-    /// change of the layout. None of the compared fields crosses a sector boundary.
+    /// change of the layout. None of the compared fields crosses a sector boundary, so in a torn
+    /// superblock each of them is entirely old or entirely new.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
     }
@@ -67,8 +68,9 @@ impl Superblock {
     }
 }
 
-/// Returns whether both file systems compute their checksums in the same way. The uuid, from which
-/// the checksums of `gdt_csum` start, may differ, because it is not needed to find the log.
+/// Returns whether two superblocks of a file system state the same way to compute its checksums.
+/// The uuid, from which the checksums of `gdt_csum` start, may differ, because it is not needed to
+/// find the log.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,

@@ -15,7 +15,7 @@ pub struct InodePlace {
     /// The block of the group's inode table that contains the inode, counted from the start of the
     /// table.
     pub table_block: u32,
-    /// The inode's first byte in that block.
+    /// The offset of the inode in the block [`InodePlace::table_block`], in bytes.
     pub offset: usize,
 }
 
@@ -128,7 +128,7 @@ impl Geometry {
         self.reserved_gdt_blocks.into()
     }
 
-    /// Returns the number of inodes in one block of the table.
+    /// Returns the number of inodes in one block of an inode table.
     pub fn inodes_per_block(&self) -> u32 {
         (self.block_size.bytes() / usize::from(self.inode_size)) as u32
     }
@@ -144,7 +144,7 @@ impl Geometry {
         self.flex_size
     }
 
-    /// Returns the features, on which the other numbers depend.
+    /// Returns the feature words.
     pub fn features(&self) -> Features {
         self.features
     }
@@ -351,7 +351,9 @@ impl Geometry {
         u64::from(u32::MAX) << self.block_size.bits()
     }
 
-    fn is_meta_bg(&self, meta_group: u32) -> bool {
+    /// Returns whether descriptor block `meta_group` and its backups lie in the groups that this
+    /// block describes. With `meta_bg`, this is so from block `s_first_meta_bg` on.
+    pub fn is_meta_bg(&self, meta_group: u32) -> bool {
         self.features.incompat.contains(Incompat::META_BG) && meta_group >= self.first_meta_bg
     }
 }

@@ -14,7 +14,8 @@ use crate::features::Incompat;
 use crate::types::{Block, BlockSize};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The largest number of blocks per group that mke2fs stores. The device has no groups.
+/// The largest number of blocks per group that mke2fs stores. It stores this number although the
+/// device has no groups.
 const MOST_PER_GROUP: u32 = 65528;
 const VALID: u16 = 1;
 const ERRORS_CONTINUE: u16 = 1;
@@ -36,8 +37,8 @@ pub struct JournalDevice {
 }
 
 impl JournalDevice {
-    /// Decodes the superblock of a journal device. `bytes` are the first 1024 bytes or more from
-    /// [`SUPERBLOCK_OFFSET`] on.
+    /// Decodes the superblock of a journal device. `bytes` begins at [`SUPERBLOCK_OFFSET`] of the
+    /// device, and is at least 1024 bytes long.
     ///
     /// # Errors
     /// [`Corruption::Superblock`], with [`Cause::NotAJournalDevice`] for a file system.

@@ -68,7 +68,8 @@ pub struct Method {
 }
 
 impl Method {
-    /// Checks the parameters for a file of a file system with blocks of `block_size`.
+    /// Creates the method for a file of a file system with blocks of `block_size`, after a check of
+    /// the parameters.
     ///
     /// # Errors
     /// [`Cause::BlockSize`] if the tree's blocks are smaller than 1024 bytes or larger than the

@@ -71,7 +71,7 @@ fn a_file_of_one_block_has_no_tree_and_too_many_levels_are_refused() {
     assert_eq!(levels(0, Algorithm::Sha256, 12), Ok(0));
     assert_eq!(levels(4096, Algorithm::Sha256, 12), Ok(0));
     assert_eq!(levels(4097, Algorithm::Sha256, 12), Ok(1));
-    // A block has 16 hashes.
+    // A block of 1 KiB has 16 hashes, so 8 levels are enough for 16^8 blocks, which are 2^42 bytes.
     assert_eq!(levels(1 << 42, Algorithm::Sha512, 10), Ok(8));
     assert_eq!(levels((1 << 42) + 1, Algorithm::Sha512, 10), Err(Cause::Levels));
     assert_eq!(levels(u64::MAX, Algorithm::Sha256, 10), Err(Cause::Levels));

@@ -7,7 +7,7 @@
 use super::method::Method;
 use crate::cause::verity::Cause;
 
-/// The largest number of levels, as in the kernel.
+/// The largest number of levels above the data, as in the kernel.
 const MOST_LEVELS: usize = 8;
 
 /// The shape of a hash tree.
@@ -16,7 +16,7 @@ pub struct Tree {
     block_bits: u8,
     hash_bits: u8,
     data_blocks: u64,
-    /// The number of the first block of each level, from level 1 on.
+    /// The first block of each level, from level 1 on, counted in the stored tree.
     starts: Vec<u64>,
     blocks: u64,
 }

@@ -1,4 +1,4 @@
-//! Decodes both areas.
+//! Decodes the attributes in an inode and in an attribute block.
 
 use super::entry::{
     Attribute, END, ENTRY, HEADER, INODE_HEADER, MAGIC, MAX_VALUE, RawEntry, RawHeader, Value,

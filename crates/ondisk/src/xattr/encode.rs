@@ -1,4 +1,4 @@
-//! Encodes both areas.
+//! Encodes the attributes in an inode and in an attribute block.
 
 use super::entry::{
     Attribute, END, ENTRY, HEADER, INODE_HEADER, MAGIC, RawEntry, RawHeader, Value, entry_hash,
@@ -44,6 +44,14 @@ pub fn encode_inode(len: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>>
     })?;
     area.get_mut(..INODE_HEADER)?.copy_from_slice(&MAGIC.to_le_bytes());
     Some(area)
+}
+
+/// Returns the number of bytes that a value takes at the back of an area.
+pub fn value_room(value: &Value<'_>) -> usize {
+    match value {
+        Value::Here(value) => padded(value.len()),
+        Value::Inode { .. } => 0,
+    }
 }
 
 /// Sets the number of inodes that share a block.

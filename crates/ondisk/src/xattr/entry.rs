@@ -104,8 +104,8 @@ pub fn is_hash_with_value(name: AttributeName<'_>, value: u32, found: u32) -> bo
         || found == entry_hash(name.rest, &value, signed)
 }
 
-/// Returns two hashes, of which an entry stores either one. There are two because kernels before
-/// 6.2 on machines with signed `char` hashed names as signed bytes.
+/// Returns the two hashes that are valid for an entry, which stores one of them. There are two
+/// because kernels before 6.2 on machines with signed `char` hashed names as signed bytes.
 pub fn entry_hashes(name: &[u8], value: &[u8]) -> [u32; 2] {
     [entry_hash(name, value, unsigned), entry_hash(name, value, signed)]
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use thiserror::Error;
 
-/// The longest name, without its prefix, in bytes.
+/// The longest name in bytes, its prefix included.
 pub const MAX_NAME: usize = 255;
 
 /// The prefixes that the kernel's ext4 supports, with their numbers. If the prefix is the whole

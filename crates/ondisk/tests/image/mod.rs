@@ -1,4 +1,4 @@
-//! Creates images with mke2fs, containing files of every type.
+//! Creates images with mke2fs that contain directories, regular files and symbolic links.
 #![allow(dead_code)] // each test program uses a part
 
 pub mod mount;
@@ -26,7 +26,8 @@ impl Image {
 }
 
 /// Sets of options for mke2fs, each with the size of the image to create. Together these images
-/// contain every form of every structure.
+/// have group descriptors of 32 and 64 bytes, inodes of 128, 256 and 512 bytes, and metadata with
+/// each kind of checksum and without checksums.
 pub const OPTIONS: [(&str, &str); 11] = [
     ("-t ext4", "40M"),
     ("-t ext4 -b 4096", "64M"),
@@ -74,7 +75,7 @@ pub fn make(options: &str, size: &str) -> Option<Image> {
     Some(Image { options: options.to_string(), bytes })
 }
 
-/// Creates files, so that blocks are in use and inodes have every type that needs no privilege.
+/// Creates directories, regular files and symbolic links, so that blocks and inodes are in use.
 fn populate(tree: &Path) {
     fs::create_dir(tree).expect("tree");
     for i in 0..30 {

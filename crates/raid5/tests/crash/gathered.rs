@@ -31,9 +31,9 @@ impl Gathering {
         })
     }
 
-    /// Writes conflicting ranges of sectors. The first write starts at once. The others start
-    /// during the first member operation of the kind `kind`, or after the first write if no such
-    /// operation occurs. Returns the writes.
+    /// Writes ranges of sectors that have the same parity. The first write starts at once. The
+    /// others start during the first member operation of the kind `kind`, or after the first write
+    /// if no such operation occurs. Returns the writes.
     fn round(
         self: &Arc<Self>,
         kind: Kind,
@@ -66,7 +66,7 @@ impl Gathering {
         done
     }
 
-    /// Starts a thread per range; returns when all of them wait.
+    /// Starts one writing thread for each range. Returns when all these threads wait for the row.
     fn start(&self, ranges: &[(u64, (u64, u64))], durable: bool) {
         for (number, (from, to)) in ranges {
             let waits = self.array.statistics().row_waits + 1;

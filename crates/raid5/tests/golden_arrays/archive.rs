@@ -1,4 +1,4 @@
-//! The archives of golden arrays, also for the tests of on-disk formats.
+//! Unpacks the archives of golden arrays. The tests of `lanefs-ondisk` use this file too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

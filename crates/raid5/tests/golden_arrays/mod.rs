@@ -1,4 +1,4 @@
-//! The members of golden arrays, in memory.
+//! The members of golden arrays (arrays that Linux's md created), in memory.
 
 mod archive;
 

@@ -132,7 +132,8 @@ impl Rig {
         .unwrap()
     }
 
-    /// Puts a new device, filled with 0xa5, into `slot`.
+    /// Puts a new device, filled with 0xa5, into `slot` of the rig. A running array gets the device
+    /// only when the caller attaches the returned member.
     pub fn replace(&mut self, slot: usize) -> Member {
         let len = DATA_OFFSET + self.shape.member_len();
         let device: Arc<dyn Device> = Arc::new(RamDevice::create(len).unwrap());

@@ -25,7 +25,7 @@ pub enum What {
     Flush {
         covers: usize,
     },
-    /// Bytes of the bitmap, durable on all members.
+    /// A write of bytes of the bitmap. It is durable on all members at once.
     Bits {
         at: usize,
         bytes: Vec<u8>,
@@ -49,7 +49,7 @@ impl Tape {
     }
 }
 
-/// A bug of the layers below; the tests must find it.
+/// A bug that [`TapeDevice`] imitates on request. The tests must find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     Nothing,
@@ -135,7 +135,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// Some writes return before the crash. Returns which part of these writes is kept.
+    /// Returns which part is kept of the unflushed writes that had returned before the crash.
     fn of_returned(self) -> Kept {
         match self {
             Kept::Sectors { .. } => Kept::All,
@@ -150,10 +150,11 @@ pub struct State {
     pub bits: Vec<u8>,
 }
 
-/// Builds states. This is cheapest if the cuts are requested in ascending order.
+/// Builds the states after crashes from recorded events. The cuts that are requested must not
+/// decrease from call to call.
 pub struct States<'a> {
     events: &'a [Event],
-    /// Per member: the durable content, and the number of events in it.
+    /// For each member: the durable content, and how many events of the tape it takes into account.
     durable: Vec<(Vec<u8>, usize)>,
     bits: Vec<u8>,
 }

@@ -40,7 +40,7 @@ struct Arguments {
     /// The fraction of the operations to run; 1 runs all of them.
     #[arg(long, default_value_t = 1.0)]
     share: f64,
-    /// Measure in this process.
+    /// Measure in this process, not in a separate process for each row.
     #[arg(long, hide = true)]
     here: bool,
     /// Measure only these rows.
@@ -233,7 +233,7 @@ struct Image {
 }
 
 impl Image {
-    /// Makes a file system of `bytes`.
+    /// Makes an image of `bytes` bytes, with a file system made by Lanefs.
     fn new(bytes: u64, options: &MkfsOptions) -> Result<Image> {
         let image = Image::empty(bytes)?;
         mkfs(&*image.device()?, options)?;
@@ -425,8 +425,8 @@ fn volume() -> Result<String> {
 }
 
 fn groups(count: u64) -> Result<String> {
-    // The options are the same as in the test that mounts such a file system, in
-    // `crates/ext4/tests/scale.rs`.
+    // A test in `crates/ext4/tests/scale.rs` mounts a file system that is made with the same
+    // options.
     let image = Image::empty(0)?;
     let options =
         ["-q", "-F", "-b", "1024", "-J", "size=16", "-O", "^resize_inode", "-i", "524288"];

@@ -91,7 +91,7 @@ pub fn put(file: &std::fs::File, writes: impl Iterator<Item = (u64, Vec<u8>)>) {
 pub fn choose(rng: &mut Rng, device: &dyn Device, parts: &Parts) -> Change {
     let kind = loop {
         let any = rng.choice(&parts.all).expect("parts").kind;
-        // All kinds are chosen about equally often.
+        // If the image has no part of the wanted kind, the loop chooses again.
         let wanted = rng.usize(..KINDS);
         if rank(any) == wanted {
             break any;

@@ -52,8 +52,8 @@ const QUOTAS: [(&str, u64, usize); 3] = [
     ("-t ext3 -O quota", 16, 1024),
 ];
 
-/// The number of option sets at the end of the list that have blocks larger than a page. The kernel
-/// does not mount images with such blocks.
+/// The number of option sets with blocks larger than a page. These are the last ones in `SETS`. The
+/// kernel does not mount images with such blocks.
 const LARGE_BLOCKS: usize = 3;
 
 /// Selects the formats of the images in a corpus.
@@ -63,14 +63,13 @@ pub enum Extent {
     Sample,
     /// The formats with blocks larger than a page.
     LargeBlocks,
-    /// Directories that ignore case.
+    /// Formats with directories that ignore case.
     Folding,
-    /// Encrypted directories.
+    /// Formats with an encrypted directory.
     Encrypted,
-    /// Quota files.
+    /// Formats with quota files. Only these files, and the superblock, are changed.
     Quotas,
-    /// All formats of the general list, which has no encryption and no directories that ignore
-    /// case.
+    /// All formats in `SETS`. None of them has encryption or directories that ignore case.
     Whole,
 }
 

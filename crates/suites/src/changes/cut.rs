@@ -97,7 +97,8 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Interrupts a repair that is written through the log, and then repairs the image again.
+    /// Writes a repair through the log and interrupts it at its `nth` write. Then repairs the image
+    /// again.
     fn logged(&self, damaged: &Arc<dyn Device>, repair: &Repair, nth: u64) -> Result<(), String> {
         let target = view(damaged);
         let cut: Arc<dyn Device> = Arc::new(FaultyDevice::new(target.clone(), Some(fault(nth))));
@@ -119,8 +120,8 @@ impl Trial<'_> {
     }
 }
 
-/// Interrupts a repair that is written in place, and then restores the old blocks from the undo
-/// file.
+/// Writes a repair in place and interrupts it at its `nth` write. Then restores the old blocks from
+/// the undo file.
 fn undone(damaged: &Arc<dyn Device>, repair: &Repair, undo: &Undo, nth: u64) -> Result<(), String> {
     let target = view(damaged);
     let cut = FaultyDevice::new(target.clone(), Some(fault(nth)));

@@ -17,7 +17,7 @@ use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino, extent, xattr};
 
 /// The kind of a part, with the numbers that the checksum of the part depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // the fields are the owner's numbers
+#[allow(missing_docs)] // the fields state which group, inode or block the part belongs to
 pub enum Kind {
     Superblock,
     Descriptor { group: Group },
@@ -39,7 +39,7 @@ pub enum Kind {
 pub struct Part {
     /// The kind of structure that the part belongs to.
     pub kind: Kind,
-    /// The first byte of the part in the image.
+    /// The byte offset of the part in the image.
     pub at: u64,
     /// The length of the part in bytes.
     pub len: usize,

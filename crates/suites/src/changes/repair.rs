@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A repair may leave faults in at most this many images, plus one for each `MOST_LEFT_SHARE`
-/// images. It leaves faults in images that have neither a valid superblock nor a valid copy, and in
-/// images with quotas.
+/// The largest number of images with faults after their repair is `MOST_LEFT`, plus one for each
+/// `MOST_LEFT_SHARE` repaired images. Faults remain in images that have neither a valid superblock
+/// nor a valid copy of it, and in images with quotas.
 const MOST_LEFT: u64 = 4;
 const MOST_LEFT_SHARE: u64 = 40;
 
@@ -99,7 +99,7 @@ fn many(base: &Base, seed: u64, job: u64, count: u64) -> (Repairs, Vec<String>) 
     (repairs, wrong)
 }
 
-/// Repairs one changed image; adds the ranges that the repair wrote to `written`.
+/// Repairs one changed image. Adds to `written` the offset and length of each write of the repair.
 fn one(
     work: &Image,
     base: &Base,

@@ -3,7 +3,8 @@
 use super::change::Change;
 use lanefs_check::{Fault, Finding, Harm, Options, Place, Report, Verdict, check};
 use lanefs_device::{Access, FileDevice, OpenOptions};
-use lanefs_ondisk::{Ino, extent, inode::InodeFlags, jbd2, superblock};
+use lanefs_ondisk::inode::{self, InodeFlags};
+use lanefs_ondisk::{Ino, extent, jbd2, superblock};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -38,10 +39,10 @@ impl Verdicts {
         Verdicts { status: output.status.code().unwrap_or(-1), text, report, error }
     }
 
-    /// Returns whether e2fsck finds the image clean. For a clean image, e2fsck asks no question and
-    /// ignores no problem. Two exceptions are allowed: it may report times in the future, and it
-    /// may offer to make an extent tree smaller. The exit code alone does not suffice, because it
-    /// can be 0 although e2fsck asked a question before its first pass.
+    /// Returns whether e2fsck finds the image clean: its exit code is 0, it asks no question, and
+    /// it reports no problem as "IGNORED". Two exceptions are allowed: it may report times in the
+    /// future, and it may offer to make an extent tree smaller. The exit code alone does not
+    /// suffice, because it can be 0 although e2fsck asked a question before its first pass.
     pub fn is_clean_for_e2fsck(&self) -> bool {
         let is_question = |line: &str| line.contains("? no") || line.contains("IGNORED");
         let is_offer = |line: &str| line.contains(" extent tree (at level ");
@@ -137,6 +138,9 @@ fn missed(fault: &Fault) -> Option<&'static str> {
         }
         Fault::Flags { flags } if *flags == InodeFlags::EA_INODE.bits() => {
             "e2fsck accepts the flag of attribute values without ea_inode; the kernel does not"
+        }
+        Fault::Inode(inode::Cause::InlineSize { .. }) => {
+            "e2fsck does not compare the size of an inline file with the room for its data"
         }
         Fault::ForeignPolicy { .. } => CONTEXT,
         Fault::Flags { flags } if *flags == InodeFlags::ENCRYPT.bits() => CONTEXT,

@@ -29,7 +29,7 @@ pub fn check(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
     Ok(tally.findings())
 }
 
-/// Works like [`check`], on an image with these options for mke2fs and this size.
+/// Works like [`check`], on an image that mke2fs makes with `set`: options and a size.
 ///
 /// # Errors
 /// Returns the first state in which a check fails.

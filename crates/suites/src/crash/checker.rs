@@ -39,8 +39,8 @@ pub struct Ways {
     /// Which writes the crash keeps, for each state to check. The replay is cheapest if
     /// [`Kept::Unended`] comes first.
     pub kept: Vec<Kept>,
-    /// The number of crashes that are simulated while the file system recovers from the first of
-    /// these states.
+    /// The number of crashes that are simulated while the file system recovers from the first state
+    /// of `kept`.
     pub again: usize,
 }
 
@@ -87,7 +87,7 @@ impl<'h> Checker<'h> {
         matches!(event, Some(Event::DurableWrite { .. }))
     }
 
-    /// Checks the states at these cuts (ascending), with each set of kept writes.
+    /// For each of `cuts` (in ascending order), checks the states that `ways` returns.
     ///
     /// # Errors
     /// Returns the first state in which a check fails.
@@ -374,8 +374,8 @@ fn same_but_root(shape: &Listing, seen: &Listing) -> bool {
         })
 }
 
-/// Returns whether `seen` equals `before` or `after` except for the size of one file, which lies
-/// between its sizes in `before` and `after`.
+/// Returns whether `seen` equals `before`, apart from the sizes of files. Each size must lie
+/// between the file's sizes in `before` and `after`.
 fn is_between(before: &Listing, after: &Listing, seen: &Listing) -> bool {
     let mut patched = without_root_links(before.clone());
     for (path, entry) in &mut patched.entries {

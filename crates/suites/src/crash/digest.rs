@@ -22,8 +22,8 @@ impl<'h> Digests<'h> {
         Digests { base, start: hash(0, name.as_bytes()), known: HashMap::new() }
     }
 
-    /// Returns the digest of a state, which is the digest of the base plus a part for each changed
-    /// granule.
+    /// Returns the digest of a state. It is the digest of the base plus a hash of each granule (the
+    /// unit of the overlay's changes) that differs from the base.
     pub fn of(&mut self, state: &OverlayDevice) -> u64 {
         let changes = state.changes();
         changes

@@ -21,7 +21,7 @@ pub struct Promise {
 
 /// The record of a workload.
 pub struct History {
-    /// The name of the image at the start.
+    /// The options for mke2fs with which the image was made. They also name the image in digests.
     pub image: String,
     /// Whether the run had little memory and slow flushes.
     pub forgetful: bool,

@@ -10,9 +10,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Runs `work` on a mount of `image`, and checks the states that a crash at each write can leave.
-/// For each state, e2fsck must replay the log and find nothing else to do. Lanefs must recover the
-/// state, `sound` must accept the result, and e2fsck must find the image clean after the unmount.
-/// Returns the number of distinct states.
+/// States with a torn superblock are left out. For each state, e2fsck must replay the log and find
+/// nothing else to do. Lanefs must recover the state, `sound` must accept the result, and e2fsck
+/// must find the image clean after the unmount. Returns the number of distinct states.
 ///
 /// # Errors
 /// Returns the failure of the work itself, or the first state in which a check fails.

@@ -10,9 +10,9 @@ use std::fmt;
 pub struct Findings {
     /// The number of workloads, and how many of these had little memory and slow flushes.
     pub workloads: (u64, u64),
-    /// Operations of all workloads.
+    /// The number of operations of all workloads.
     pub ops: u64,
-    /// Distinct states that Lanefs recovered, by kind.
+    /// The number of distinct states that Lanefs recovered, for each kind of state.
     pub kinds: BTreeMap<&'static str, u64>,
     /// The number of states with the same bytes as an earlier state. Such a state is checked again
     /// only if it has to keep more promises than the earlier one.

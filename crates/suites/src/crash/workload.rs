@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The options for mke2fs. The logs are small, so that they wrap and are checkpointed.
+/// The images, each given by its options for mke2fs and its size. The logs are small, so that they
+/// wrap and are checkpointed.
 pub const OPTIONS: [(&str, &str); 7] = [
     ("-b 1024 -J size=1 -N 600", "14M"),
     ("-b 4096 -J size=4 -N 600", "20M"),
@@ -48,11 +49,11 @@ struct Workload<'a> {
 /// word, and only a crash of the device can tear a word.
 const ALIGN: u64 = 64;
 
-/// Runs `ops` operations on `image`, which mke2fs made with `options`; `wrap` may add a planted
-/// fault.
+/// Runs `ops` operations on `image`, which mke2fs made with `options`. The file system uses the
+/// device that `wrap` returns; tests use `wrap` to plant a fault that the checks must find.
 ///
 /// # Errors
-/// Returns a failure of an operation itself, before any crash.
+/// Returns the failure of an operation. No crash is simulated here.
 pub fn record(
     image: OverlayDevice,
     options: &str,

@@ -360,7 +360,7 @@ fn edit(device: Arc<dyn Device>) -> Result<(), Error> {
     draft.publish().map(drop)
 }
 
-/// Makes the changes unless they are present already.
+/// Recovers the image, and then runs [`edit`] unless the contents are already those of `after`.
 fn edit_once(device: Arc<dyn Device>, after: &Listing) -> Result<(), Error> {
     recover(&device)?;
     match after.differences(&seen(device.clone())).is_empty() {

@@ -13,8 +13,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// If a recording has few writes, more torn states are checked for each cut: about `MANY` in total,
-/// but at most `MOST_TORN` for each cut.
+/// If a recording has few writes, more states with torn writes are checked than [`Effort::torn`]
+/// says: about `MANY` in total, but at most `MOST_TORN` for each cut.
 const MANY: usize = 300;
 const MOST_TORN: usize = 12;
 
@@ -29,7 +29,7 @@ pub(super) type Wrap<'a> = &'a dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>;
 pub(super) struct Effort {
     /// The seed from which the choices of kept writes are derived.
     pub(super) seed: u64,
-    /// The number of states with torn writes for each cut.
+    /// The smallest number of states with torn writes for each cut.
     pub(super) torn: u64,
     /// Whether e2fsck recovers a copy of one state in four.
     pub(super) by_e2fsck: bool,

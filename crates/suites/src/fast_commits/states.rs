@@ -13,7 +13,7 @@ use lanefs_ext4::{Fs, InodeRef};
 use lanefs_ondisk::FileType;
 use std::sync::Arc;
 
-/// Checks about `cuts` crash states.
+/// Checks three crash states at each of about `cuts` cuts.
 pub(super) fn check_states(
     seed: u64,
     workload: &Workload,
@@ -22,8 +22,8 @@ pub(super) fn check_states(
 ) -> Result<(), String> {
     let recording = workload.device.recording();
     let events = recording.events().len();
-    // There are two files, because a loop device may keep a file open for a while after the
-    // unmount. The kernel mounts only the second one.
+    // There are two image files, and the kernel mounts only the second one. Its loop device may
+    // keep the file open for a while after the unmount.
     let new = || Scratch::new(recording.base()).map_err(|e| e.to_string());
     let scratch = [new()?, new()?];
     let mut replay = recording.replay();

@@ -68,8 +68,8 @@ pub(super) fn work(
     wrap: Wrap<'_>,
     found: &mut Findings,
 ) -> Result<Workload, String> {
-    // The interval is so long that only the workload commits. Therefore most fsyncs can write fast
-    // commits.
+    // The commit interval is so long that no timed commit runs. Therefore most fsyncs can write
+    // fast commits.
     let commit_interval = Duration::from_secs(3600);
     let fast_commits = FastCommitting::IfPossible;
     let options = MountOptions { commit_interval, fast_commits, ..MountOptions::default() };
@@ -134,7 +134,8 @@ impl Workload {
         self.rng.choice(paths).expect("a file that has a name")
     }
 
-    /// Runs `op`, which makes a new version of some files.
+    /// Runs `op`. It makes a new version of each file in `ids`: `change` turns the last version of
+    /// the file into the new one.
     fn change(&mut self, op: Op, ids: &[u64], change: impl Fn(&mut Version)) -> Result<(), String> {
         let begun = self.device.mark();
         // The versions are recorded before the operation runs, because a crash may interrupt the

@@ -55,7 +55,7 @@ fn is(entry: &Entry, kind: FileType) -> bool {
 
 impl Shown {
     fn is(&self, entry: &Entry) -> bool {
-        // debugfs shows owners as signed numbers, and shows no size for a directory.
+        // debugfs shows no size for a directory.
         entry.ino == Some(self.ino)
             && entry.mode == self.mode
             && (entry.uid, entry.gid) == (self.uid, self.gid)
@@ -96,6 +96,7 @@ fn names_in(answer: &[u8]) -> Vec<(Path, Shown)> {
     for fields in fields.chunks_exact(7) {
         let [_, ino, mode, uid, gid, name, size] = fields else { continue };
         let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+        // debugfs shows owners as signed numbers.
         let id = |field: &[u8]| text(field).parse::<i64>().expect("a number") as u32;
         let shown = Shown {
             ino: text(ino).parse().expect("a number"),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub enum Kernel {
     /// The kernel reads and writes the images.
     Writes,
-    /// The kernel reads the images.
+    /// The kernel mounts the images read-only, but not for writing.
     Reads,
     /// The kernel does not mount the images.
     Refuses,

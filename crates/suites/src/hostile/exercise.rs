@@ -120,8 +120,8 @@ fn read(fs: &Fs, inode: &InodeRef, outcome: &mut Outcome) {
     }
 }
 
-/// Moves a directory from the root into `dir` and back. Before such a move, the check for loops has
-/// to walk up from `dir`.
+/// Moves a directory from the root into `dir` and back. Before such a move, Lanefs walks up from
+/// `dir`, to check that the move makes no loop.
 fn move_into(fs: &Fs, dir: &InodeRef, outcome: &mut Outcome) {
     let new = NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
     let Some(root) = outcome.note(fs.root()) else { return };

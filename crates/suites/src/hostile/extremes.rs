@@ -82,8 +82,7 @@ pub const CHANGED_BY_LOG: &[Extreme] = &[
     extreme("the log: no magic", "superblock", || logged(|raw| raw.s_magic.set(0))),
 ];
 
-/// Creates a sparse image with `groups` groups; `blocks` and `inodes` are the numbers in each
-/// group.
+/// Creates a sparse image with `groups` groups, each with `blocks` blocks and `inodes` inodes.
 fn counted(blocks: u32, inodes: u32, groups: u32) -> Option<Image> {
     let image = Image::make(BARE, "8M")?;
     let count = u64::from(groups) * u64::from(blocks) + 1;

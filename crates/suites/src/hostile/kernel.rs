@@ -8,7 +8,7 @@ use std::process::Command;
 const VISITS: usize = 600;
 
 /// Mounts `image`, reads everything in it, and returns the kernel's first message; `None` if this
-/// process cannot mount. The image may change.
+/// process cannot set up a loop device. The image may change.
 pub fn says(image: &Path) -> Option<String> {
     let at = image.with_extension("mounted");
     std::fs::create_dir_all(&at).ok()?;
@@ -18,8 +18,9 @@ pub fn says(image: &Path) -> Option<String> {
     let mounted = run("mount", &["-t", "ext4", "-o", "errors=continue", &name, at.to_str()?]);
     if mounted.is_some() {
         walk(&at);
-        run("umount", &[at.to_str()?])?;
+        run("umount", &[at.to_str()?]);
     }
+    // If umount failed, the loop device is detached at the end of the mount.
     run("losetup", &["-d", &name]);
     let words = words(name.trim_start_matches("/dev/"), since);
     Some(match (mounted, words) {
@@ -51,7 +52,8 @@ const ROUTINE: [&str; 6] = [
 /// The largest number of characters of a message that is put into a table.
 const WORDS: usize = 120;
 
-/// Returns the first line about `device` in the kernel's log that is not a routine message.
+/// Returns the first message about `device` that the kernel logged after `since` (the uptime in
+/// seconds) and that is not routine.
 fn words(device: &str, since: f64) -> Option<String> {
     let log = run("dmesg", &[])?;
     log.lines().find_map(|line| {

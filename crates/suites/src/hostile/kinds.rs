@@ -158,8 +158,8 @@ pub const CLEAN: &[Kind] = &[
     kind("a log that starts out of range", "journal", |v| v.put(log(v) + 28, &[127, 0, 0, 0])),
     kind("bits of open inodes clear", "bitmap", |v| {
         for group in 0..2 {
-            // Clears all bits except those of the reserved inodes, and adjusts the free count in
-            // the descriptor.
+            // Clears the inode bitmap except its first 16 bits, and adds the cleared bits to the
+            // descriptor's count of free inodes.
             let (bits, free) = (v.group_blocks(group)[1] + 2, v.descriptor(group) + 14);
             let set: u32 = v.read(bits, 200).iter().map(|byte| byte.count_ones()).sum();
             v.put(bits, &[0; 200]);
@@ -316,7 +316,7 @@ fn descriptor(v: &Target) -> u64 {
     v.blocks(v.inode_of("data/large")).pop().expect("a block")
 }
 
-/// Returns the byte offset of the `n`-th indirect block of the file with many holes.
+/// Returns the byte offset of the `n`-th indirect block of `data/sparse`, a file with many holes.
 fn map_node(v: &Target, n: usize) -> u64 {
     v.block_map(v.inode_of("data/sparse")).0[n]
 }
@@ -341,7 +341,7 @@ fn tag(v: &Target) -> u64 {
     v.log()[v.log_start()] + 12
 }
 
-/// Adds an entry to the orphan file and to the head of the orphan list.
+/// Makes `ino` the head of the orphan list and, if there is an orphan file, its first entry.
 fn orphan(v: &Target, ino: u32) {
     v.put32(SUPER + 0xe8, ino);
     let file = v.get32(SUPER + 0x280);

@@ -114,13 +114,13 @@ impl Target {
         bytes
     }
 
-    /// Reads a 16-bit number, as the format stores it.
+    /// Reads a 16-bit little-endian number.
     pub fn get16(&self, at: u64) -> u16 {
         let bytes = self.read(at, 2);
         u16::from_le_bytes([bytes[0], bytes[1]])
     }
 
-    /// Reads a 32-bit number.
+    /// Reads a 32-bit little-endian number.
     pub fn get32(&self, at: u64) -> u32 {
         u32::from(self.get16(at)) | u32::from(self.get16(at + 2)) << 16
     }
@@ -320,8 +320,8 @@ fn inos(fs: &Fs) -> BTreeMap<Path, Ino> {
     listing.entries.into_iter().map(|(path, entry)| (path, ino(entry))).collect()
 }
 
-/// Does more work and returns the device as a crash leaves it. The work is committed but not yet
-/// written in place, and there are orphans.
+/// Creates, writes and removes files in the filled image, and returns the device as a crash leaves
+/// it. The changes are committed but not yet written in place, and there are orphans.
 fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice {
     let mount = Mount::open(device.clone(), options).expect("it mounts again");
     let mut library = Library::new(mount.fs());

@@ -6,10 +6,11 @@ use super::known::Known;
 use lanefs_ext4::{DirId, Names, NoNames, OneLockCache};
 use lanefs_lanes::{Pin, Seen, pin};
 
-/// The result of a look-up, with a version that changes when the name is published again.
+/// The result of a look-up, with a version that changes when ext4 publishes the name again
+/// ([`Names`]).
 #[derive(Clone, Copy)]
 pub struct Sighting<'p> {
-    /// The inode that the name refers to.
+    /// What the cache knows about the name.
     pub known: Known,
     /// The result in the form in which the cache stores it, with the version.
     pub(crate) seen: Seen,

@@ -18,8 +18,8 @@ use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, NameKey, Pin, Rank, Slot, pin};
 
-/// Entries of one bucket. Lock, tags and addresses of a bucket share one cache line, so a thread
-/// that adds a name fetches at most this line from another processor.
+/// The number of entries of a bucket. Lock, tags and addresses of a bucket share one cache line, so
+/// a thread that adds a name fetches at most this line from another processor.
 const WAYS: usize = 4;
 
 /// A word in which each of the four tags has the value one.
@@ -156,8 +156,8 @@ impl Names for LaneNames {
 }
 
 impl NameCache for LaneNames {
-    // This function is inlined into the walks. The walks use only the inode's number, so the
-    // compiler drops the code for the rest of the sighting.
+    // This function is inlined into the walks. They do not use the file type in `known`, so the
+    // compiler drops the code that decodes it.
     #[inline(always)]
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: HashedName<'_>) -> Sighting<'p> {
         let hash = dir.join(name.hash, self.key);

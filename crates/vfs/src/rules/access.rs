@@ -5,7 +5,8 @@ use lanefs_ext4::{Inode, Rights};
 use lanefs_ondisk::FileType;
 
 bitflags::bitflags! {
-    /// The requested access to an inode, as bits of one class of a mode.
+    /// The requested access to an inode, as the three permission bits that a mode has for each of
+    /// owner, group and others.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Want: u16 {
         /// Read data, or list a directory.
@@ -51,7 +52,7 @@ pub(crate) fn by_mode(
     }
     let allowed = if who.in_group(attr.gid) { class(3) } else { class(0) };
     // If the inode has a list, the group bits are the mask of the list. If the mask is empty, the
-    // list allows no more than the mode bits, so it need not be read.
+    // mode bits decide and the list is not read, as in Linux.
     if attr.permissions & GROUP_CLASS != 0 {
         return Verdict::AskList(allowed);
     }

@@ -39,9 +39,9 @@ fn change_of(set: &SetAttr) -> Change {
     change
 }
 
-/// Returns the change `set` together with the bits that it clears, or an error if `who` may not
-/// make the change. This function does not check whether the mode lets `who` set the size or touch
-/// the inode; its caller does.
+/// Returns the change `set`, completed by the new permissions if the change clears set-ID bits.
+/// Returns an error if `who` may not make the change. This function does not check whether the mode
+/// lets `who` set the size or touch the inode; its caller does.
 pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Error> {
     let change = change_of(set);
     check_attributes(&attr.rights(), change)?;

@@ -37,8 +37,8 @@ fn by_name(who: &Credentials, attr: &Attr, name: &[u8], what: Use) -> Rule {
         return if who.is_superuser() { Rule::Allowed } else { refused };
     }
     if name.starts_with(b"user.") {
-        // For other file types, the mode does not say who may store data, so `user.` attributes are
-        // refused.
+        // The mode of a link, device, pipe or socket does not say who may store data in the file
+        // system, so `user.` attributes of these are refused.
         if !matches!(attr.file_type, FileType::Regular | FileType::Directory) {
             return refused;
         }
@@ -62,7 +62,7 @@ fn by_name(who: &Credentials, attr: &Attr, name: &[u8], what: Use) -> Rule {
 /// Returns the rule for the attribute `name` of an inode with `attr`.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] if flags forbid it.
+/// [`Error::NotPermitted`] if the inode's flags forbid a change of attributes.
 pub(crate) fn on_xattr(
     who: &Credentials,
     attr: &Attr,
@@ -86,7 +86,7 @@ pub fn is_list(name: &[u8]) -> bool {
     name == ACCESS_LIST || name == DEFAULT_LIST
 }
 
-/// Returns whether the attribute is the access list, whose entries are also in the mode.
+/// Returns whether the attribute is the access list. If this list is set, the mode changes with it.
 pub fn is_access_list(name: &[u8]) -> bool {
     name == ACCESS_LIST
 }

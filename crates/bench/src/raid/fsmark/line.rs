@@ -1,4 +1,4 @@
-//! The results of fsmark: as text, and in the format of all other results.
+//! The results of fsmark: as text, and as chapters, like the results of the other workloads.
 
 use crate::cpu::Cpu;
 use crate::figures::{Count, Figures, Measured, Outcome};
@@ -66,7 +66,8 @@ impl FsMarkLine {
         }
     }
 
-    /// Returns the number of waits per released unit of the row budget.
+    /// Returns the number of waits per released unit of the row budget. A thread takes one unit of
+    /// the budget for each row that it works on.
     fn waits_per_unit(&self) -> f64 {
         self.counted.budget_waits as f64 / self.counted.units_freed.max(1) as f64
     }

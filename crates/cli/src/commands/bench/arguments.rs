@@ -86,8 +86,8 @@ pub struct Arguments {
     /// File size for workloads that read or write data, in MiB [default: 64]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(super) file_size: Option<u64>,
-    /// Bytes per read or write of direct-read, direct-write, append and fsync, in KiB, a multiple
-    /// of 4 [default: 4]
+    /// Size of each read or write of direct-read, direct-write, append and fsync, in KiB, a
+    /// multiple of 4 [default: 4]
     #[arg(long, value_name = "KIB", value_parser = parse_access)]
     pub(super) access_size: Option<u64>,
     /// Workloads of mix and their shares [default:

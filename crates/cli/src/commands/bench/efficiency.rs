@@ -5,8 +5,8 @@ use super::run::{Run, failure, print};
 use crate::cli::Failure;
 use lanefs_bench::{Chapter, Machine, Mounting, Peers, Target, Workload};
 
-/// Size of each image in bytes, including the image of the kernel's ext4. A block takes no memory
-/// until it is written.
+/// Size of the library's image in bytes. The image of the kernel's ext4, which [`Peers`] makes, has
+/// the same size. A block takes no memory until it is written.
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {

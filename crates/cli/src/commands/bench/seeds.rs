@@ -1,4 +1,5 @@
-//! `lanefs bench seeds`
+//! `lanefs bench seeds`: measures the seeds S1 to S5. A seed is a change that removed a contended
+//! lock from the kernel's storage stack (docs/seeds.md).
 
 use super::progress::Progress;
 use super::run::{Run, failure, print};
@@ -12,7 +13,7 @@ const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {
-    /// Measures these seeds of the file system, and S4 if `arrays` requests it.
+    /// Measures `seeds`, which concern the file system, and S4 if `arrays` requests it.
     pub(super) fn seeds(
         &self,
         seeds: &[Seed],
@@ -71,7 +72,7 @@ impl Run<'_> {
         let plan = FsMarkPlan {
             threads: self.arguments.threads(&FsMarkPlan::default().threads),
             slices: self.arguments.slices,
-            // A slice of a few milliseconds would end before 64 threads have written a file each.
+            // In a slice of a few milliseconds, 64 threads could not even write one file each.
             slice: self.arguments.slice().max(FsMarkPlan::LEAST_SLICE),
             stop: self.interruption.stop(),
             ..FsMarkPlan::default()

@@ -4,7 +4,7 @@ use super::arguments::{Arguments, FILE_SIZE};
 use super::what::What;
 use lanefs_bench::{AIMS, Seed, TargetSpec, Workload};
 
-/// The seed that concerns the array, not the file system.
+/// The seed (docs/seeds.md) that concerns the array, not the file system.
 const OF_ARRAYS: &str = "S4";
 
 /// The task of a run.

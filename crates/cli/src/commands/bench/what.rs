@@ -8,13 +8,14 @@ use std::str::FromStr;
 pub enum What {
     /// One workload.
     Workload(Workload),
-    /// The workloads of all seeds, compared between locking policies.
+    /// The workloads of all seeds (docs/seeds.md), each run with the older and the present locking
+    /// policies.
     Seeds,
     /// One seed, given by its name.
     Seed(&'static str),
     /// The workload of S4.
     FsMark,
-    /// CPU time per operation, compared with the kernel.
+    /// CPU time per operation, compared with the kernel's ext4.
     Efficiency,
 }
 

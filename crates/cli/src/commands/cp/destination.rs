@@ -1,9 +1,8 @@
 //! The destination of `lanefs cp` and `lanefs mv`: a directory, and possibly a name in it.
 
 use crate::cli::{Failure, ImagePath};
-use crate::copy::{ImageNode, ImageTree};
+use crate::copy::{ImageNode, ImageTree, Trail};
 use lanefs::{FileSystem, Follow};
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -63,8 +62,8 @@ impl Destination<ImageNode> {
         Ok(Destination { dir, name: Some(name), kind: Kind::of(&place.path) })
     }
 
-    /// Returns the destination `place`. If the copy's path is a symbolic link, returns the link's
-    /// target instead.
+    /// Returns this destination, which was found at `place`. If the copy's path is a symbolic link,
+    /// returns the link's target instead.
     ///
     /// # Errors
     /// If the link leads to no file.
@@ -79,7 +78,7 @@ impl Destination<ImageNode> {
         if self.name.is_none() || !is_link(&place.path) {
             return Ok(self);
         }
-        // Also fails if the links form a circle, so the loop ends.
+        // This call fails if the links form a circle, so the loop below ends.
         fs.metadata(&place.path).map_err(failed)?;
         let mut path = place.path.clone();
         while is_link(&path) {
@@ -91,26 +90,26 @@ impl Destination<ImageNode> {
     }
 }
 
-impl Destination<PathBuf> {
+impl Destination<Trail> {
     pub fn on_host(aim: Aim, path: &Path) -> Result<Self, Failure> {
         if choose(aim, path.is_dir(), path.display())? == Aim::Within {
-            return Ok(Destination { dir: path.into(), name: None, kind: Kind::Anything });
+            return Ok(Destination { dir: Trail::new(path), name: None, kind: Kind::Anything });
         }
         let (dir, name) = split(path, path.display())?;
         if !dir.is_dir() {
             return Err(Failure::new(dir.display(), "not a directory"));
         }
-        Ok(Destination { dir, name: Some(name), kind: Kind::of(path) })
+        Ok(Destination { dir: Trail::new(&dir), name: Some(name), kind: Kind::of(path) })
     }
 }
 
-impl Destination<PathBuf> {
+impl Destination<Trail> {
     /// Returns the path of the copy, if only one copy is made.
     pub fn path(&self) -> Option<PathBuf> {
-        self.name.as_ref().map(|name| self.dir.join(OsStr::from_bytes(name)))
+        self.name.as_ref().map(|name| self.dir.join(name).path())
     }
 
-    /// Returns the destination; if the copy's path is a symbolic link, returns the link's target
+    /// Returns this destination. If the copy's path is a symbolic link, returns the link's target
     /// instead.
     ///
     /// # Errors
@@ -119,7 +118,7 @@ impl Destination<PathBuf> {
         let Some(path) = self.path().filter(|path| path.is_symlink()) else { return Ok(self) };
         let target = path.canonicalize().map_err(|error| Failure::host(path.display(), &error))?;
         let (dir, name) = split(&target, path.display())?;
-        Ok(Destination { dir, name: Some(name), kind: self.kind })
+        Ok(Destination { dir: Trail::new(&dir), name: Some(name), kind: self.kind })
     }
 }
 

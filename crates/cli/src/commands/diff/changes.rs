@@ -116,8 +116,8 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
         })
     }
 
-    /// Returns the first byte in which two files of the same size differ. Ranges that are holes in
-    /// both files are not read.
+    /// Returns the offset of the first byte in which two files of the same size differ. Ranges that
+    /// are holes in both files are not read.
     fn first_difference(
         &mut self,
         a: &Entry<A::Node>,

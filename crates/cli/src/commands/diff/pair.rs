@@ -6,7 +6,7 @@ use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
 use lanefs::FileType;
 use std::cmp::Ordering;
 
-/// Where a path exists.
+/// The entries of a path: in the first tree, in the second tree, or in both.
 pub enum Side<A, B> {
     First(Entry<A>),
     Second(Entry<B>),

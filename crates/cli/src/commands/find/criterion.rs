@@ -67,7 +67,8 @@ pub enum Bits {
     AnyOf,
 }
 
-/// A time of a file.
+/// A time of a file. `Change` is the time when its contents changed (mtime), and `Inode` the time
+/// when its inode changed (ctime).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     Access,

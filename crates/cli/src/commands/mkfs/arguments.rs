@@ -41,7 +41,7 @@ Differences from mke2fs:
 - -E stride without flex_bg is recorded in the superblock, but does not shift the bitmaps.
 - Nothing is discarded without -E discard. -E lazy_journal_init has no effect.
 - -T knows the types of mke2fs.conf, but no configuration file is read.
-- -O refuses by name each feature that Lanefs does not write, and quota and inline_data.
+- -O refuses quota, inline_data and every feature that Lanefs does not write. The message names it.
 - With bigalloc no files can be given (-d, --from), and no size that follows from them.
 - The PATH of -J device=PATH may be an image file.")]
 pub struct Arguments {
@@ -175,7 +175,8 @@ struct Mke2fs {
 }
 
 impl Arguments {
-    /// Returns the free space to leave in a file system whose size is computed from its files.
+    /// Returns the free space to leave in a file system whose size is computed from its files;
+    /// `None` if the size is not computed from the files.
     pub(super) fn spare(&self) -> Option<Spare> {
         match self.wanted() {
             Some(Wanted::Auto(spare)) => Some(spare),
@@ -195,7 +196,7 @@ impl Arguments {
         }
     }
 
-    /// Returns the first byte of the file system in the image.
+    /// Returns the offset in the image, in bytes, at which the file system begins.
     pub(super) fn offset(&self) -> u64 {
         // A wrong offset is ignored here, because `options` runs before the image is used, and
         // reports the wrong offset.

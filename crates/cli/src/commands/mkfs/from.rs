@@ -197,8 +197,9 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Creates or empties an image file. Without `--force`, refuses a file or device that seems to
-    /// hold data.
+    /// Prepares the image file, device or array. Creates the file if it does not exist. Empties an
+    /// existing file unless the file system begins after the start of the file. Without `--force`,
+    /// refuses a file, device or array that seems to hold data.
     fn open(arguments: &'a Arguments) -> Result<Place<'a>, Failure> {
         let path = arguments.image.as_path();
         let offset = arguments.offset();

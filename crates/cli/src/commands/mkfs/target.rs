@@ -1,10 +1,10 @@
 //! The image file, device or array on which a file system is made.
 
 use super::arguments::Arguments;
-use crate::cli::{Failure, human, open_image};
+use crate::cli::{Failure, human, open_image, refuse_contents};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
-use lanefs_ext4::mkfs::{MkfsOptions, Report as Made, existing_signature};
+use lanefs_ext4::mkfs::{MkfsOptions, Report as Made};
 use std::fs::File;
 use std::path::Path;
 
@@ -12,13 +12,9 @@ pub(super) fn refuse_overwriting(
     arguments: &Arguments,
     device: &dyn Device,
 ) -> Result<(), Failure> {
-    if arguments.force {
-        return Ok(());
-    }
-    let failed = |cause: &dyn std::fmt::Display| Failure::new(arguments.image.display(), cause);
-    match existing_signature(device).map_err(|error| failed(&error))? {
-        None => Ok(()),
-        Some(what) => Err(failed(&format_args!("it contains {what}: --force overwrites it"))),
+    match arguments.force {
+        true => Ok(()),
+        false => refuse_contents(arguments.image.display(), device),
     }
 }
 

@@ -107,7 +107,7 @@ pub fn attach(
 }
 
 /// Returns whether `device` is the whole block device and consists of whole pages, as the kernel
-/// requires for this type.
+/// requires for type `fuseblk`.
 fn is_whole(device: &FileDevice, options: &Options) -> bool {
     let whole = options.offset == 0 && options.size_limit.is_none();
     whole && device.len().is_multiple_of(rustix::param::page_size() as u64)

@@ -50,7 +50,7 @@ pub(super) struct Look {
     /// The program that uses the array, if any. If a program uses the array, this command has
     /// locked nothing.
     pub(super) in_use: Option<String>,
-    /// The reason why the array cannot be used.
+    /// The reason why the array cannot be started, if it cannot.
     pub(super) refused: Option<Failure>,
 }
 

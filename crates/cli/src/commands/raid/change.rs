@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 pub enum Step {
     /// All rows of the new member are being rebuilt.
     Rebuilding,
-    /// The rows that the former member missed are being rebuilt.
+    /// The new member was in the array before. The rows that were written in its absence are being
+    /// rebuilt.
     CatchingUp,
     /// The replaced member is being copied.
     Copying,

@@ -1,15 +1,16 @@
 //! `lanefs raid create`
 
 use super::array::refused;
+use super::progress::Bar;
 use super::recover::bring_in_step;
-use crate::cli::{Failure, Report, Size, human, open_image};
+use crate::cli::{Failure, Report, Size, complain, human, open_image, refuse_contents};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lanefs::device::{Access, Device, OpenOptions};
 use lanefs::raid5::{
     ArrayOptions, AssembleError, Candidate, CreateOptions, GeometryError, InitialParity,
-    InvalidRequest, Layout, MISSING, MemberFault, NewConsistency, OpenArray, Upkeep, Uuid, create,
+    InvalidRequest, Layout, MISSING, MemberFault, NewConsistency, OpenArray, Standing, Upkeep,
+    Uuid, create,
 };
-use lanefs_ext4::mkfs::existing_signature;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -184,8 +185,15 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
     let array = OpenArray::assemble(candidates, missing.iter().count(), how)
         .map_err(|error| refused(first, error))?;
     let failed = |error: lanefs::device::DeviceError| Failure::new("array", error);
+    let bar = if arguments.quiet { Bar::hidden } else { Bar::new };
     if !arguments.no_wait {
-        bring_in_step(&array).map_err(failed)?;
+        let status = array.array().status();
+        let is_partial = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
+        let is_work = status.unsynced_rows > 0 || status.members.iter().any(is_partial);
+        if is_work && !arguments.quiet {
+            complain("lanefs raid create: computing parity; --no-wait leaves it to the first use");
+        }
+        bring_in_step(&array, bar).map_err(failed)?;
     }
     let without = missing.map(|slot| format!(", slot {slot} to be added"));
     let line = format!(
@@ -212,19 +220,15 @@ fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Fa
         let device = open_image(path, Access::ReadWrite, OpenOptions::default())
             .map_err(|error| Failure::opening(path, &error))?;
         if !arguments.force {
-            let found = existing_signature(&device);
-            let found = found.map_err(|error| Failure::new(path.display(), error))?;
-            if let Some(what) = found {
-                let cause = format!("it contains {what}: --force overwrites it");
-                return Err(Failure::new(path.display(), cause));
-            }
+            refuse_contents(path.display(), &device)?;
         }
         Ok((path.to_path_buf(), Arc::new(device) as Arc<dyn Device>))
     };
     arguments.paths().map(open).collect()
 }
 
-/// Returns the full name as in mdadm: HOST:NAME.
+/// Returns the array's full name, as in mdadm: HOST:NAME. Returns `name` alone if it has a colon
+/// already, if the host has no name, or if the full name would be longer than 32 bytes.
 fn full_name(name: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {

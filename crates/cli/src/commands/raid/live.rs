@@ -1,6 +1,6 @@
-//! Changes of a mounted array. The server of the mount has the members open and locked, so the
-//! command sends a request to the server. The server makes the change while it serves reads and
-//! writes.
+//! Changes of a mounted array. The server of the mount has the members open and locked, so commands
+//! such as `lanefs raid add` send a request to the server. The server makes the change while it
+//! serves reads and writes.
 //!
 //! A request is a JSON object, set as the value of an extended attribute of the mount's root.
 //! Reading the attribute returns the state of the latest requests. Only root and the server's user
@@ -90,8 +90,8 @@ impl LiveArray {
         LiveArray { array, ends: AtomicBool::new(false), jobs }
     }
 
-    /// Stops the changes under way at the unmount, waits until they have stopped, and returns the
-    /// array.
+    /// Ends the work at the unmount: stops the changes under way, waits until they have stopped,
+    /// and returns the array.
     pub fn end(self: Arc<LiveArray>) -> Arc<OpenArray> {
         self.ends.store(true, Ordering::Release);
         let threads: Vec<_> = self.jobs.lock().iter_mut().filter_map(|j| j.thread.take()).collect();
@@ -123,8 +123,8 @@ impl LiveArray {
         let thread = thread::spawn(move || worker.work(&of_thread, &change));
         jobs.push(Job { id, state, thread: Some(thread) });
         drop(jobs);
-        // `LiveArray::end` no longer knows this thread, so the thread is joined here. The thread
-        // must release its reference to the array before the array is closed.
+        // Each thread must release its reference to the array before the array is closed.
+        // `LiveArray::end` joins only the threads in `jobs`, so a forgotten thread is joined here.
         let _ = forgotten.map(thread::JoinHandle::join);
         Ok(())
     }

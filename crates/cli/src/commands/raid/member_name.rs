@@ -28,12 +28,13 @@ pub fn real(path: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the absolute path. The server of a mount needs an absolute path, since its working
-/// directory is another one.
+/// directory is not that of this command.
 pub fn absolute(path: &Path) -> PathBuf {
     real(path).or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.into())
 }
 
-/// Returns the absolute path of the member; a slot number stays unchanged.
+/// Returns the absolute path of a member that is given by its path. A slot number is returned as it
+/// is.
 pub fn real_or_as_is(member: &Path) -> PathBuf {
     real(member).unwrap_or_else(|| member.into())
 }

@@ -57,7 +57,8 @@ pub struct AddArguments {
     array: ArrayArgument,
     /// The device or image file; a file that does not exist is made
     device: PathBuf,
-    /// Return at once; the next use of the array rebuilds the member
+    /// Do not wait for the rebuild; the server of the mount does it, or the next use of the array
+    /// if the array is not mounted
     #[arg(long)]
     no_wait: bool,
     /// Overwrite the file system or other data that the device contains
@@ -115,8 +116,8 @@ pub fn add(arguments: &AddArguments) -> ExitCode {
 enum Wait {
     /// The command waits until the change is complete.
     ToTheEnd,
-    /// The command waits until the new member has its slot. The next program that uses the array
-    /// rebuilds the member.
+    /// The command waits until the new member has its slot. The rebuild follows later: in the
+    /// server of the mount or, if the array is not mounted, in the next program that uses it.
     ForTheSlot,
 }
 

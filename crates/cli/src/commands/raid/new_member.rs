@@ -1,11 +1,10 @@
 //! Opens a device or file that is to become a member. Creates the file if it does not exist.
-//! Refuses a device or file that holds data.
+//! Refuses a device or file that holds data, unless the user gives `--force`.
 
 use super::member_name::real;
-use crate::cli::{Failure, open_image};
+use crate::cli::{Failure, open_image, refuse_contents};
 use lanefs::device::{Access, Device, OpenOptions};
 use lanefs::raid5::{Candidate, NewMember, OpenArray, Uuid};
-use lanefs_ext4::mkfs::existing_signature;
 use lanefs_ondisk::md::Role;
 use std::path::Path;
 use std::sync::Arc;
@@ -85,11 +84,7 @@ pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMemb
         return Err(Failure::new(path.display(), cause));
     }
     if !force && own.is_none() {
-        let found = existing_signature(&*device);
-        if let Some(what) = found.map_err(|error| Failure::new(path.display(), error))? {
-            let cause = format!("it contains {what}: --force overwrites it");
-            return Err(Failure::new(path.display(), cause));
-        }
+        refuse_contents(path.display(), &*device)?;
     }
     let uuid = Uuid(uuid::Uuid::new_v4().into_bytes());
     Ok(NewMember { name: path.into(), device, uuid })

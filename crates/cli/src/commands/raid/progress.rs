@@ -23,6 +23,11 @@ impl Bar {
         Bar(bar)
     }
 
+    /// Creates a bar that is not shown.
+    pub fn hidden(_: &'static str) -> Bar {
+        Bar(ProgressBar::hidden())
+    }
+
     /// Prints the bar.
     pub fn show(&self, progress: Progress) {
         self.0.set_length(progress.total);

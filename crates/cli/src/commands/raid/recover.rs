@@ -19,30 +19,33 @@ Examples:
   lanefs raid recover md:a.img,b.img,c.img
   lanefs raid recover --force md:a.img,missing,c.img
 
-An array with a missing member and no partial parity log is refused if it was not closed cleanly:
-in rows that were being written, data of the missing member cannot be computed. With --force all
-parity is trusted; blocks in those rows may then be wrong, without an error.")]
+An array with a missing member is refused if parity may be wrong: after a crash without a partial
+parity log, or before a resync is done. In such rows, data of the missing member cannot be computed.
+With --force all parity is trusted; blocks in those rows may then be wrong, without an error.")]
 pub struct Arguments {
     #[command(flatten)]
     array: ArrayArgument,
     #[command(flatten)]
     nothing_more: NothingMore,
-    /// Accept that blocks may be wrong in the rows that were being written
+    /// Accept that blocks may be wrong in rows whose parity may be wrong
     #[arg(long)]
     force: bool,
 }
 
-/// Rebuilds members and recomputes parity, where needed.
-pub fn bring_in_step(array: &OpenArray) -> Result<(), DeviceError> {
+/// Rebuilds members and recomputes parity, where needed. `bar` creates a bar for the work of a name.
+pub fn bring_in_step(
+    array: &OpenArray,
+    bar: impl Fn(&'static str) -> Bar,
+) -> Result<(), DeviceError> {
     let status = array.array().status();
     for (slot, standing) in status.members.iter().enumerate() {
         if matches!(standing, Standing::Rebuilding { .. }) {
-            let bar = Bar::new("rebuilding");
+            let bar = bar("rebuilding");
             array.array().rebuild(slot, Rebuild::Whole, &mut |progress| bar.go_on(progress))?;
         }
     }
     if status.unsynced_rows > 0 {
-        let bar = Bar::new("computing parity");
+        let bar = bar("computing parity");
         array.array().resync(&mut |progress| bar.go_on(progress))?;
     }
     Ok(())
@@ -61,7 +64,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             ..ArrayOptions::new(Access::ReadWrite)
         })?;
         let found = array.array().status();
-        bring_in_step(&array).map_err(|error| arguments.array.failure(error))?;
+        bring_in_step(&array, Bar::new).map_err(|error| arguments.array.failure(error))?;
         let log = array.log();
         arguments.array.close(array)?;
         Ok(recovered(&found, log))

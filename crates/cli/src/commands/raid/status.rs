@@ -59,8 +59,9 @@ fn facts(look: &Look) -> Value {
         let name = known.iter().find(|known| known.slot == Some(slot));
         let name = name.map(|known| known.name.display().to_string());
         let (state, rebuilt) = match standing {
-            // The member has failed if the superblocks of the other members say so. A member that
-            // is merely absent from the array's name still has its role in these superblocks.
+            // The member has failed if the superblocks of the other members say so. If the user
+            // only left the member out of the list (`md:a,missing,c`), these superblocks still
+            // give it the role of its slot.
             Standing::Missing
                 if roles.contains(&Role::Faulty) && !roles.contains(&Role::Active(slot as u16)) =>
             {

@@ -11,7 +11,8 @@ pub struct Change {
     pub set: Vec<AclItem>,
     pub modify: Vec<AclItem>,
     pub remove: Vec<AclItem>,
-    /// Keep only the entries of the mode: owner, owning group and others.
+    /// Keep only the entries of the access list that correspond to the mode: owner, owning group
+    /// and others.
     pub clear_access: bool,
     pub clear_default: bool,
     /// Do not compute the mask.

@@ -175,7 +175,7 @@ fn base(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
-/// Formats a time in seconds with a fraction, as "-1.5".
+/// Formats a time as decimal seconds, such as "-1.500000000", or "-1" if it has no fraction.
 fn decimal(time: Time) -> Vec<u8> {
     let nanos = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
     let sign = if nanos < 0 { "-" } else { "" };
@@ -259,7 +259,8 @@ impl Records {
         let list = if key.is_empty() { None } else { Acl::from_system(value).ok() };
         match list.and_then(|list| list) {
             Some(list) => self.add(key, list_as_text(&list).as_bytes()),
-            // The key ends at the first "=", so these names need the encoding of libarchive.
+            // The key of a record ends at the first "=", and GNU tar decodes "%3D" and "%25" in a
+            // key. Names with one of these characters need the encoding of libarchive.
             None if name.iter().any(|byte| matches!(byte, b'=' | b'%')) => {
                 let key = [b"LIBARCHIVE.xattr.", percent(name).as_bytes()].concat();
                 self.add(&key, base64::encode(value).as_bytes());

@@ -9,7 +9,7 @@ use std::io;
 /// The number of bytes read at once.
 const CHUNK: u64 = 1 << 20;
 
-/// The parts of a file that are stored.
+/// The parts of a file that the archive stores: all but the holes.
 #[derive(Debug)]
 pub struct Pieces {
     /// The size of the file in bytes.

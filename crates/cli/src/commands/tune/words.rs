@@ -39,8 +39,8 @@ pub struct JournalWords {
 }
 
 /// Parses the value of `-J`: either `SIZE`, or `size=MIB`, `fast_commit_size=KIB` and
-/// `device=PATH`, separated by commas. As in mke2fs, a number without a suffix counts MiB; for
-/// `fast_commit_size` it counts KiB.
+/// `device=PATH`, separated by commas. A number without a suffix counts bytes in `SIZE`, MiB after
+/// `size=`, and KiB after `fast_commit_size=`. The latter two are as in mke2fs.
 pub fn parse_journal(text: &str) -> Result<JournalWords, String> {
     let mut words = JournalWords::default();
     let in_units = |number: &str, unit: &str| {
@@ -86,8 +86,8 @@ pub fn parse_checked(text: &str) -> Result<u64, String> {
         return Ok(since.map_or(0, |since| since.as_secs()));
     }
     let seconds = text.strip_prefix('@').unwrap_or(text);
-    // The time field of the superblock has 40 bits, but inode times have only 34. Times that need
-    // more than 34 bits are refused.
+    // The field of the superblock has 40 bits. A time is refused if the 34 bits of an inode's time
+    // could not hold it.
     let seconds = seconds.parse::<u64>().ok().filter(|seconds| *seconds < 1 << 34);
     seconds.ok_or_else(|| format!("'{text}' is not now, or @ and seconds since 1970"))
 }
@@ -162,7 +162,7 @@ pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the name in a word, and whether the word clears what it names.
+/// Returns the name in a word, and whether a `^` or `-` before it asks to clear what it names.
 fn split(word: &str) -> (&str, bool) {
     match word.strip_prefix('^').or_else(|| word.strip_prefix('-')) {
         Some(name) => (name, true),

@@ -1,5 +1,6 @@
-//! Tests the group images that commits write, with random transactions. Each transaction runs while
-//! the previous one is captured.
+//! Tests the bitmaps and descriptors that commits write, with random transactions. While a
+//! transaction runs, the commit of the previous one captures its groups, which means that it copies
+//! their bitmaps and descriptors as that transaction left them.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,8 +176,8 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
     let directories = model.inodes.values().filter(|kind| **kind == FileType::Directory).count();
     assert_eq!(dirs(&now) - dirs(base), directories as u64);
     assert_eq!(f.groups.captured_counts(), (free(&now), inodes(&now)));
-    // All metadata is read again with all checks, to test that every allocated block is in use and
-    // that the counts are right.
+    // All bitmaps are read again with all checks, to test that the counts are right and that no
+    // block of the model can be claimed.
     let system = Arc::new(SystemBlocks::new(&f.geometry, &now, []));
     let again = Groups::new(
         f.geometry,

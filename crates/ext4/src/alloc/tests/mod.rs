@@ -63,7 +63,7 @@ impl Device {
 }
 
 impl Groups {
-    /// Claims blocks. When the claim is returned, it is no longer under way.
+    /// Claims blocks. The returned claim does not count as under way (see [`Found`]).
     fn claim(&self, read: &dyn BlockReader, request: &Request) -> Result<Claim, Error> {
         self.claim_blocks(read, request, None).map(Found::into_claim)
     }

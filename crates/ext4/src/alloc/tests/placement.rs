@@ -96,7 +96,8 @@ fn files_of_clients_that_meet_get_their_next_first_blocks_elsewhere() {
     );
 }
 
-/// Claims 8 blocks at `goal`; returns the group to which the owner moves.
+/// Claims 8 blocks at `goal` for the file `owner`. Returns the group in which the file should place
+/// its next blocks, if another client works in the goal's group too.
 fn claim_for(f: &Fixture, goal: Block, owner: Ino) -> Option<Group> {
     let request = Request {
         goal,
@@ -246,8 +247,8 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
             };
             groups.claim(&Nothing, &request).expect("room")
         };
-        // The groups of the goals are full, and all other groups except the last ten seem to have
-        // only short runs.
+        // The groups of the goals are full. According to the summaries, all other groups except the
+        // last ten have only runs of a few blocks.
         let mut full = Vec::new();
         for group in 0..7 {
             let free = groups.shared.state(Group(group)).desc.free_blocks;

@@ -1,6 +1,6 @@
 //! Measures the cost of an allocation with a hundred groups and with a million, most of them full.
 //!
-//! To print the groups tried:
+//! To print how many groups the claims tried:
 //! `cargo test --profile stress -p lanefs-ext4 --lib scale -- --include-ignored --nocapture`.
 //! To count the instructions of the second round, in which no bitmap is read, run one of these
 //! tests under `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*claim_again*'`.
@@ -38,7 +38,7 @@ fn the_last(group: u32, groups: u32) -> Vec<Range<u32>> {
     if group + 1 == groups { singles.collect() } else { Vec::new() }
 }
 
-/// Computes the bitmaps.
+/// A reader that computes the bitmaps with `free`, and counts how many were read.
 struct Bitmaps {
     geometry: Geometry,
     free: Free,
@@ -77,7 +77,8 @@ struct Cost {
     reads: u64,
 }
 
-/// Measures `claims` claims, each with a size and the shortest accepted length.
+/// Measures `claims` claims in `groups` groups. Each pair in `sizes` is the wanted length of a
+/// claim and the shortest length that it accepts. The claims use the pairs in turn.
 fn cost(groups: u32, free: Free, claims: u64, sizes: &[(u32, u32)]) -> Cost {
     let (mut fixture, geometry) = imagined_with(groups, &|group, desc| {
         desc.free_blocks = free(group, groups).iter().map(|run| run.end - run.start).sum();

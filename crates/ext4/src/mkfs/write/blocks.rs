@@ -38,7 +38,7 @@ impl<'d> BlockWriter<'d> {
         self.written
     }
 
-    /// Adds to the count `bytes` bytes that were not written by this writer.
+    /// Adds `bytes` to the number of written bytes, for data that was written without this writer.
     pub(super) fn count(&mut self, bytes: u64) {
         self.written += bytes;
     }

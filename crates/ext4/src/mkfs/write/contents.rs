@@ -117,8 +117,9 @@ impl Writer<'_, '_, '_> {
         let stored = self.store(index, &file.attributes)?;
         inode.file_acl = stored.block;
         blocks += u64::from(stored.block.is_some());
-        // A file system with `bigalloc` cannot be created together with files. So only directories
-        // have blocks, and no inode has a block of attributes.
+        // With `bigalloc` an inode takes whole clusters, so its number of blocks is rounded up.
+        // This is right for a directory without a block of attributes, and there are no other
+        // files: a file system with `bigalloc` cannot be created together with files.
         let clusters = self.format.clusters;
         let blocks = blocks.div_ceil(clusters.blocks().into()) << clusters.bits();
         inode.sectors = blocks << (self.format.block_size.bits() - 9);
@@ -304,7 +305,7 @@ fn places(extents: &[Extent]) -> impl Iterator<Item = u64> {
     extents.iter().flat_map(|extent| (extent.block.0..).take(extent.len as usize))
 }
 
-/// Appends a run to a file without holes.
+/// Appends a run of blocks to the extents of a file without holes.
 fn push_run(extents: &mut Vec<Extent>, run: Range<u64>) {
     let most = u64::from(State::Written.max_len());
     let mut at = run.start;

@@ -151,7 +151,7 @@ fn numbered<'i>(
     (0..).zip(inodes).map(move |(index, ready)| (ino_of(index, with_orphan_file), ready))
 }
 
-/// Creates an inode that is not in the tree.
+/// Creates the reserved inode `ino` or the inode of the orphan file. These are not in the tree.
 fn make_reserved(ino: Ino, superblock: &Superblock, layout: &Layout) -> Inode {
     let geometry = superblock.geometry();
     let time = Time { secs: superblock.write_time() as i64, nanos: 0 };

@@ -53,7 +53,7 @@ impl Format {
                 inodes: u32::MAX,
                 names: NameForm::Plain,
             },
-            // The superblock of a new file system records the same properties of the hash.
+            // These properties of the hash must be those that `raw_superblock` records.
             hasher: NameHasher {
                 folding: Folding::None,
                 version: HashVersion::HalfMd4,

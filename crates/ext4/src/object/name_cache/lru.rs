@@ -75,7 +75,7 @@ impl<T> LruList<T> {
         None
     }
 
-    /// Adds an entry that is not in the list yet, as the newest.
+    /// Adds an entry, and makes it the newest. The entry must not be in the list yet.
     pub(super) fn insert(&mut self, hash: u64, value: T) {
         if self.len == self.buckets.len() {
             self.grow();

@@ -60,7 +60,7 @@ enum Left {
     Open,
     /// The inode is open and has lost its last name.
     OpenUnlinked,
-    /// Only the record remains.
+    /// The inode is not open. Its record in the inode table still has a link.
     OnDisk,
 }
 

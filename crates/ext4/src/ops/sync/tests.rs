@@ -29,7 +29,8 @@ fn an_fsync_flushes_for_its_own_writes_even_if_the_inode_was_evicted_since() {
         fs.fsync(&inode, SyncMode::Full).expect("no fault");
         assert_eq!(device.count(Operation::Flush), before + flushed, "{what}");
     };
-    // Like an overwrite within one clock tick, this call leaves no metadata to commit.
+    // This call notes a write of data without any change of metadata, so there is nothing to
+    // commit. An overwrite has the same effect if the file's times are already up to date.
     fs.objects.note_data(&fs.get(made[0], None).expect("it has a name"));
     flushes(made[1], 0, "another file was written");
     let before = fs.objects.inodes.get(made[0]).expect("it is in memory");

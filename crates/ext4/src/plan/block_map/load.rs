@@ -30,8 +30,8 @@ pub(super) fn root_pointers(limits: &Limits, root: &[u8; ROOT_BYTES]) -> Result<
     pointers.map_err(|cause| damaged(limits, None, cause))
 }
 
-/// Reads and decodes the node in `block`, whose pointers have `depth` levels of nodes below them;
-/// the node maps file blocks from `start`.
+/// Reads and decodes the node in `block`. Its pointers have `depth` levels of nodes below them. The
+/// first file block that the node maps is `start`.
 pub(super) fn node_pointers(
     nodes: &dyn Nodes,
     limits: &Limits,
@@ -59,8 +59,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Adds the file blocks from `start` that a pointer to `block` maps. Recurses at most three
-    /// calls deep.
+    /// Adds the file blocks that a pointer to `block` maps, the first of which is `start`. Below
+    /// the pointer are `depth` levels of nodes, at most three.
     fn pointer(&mut self, block: Block, depth: u16, start: u64) -> Result<(), Error> {
         let Some(below) = depth.checked_sub(1) else {
             self.data(block, start);

@@ -9,7 +9,7 @@ use lanefs_ondisk::extent::{Extent, ROOT_BYTES, State};
 use std::ops::{ControlFlow, Range};
 
 /// The largest number of nodes that one plan reads or adds. It bounds the credits that a handle
-/// needs. It exceeds three, the number of nodes on the path to one block.
+/// needs. At most three nodes are on the path to one block, so every plan covers some blocks.
 pub(super) const MOST_NODES: u16 = 8;
 
 /// The pointers of a planned node.
@@ -61,7 +61,8 @@ pub fn plan_replace(
             break;
         }
     }
-    // If the loop did not stop early, the rest of the range lies beyond the last pointer.
+    // If the loop did not stop early, the plan covers the whole range: any part of the range beyond
+    // the last pointer has no mappings.
     let end = stop.map_or(range.end, |at| at.min(range.end.into()) as u32);
     let Planner { updates, new, freed, .. } = planner;
     let block_size = limits.block_size;

@@ -221,8 +221,8 @@ fn cause_of(file: &File) -> (Option<Block>, Cause) {
 fn a_node_that_the_map_refers_to_twice_is_corruption() {
     let twice = |block| (Some(Block(block)), Cause::Twice { block: Block(block) });
     let mut file = File::new();
-    // All pointers of a node refer to the same next node, so a walk without the check would make
-    // 2^24 visits.
+    // All pointers of a node refer to the same next node. A walk that did not recognise a node that
+    // it has visited before would make 2^24 visits.
     file.point(14, 50);
     for (block, next) in [(50, 51), (51, 52), (52, 53)] {
         let all: Vec<(usize, u32)> = (0..256).map(|at| (at, next)).collect();

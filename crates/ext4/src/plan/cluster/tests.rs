@@ -52,8 +52,8 @@ impl Naive {
     }
 }
 
-/// Fills the holes of `range` as [`fill`] says, with the clusters that the table assigns to the
-/// file blocks. Returns the extents and the number of new clusters.
+/// Fills the holes of `range` as [`fill`] says, with the clusters that `naive` assigns to the file
+/// blocks. Returns the extents and the number of new clusters.
 fn filled(
     map: &Map,
     naive: &Naive,

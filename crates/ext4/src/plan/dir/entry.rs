@@ -33,7 +33,8 @@ pub fn look_for(
         let found = entry.and_then(|entry| Found::new(n, &entry));
         return found.map_or_else(|| room_for(cx, n, block, name), |found| Ok(Look::There(found)));
     }
-    // How much room is needed depends only on the length of the name.
+    // `find_or_room` gets only the name, because the room that an entry needs depends only on the
+    // length of its name.
     match dirent::find_or_room(&cx.format, block, name).map_err(damaged)? {
         Sought::Entry { entry, before } => {
             let found = Found::new(n, &entry).map(|found| Found { before: before as u32, ..found });

@@ -6,7 +6,7 @@ use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Entry, Name};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
 
-/// An entry and its position, which is valid as long as the directory does not change.
+/// An entry and its position. The position is valid as long as the directory does not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// The inode number.
@@ -15,7 +15,7 @@ pub struct Found {
     pub file_type: Option<FileType>,
     /// The block of the entry.
     pub block: FileBlock,
-    /// Where its record starts, in bytes from the start of the block.
+    /// Where the entry's record starts, in bytes from the start of the block.
     pub offset: usize,
     /// The start of some record before the entry; 0 if no such record is known. A removal searches
     /// from there for the record directly before the entry.

@@ -13,7 +13,7 @@ use std::ops::{ControlFlow, Range};
 /// cost per entry is constant.
 const CAPACITY: usize = 1400;
 
-/// Collects the lowest entries at or after a position.
+/// Collects the entries with the lowest keys at or after a position.
 pub(super) struct Window {
     from: Position,
     entries: Vec<Candidate>,
@@ -30,7 +30,7 @@ pub(super) enum Delivered {
     All,
     /// There are more entries, from this position on.
     Until(Position),
-    /// The reader stopped.
+    /// The receiver of the entries asked to stop.
     Stopped,
 }
 
@@ -88,9 +88,9 @@ impl Window {
         *names = kept;
     }
 
-    /// Delivers the entries in order. Entries that come before the start position but have the same
-    /// key were collected too, because the ordinals of the other entries with this key depend on
-    /// them.
+    /// Delivers the entries in order. The window also has the entries that come before the start
+    /// position but have its key, since the ordinals of the other entries with this key depend on
+    /// them. They are not delivered.
     pub(super) fn deliver(
         mut self,
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,

@@ -64,7 +64,7 @@ pub enum Mapping {
     Mapped {
         /// The physical block.
         block: Block,
-        /// Blocks from the requested one to the end of the extent.
+        /// The number of blocks from the requested one to the end of the extent.
         len: u32,
         /// Whether the blocks contain data.
         state: State,
@@ -333,7 +333,7 @@ pub struct Iter<'a> {
     /// The remaining children on each level above `row`, the top first. A map of one level, which
     /// is what most files have, needs no memory for this.
     above: Vec<slice::Iter<'a, Child>>,
-    /// The remaining nodes of one parent.
+    /// The remaining nodes after the present leaf, below the same parent.
     row: slice::Iter<'a, Child>,
     leaf: slice::Iter<'a, Extent>,
 }

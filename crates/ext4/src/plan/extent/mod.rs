@@ -7,11 +7,11 @@
 //! reads nodes through [`Nodes`], claims [`Plan::nodes_needed`] blocks, and passes the result of
 //! [`Plan::place`] to its journal handle.
 //!
-//! `Map` is persistent: a change makes a new map, so readers keep the map that they found under
-//! their reader pin. One plan changes one leaf, so [`worst_case`] tells beforehand how many blocks
-//! it needs. A key in a parent is always the first block of its child, as the kernel and e2fsck
-//! require. So no node with entries can be reached by two paths, and the work for a hostile tree is
-//! bounded by its number of nodes.
+//! A `Map` is never modified: a change makes a new map. So a reader can use the map that it found
+//! as long as its reader pin lasts. One plan changes one leaf, so [`worst_case`] tells beforehand
+//! how many blocks it needs. A key in a parent is always the first block of its child, as the
+//! kernel and e2fsck require. So no node with entries can be reached by two paths, and the work for
+//! a hostile tree is bounded by its number of nodes.
 //!
 //! Logical blocks in ranges are plain `u32` numbers below [`END`], a block number that no file
 //! reaches.

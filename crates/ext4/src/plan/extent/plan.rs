@@ -141,8 +141,9 @@ impl Planner<'_> {
         Ok((self.collapse(root)?, range))
     }
 
-    /// Returns the part of the change that lies in the leaf, which ends before `to`. This part at
-    /// most doubles the number of the leaf's entries, so that one additional leaf suffices.
+    /// Returns the part of the change that lies in the leaf, whose file blocks end before `to`.
+    /// This part adds at most as many entries as fit into one leaf, so one additional leaf
+    /// suffices.
     fn one_leaf_full(
         &self,
         range: Range<u32>,

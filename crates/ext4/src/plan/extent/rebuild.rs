@@ -49,7 +49,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns the mappings of a file with a hole inserted: the blocks from `at` on move by `len`.
+    /// Returns the mappings of a file after a hole is inserted: the blocks from `at` on move `len`
+    /// blocks towards the end.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`] if a block would move beyond the end of the largest file.

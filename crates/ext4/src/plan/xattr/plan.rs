@@ -36,10 +36,9 @@ pub enum BlockChange {
 /// block. The old value is removed from wherever it is stored.
 ///
 /// # Errors
-/// [`Error::Exists`] if the attribute exists and `how` is [`SetXattr::Create`].
-/// [`Error::NoAttribute`] if the attribute does not exist, and `how` is [`SetXattr::Replace`] or
-/// `value` is `None`. [`Error::NoSpace`] if the attribute does not fit. A corruption error. After
-/// an error the attributes are unchanged.
+/// [`Error::Exists`] if the attribute exists and `how` forbids that. [`Error::NoAttribute`] if the
+/// attribute does not exist, and `how` requires it or `value` is `None`. [`Error::NoSpace`] if the
+/// attribute does not fit. A corruption error. After an error the attributes are unchanged.
 pub fn plan_set(
     state: &XattrState<'_>,
     name: AttributeName<'_>,
@@ -49,8 +48,8 @@ pub fn plan_set(
     let decoded = state.decode()?;
     let old = decoded.find(name);
     match (old, how) {
-        (Some(_), SetXattr::Create) => return Err(Error::Exists),
-        (None, SetXattr::Replace) => return Err(Error::NoAttribute),
+        (Some(_), SetXattr::Create | SetXattr::CreateAndReplace) => return Err(Error::Exists),
+        (None, SetXattr::Replace | SetXattr::CreateAndReplace) => return Err(Error::NoAttribute),
         (None, _) if value.is_none() => return Err(Error::NoAttribute),
         _ => {}
     }
@@ -99,8 +98,18 @@ fn place<'a>(
     if let Some(in_inode) = xattr::encode_inode(state.in_inode.len(), &with(&old.in_inode)) {
         return Some((Some(in_inode), block_without(state, old)?));
     }
-    let block = xattr::encode_block(state.block_size, &with(&old.in_block))?;
+    let in_block = with(&old.in_block);
+    if xattr::value_room(&new.value) > 0 && !leaves_entry_room(state, &in_block) {
+        return None;
+    }
+    let block = xattr::encode_block(state.block_size, &in_block)?;
     Some((inode_without(state, old)?, BlockChange::Write(block)))
+}
+
+/// Returns whether the values in the block leave [`XattrState::entry_room`] free of values.
+fn leaves_entry_room(state: &XattrState<'_>, in_block: &[Attribute<'_>]) -> bool {
+    let values = in_block.iter().map(|attribute| xattr::value_room(&attribute.value));
+    values.sum::<usize>().saturating_add(state.entry_room) <= state.block_size
 }
 
 fn inode_without(state: &XattrState<'_>, old: &Parts<'_>) -> Option<Option<Vec<u8>>> {

@@ -16,6 +16,8 @@ pub struct XattrState<'a> {
     pub block: Option<(Block, &'a [u8])>,
     /// Block size in bytes.
     pub block_size: usize,
+    /// The number of bytes at the start of the block that new values leave to entries.
+    pub entry_room: usize,
 }
 
 /// The attributes of an inode, decoded.

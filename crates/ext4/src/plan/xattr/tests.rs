@@ -29,7 +29,13 @@ impl Attributes {
 
     fn state(&self) -> XattrState<'_> {
         let block = self.block.as_deref().map(|block| (PLACE, block));
-        XattrState { ino: Ino(12), in_inode: &self.in_inode, block, block_size: SIZE }
+        XattrState {
+            ino: Ino(12),
+            in_inode: &self.in_inode,
+            block,
+            block_size: SIZE,
+            entry_room: 0,
+        }
     }
 
     fn set(&mut self, full: &[u8], value: Option<&[u8]>, how: SetXattr) -> Result<(), Error> {

@@ -28,6 +28,7 @@ fn options_are_honoured() {
         async_direct: AsyncDirect::InFlight,
         transport: Transport::Ring,
         checks: Checks::ByKernel,
+        ..Wishes::default()
     };
     assert_eq!(options.wishes, wishes);
     assert!(options.read_only && options.no_recovery && options.allow_other);

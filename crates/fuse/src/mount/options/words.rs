@@ -41,7 +41,7 @@ pub(super) const IGNORED: &[&str] = &[
     "mand",
     "nomand",
     "remount_noop",
-    // Behaviour that Lanefs always has.
+    // Lanefs behaves in the same way with and without each of these options.
     "acl",
     "user_xattr",
     "barrier",
@@ -268,7 +268,7 @@ impl Options {
     /// options.
     fn set_server(&mut self, word: &Word<'_>) -> Result<bool, OptionError> {
         match word.name {
-            // libfuse's passthrough_ll and virtiofsd use this name too.
+            // libfuse's passthrough_ll and virtiofsd use the name `writeback` too.
             "writeback" => self.wishes.caching = Caching::Writeback,
             "no_writeback" => self.wishes.caching = Caching::Writethrough,
             "open" => self.wishes.opens = Opens::Asked,

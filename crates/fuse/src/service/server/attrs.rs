@@ -9,8 +9,6 @@ use lanefs_ext4::{Attr, Error, InodeRef, Privilege, Rdev, Rights, SetAttr, SetTi
 use lanefs_ondisk::{FileType, Time};
 use lanefs_vfs::rules::{self, Change, Member, without_set_id};
 
-/// The attribute with a program's capabilities; removed together with set-user-ID.
-pub(super) const CAPABILITIES: &[u8] = b"security.capability";
 /// `STATX_BASIC_STATS` and `STATX_BTIME`.
 const STATX_BASIC: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
@@ -114,17 +112,18 @@ impl Server {
     /// of the file in its writeback cache. Programs such as `tar -S` do not read a file without
     /// sectors, because they take the whole file for a hole.
     ///
-    /// The kernel asks for the attributes again after a close. [`Server::release`] makes the kernel
-    /// do so when the last handle for writing is closed. If the kernel sends no OPEN, the server
-    /// does not know which files are open.
+    /// After each close(2) the kernel asks for the attributes again. If a reply has shown one
+    /// sector, [`Server::release`] makes the kernel ask once more after the last handle for writing
+    /// was closed. If the kernel sends no OPEN, the server does not know which files are open, and
+    /// shows one sector for every regular file that has none.
     fn shown_sectors(&self, attr: &Attr) -> u64 {
         let may_have_data = self.may_hide_data(attr)
             && (self.wishes.opens == Opens::NotAsked || self.writers.show_sector(attr.ino));
         if may_have_data { 1 } else { attr.sectors }
     }
 
-    /// Returns whether an inode that is open for writing may have all its data only in the kernel's
-    /// cache.
+    /// Returns whether all data of an inode may be only in the kernel's cache, provided that the
+    /// inode is open for writing.
     pub(super) fn may_hide_data(&self, attr: &Attr) -> bool {
         self.wishes.caching == Caching::Writeback
             && attr.sectors == 0
@@ -155,7 +154,7 @@ impl Server {
     }
 
     /// Returns the reply to a look-up that found an inode; the kernel may cache the name for
-    /// `entry_valid` seconds. The caller counts the look-up.
+    /// `entry_valid` seconds. The calling function has to count the look-up (`Fs::hold`).
     pub(super) fn entry(&self, attr: &Attr, entry_valid: u64) -> abi::EntryOut {
         abi::EntryOut {
             nodeid: Node::id(attr.ino, attr.generation),
@@ -261,12 +260,13 @@ impl Server {
         let chown = set.uid.is_some() || set.gid.is_some();
         let costs = now.file_type != FileType::Directory && (chown || set.size.is_some());
         if costs {
-            self.drop_capabilities(&inode, &now)?;
+            self.fs().drop_capability(&inode)?;
         }
         // A new owner always removes the privileges; a new size does so only if the kernel sets the
         // flag.
         let drops = costs && (chown || given(fattr::KILL_SUIDGID));
-        let attr = self.fs().set_attr_as(&inode, |now| {
+        let by = self.privilege(&request.header);
+        let attr = self.fs().set_attr_as(&inode, by, |now| {
             let rights = now.rights();
             rules::check_attributes(&rights, change)?;
             let asked = set.permissions;
@@ -286,13 +286,13 @@ impl Server {
         if stripped(&now.rights(), None)?.is_some() {
             // The mode is read again in the transaction, since a chmod(2) may have changed it
             // meanwhile.
-            self.fs().set_attr_as(inode, |now| {
+            self.fs().set_attr_as(inode, Privilege::Ordinary, |now| {
                 let permissions = stripped(&now.rights(), None)?;
                 Ok(permissions.map(|_| SetAttr { permissions, ..SetAttr::default() }))
             })?;
             kernel.forget_attributes(Node::id(now.ino, now.generation));
         }
-        self.drop_capabilities(inode, &now)
+        Ok(self.fs().drop_capability(inode)?)
     }
 
     /// Does the same as [`Server::drop_privileges`] for requests that have no flag for the removal.
@@ -304,21 +304,8 @@ impl Server {
         kernel: &Channel,
     ) -> Done {
         match by {
-            Privilege::Root => self.drop_capabilities(inode, &inode.attr()),
+            Privilege::Root => Ok(self.fs().drop_capability(inode)?),
             Privilege::Ordinary => self.drop_privileges(inode, kernel),
-        }
-    }
-
-    /// Removes capabilities. Files that cannot be executed are skipped, because capabilities have
-    /// no effect on them.
-    pub(super) fn drop_capabilities(&self, inode: &InodeRef, now: &Attr) -> Done {
-        if now.file_type != FileType::Regular || now.permissions & 0o111 == 0 {
-            return Ok(());
-        }
-        match self.fs().get_xattr(inode, CAPABILITIES) {
-            Ok(_) => Ok(self.fs().remove_xattr(inode, CAPABILITIES)?),
-            Err(Error::NoAttribute | Error::NotSupported) => Ok(()),
-            Err(error) => Err(error.into()),
         }
     }
 }

@@ -8,12 +8,12 @@
 //! Without `allow_other` the kernel admits only the owner of the mount, and caches names as usual.
 //! With `allow_other`, any user would walk through a cached name unchecked. So the names in the
 //! server's replies expire at once. The kernel then sends a LOOKUP for each component of a path,
-//! and the server checks the search permission. The kernel also sends OPEN (`no_open` is refused),
-//! OPENDIR and ACCESS. The writeback cache is not enabled, because with it the kernel would set
-//! times on behalf of any user. A request does not contain the caller's supplementary groups; the
-//! server reads them from `/proc/PID/status`, if this file shows the same user and group as the
-//! request. Leaving a directory by ".." needs no permission, because the kernel sends no request
-//! for it.
+//! and the server checks the search permission. The kernel also sends OPEN, OPENDIR and ACCESS (the
+//! option `no_open` is refused on such a mount). The writeback cache is not enabled, because with
+//! it the kernel would set times on behalf of any user. A request does not contain the caller's
+//! supplementary groups; the server reads them from `/proc/PID/status`, if this file shows the same
+//! user and group as the request. Leaving a directory by ".." needs no permission, because the
+//! kernel sends no request for it.
 
 use super::host::supplementary_groups;
 use super::{Done, Server};
@@ -89,8 +89,8 @@ impl Server {
         }
     }
 
-    /// If the caller with these host ids has no permission to create files in the root directory,
-    /// returns the user and the group of that directory, as the host sees them; otherwise `None`.
+    /// If a user with these host ids and groups may not create files in the root directory, returns
+    /// the user and the group of that directory, as the host sees them; otherwise `None`.
     pub fn root_closed_to(&self, uid: u32, gid: u32, groups: &[u32]) -> Option<(u32, u32)> {
         let root = self.vfs.root();
         let mut rights = root.rights();

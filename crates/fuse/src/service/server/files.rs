@@ -32,20 +32,21 @@ impl Server {
     /// other information, because the inode has everything else.
     pub(super) const WRITES: u64 = 1;
 
-    /// Returns the reply to an open with `flags`. Direct writes to one file may run in parallel,
+    /// Returns the reply to an open with `flags`, and counts the handle if it is open for writing.
+    /// Direct writes to one file may run in parallel,
     /// because the file system itself orders writes that allocate blocks. The kernel runs direct
     /// writes one by one while the file is also open through the cache, or has a shared mapping.
-    pub(super) fn opened(&self, ino: Ino, flags: i32) -> abi::OpenOut {
+    pub(super) fn opened(&self, ino: Ino, flags: i32) -> Result<abi::OpenOut, Errno> {
         // If the kernel sends no OPEN, it sends no RELEASE either.
         let writes = self.wishes.opens == Opens::Asked && flags & libc::O_ACCMODE != libc::O_RDONLY;
         if writes {
-            self.writers.add(ino);
+            self.writers.add(ino)?;
         }
         let mut open_flags = fopen::KEEP_CACHE;
         if self.parallel_direct && flags & libc::O_DIRECT != 0 {
             open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
         }
-        abi::OpenOut { fh: if writes { Self::WRITES } else { 0 }, open_flags, backing_id: 0 }
+        Ok(abi::OpenOut { fh: if writes { Self::WRITES } else { 0 }, open_flags, backing_id: 0 })
     }
 
     pub(super) fn open(
@@ -59,24 +60,39 @@ impl Server {
             return Err(Errno::NOSYS);
         }
         let input: abi::OpenIn = request.take()?;
-        let flags = input.flags as i32;
-        let inode = self.inode(request.header.nodeid)?;
+        let (nodeid, flags) = (request.header.nodeid, input.flags as i32);
+        let inode = self.inode(nodeid)?;
         self.check_open(&request.header, &inode, flags)?;
-        rules::check_opening(&inode.rights(), opening(flags))?;
-        self.fs().check_contents(&inode)?;
-        if flags & libc::O_TRUNC != 0 {
-            if input.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
-                self.drop_privileges(&inode, kernel)?;
+        // The handle is counted before the flags are checked. If the file becomes a verity file,
+        // either this open fails, or `enable_verity` sees the handle.
+        let reply = self.opened(inode.ino(), flags)?;
+        if let Err(error) = self.prepare_open(&inode, &input, kernel) {
+            if reply.fh == Self::WRITES && self.writers.remove(inode.ino()) {
+                kernel.forget_attributes(nodeid);
             }
-            self.fs().set_attr(&inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
+            return Err(error);
         }
-        let reply = self.opened(inode.ino(), flags);
         if reply.fh == Self::WRITES && self.may_hide_data(&inode.attr()) {
             // The attributes in the kernel's cache say that the file has 0 sectors. See
             // `Server::shown_sectors`.
-            kernel.forget_attributes(request.header.nodeid);
+            kernel.forget_attributes(nodeid);
         }
         outbox.put(&reply);
+        Ok(())
+    }
+
+    /// Fails if the file's flags or contents forbid this open. Sets the size if the open truncates.
+    fn prepare_open(&self, inode: &InodeRef, input: &abi::OpenIn, kernel: &Channel) -> Done {
+        let flags = input.flags as i32;
+        rules::check_opening(&inode.rights(), opening(flags))?;
+        self.fs().check_contents(inode)?;
+        if flags & libc::O_TRUNC != 0 {
+            match input.open_flags & abi::OPEN_KILL_SUIDGID {
+                0 => self.fs().drop_capability(inode)?,
+                _ => self.drop_privileges(inode, kernel)?,
+            }
+            self.fs().set_attr(inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
+        }
         Ok(())
     }
 
@@ -134,7 +150,7 @@ impl Server {
             if input.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
                 self.drop_privileges(&inode, kernel)?;
             } else {
-                self.drop_capabilities(&inode, &inode.attr())?;
+                self.fs().drop_capability(&inode)?;
             }
             self.fs().write_at(&inode, input.offset, data, self.privilege(&request.header))?
         };

@@ -2,9 +2,9 @@
 
 use crate::protocol::abi::InHeader;
 
-/// Returns the supplementary groups of the calling thread, which the request lacks. If the thread
-/// has terminated, or its id now belongs to another thread, the list is empty, so only the group in
-/// the request counts.
+/// Returns the supplementary groups of the thread that made a request; the request does not contain
+/// them. The list is empty if that thread has terminated, or if the thread that now has its id acts
+/// as another user or group. The caller then counts as a member of the group in the request only.
 pub(super) fn supplementary_groups(header: &InHeader) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid));
     status.ok().and_then(|text| groups_of(&text, header.uid, header.gid)).unwrap_or_default()

@@ -9,7 +9,7 @@ use crate::protocol::{Errno, Outbox, Request, abi};
 use crate::service::node::Node;
 use crate::transport::Channel;
 use lanefs_ext4::flags::{IMMUTABLE, VISIBLE_FLAGS};
-use lanefs_ext4::{InodeRef, SetAttr};
+use lanefs_ext4::{InodeRef, Privilege, SetAttr};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_vfs::rules;
 
@@ -24,8 +24,11 @@ const FS_SET_XATTR: u32 = 0x401c_5820;
 /// `FITRIM` of `<linux/fs.h>`, with a `struct fstrim_range`.
 pub const RESIZE: u32 = 0x4008_6610;
 pub const TRIM: u32 = 0xc018_5879;
-/// An ioctl of Lanefs: 1 makes the file system read-only and its image clean, 0 makes it writable.
+/// An ioctl of Lanefs. The argument 1 makes the file system read-only and its image clean; the
+/// argument 0 makes the file system writable.
 const SET_READ_ONLY: u32 = 0x4004_4cc1;
+/// The flag of a file with an extent tree.
+const EXTENTS: u32 = InodeFlags::EXTENTS.bits();
 /// The size of `struct fsxattr` in bytes.
 const FSXATTR: usize = 28;
 /// The offset of `fsx_projid` in `struct fsxattr`.
@@ -67,13 +70,19 @@ impl Server {
         let input: abi::IoctlIn = request.take()?;
         let inode = self.inode(request.header.nodeid)?;
         let attr = inode.attr();
+        let by = self.privilege(&request.header);
         outbox.put(&abi::IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 });
         match input.cmd {
             GET_FLAGS => put_word(attr.flags & VISIBLE_FLAGS, &input, outbox),
             GET_VERSION => put_word(attr.generation, &input, outbox),
             SET_FLAGS => {
                 let flags = word(request.data(input.in_size as usize)?)?;
-                self.set_flags(&inode, flags, None, kernel)?;
+                // The kernel's ext4 has the same error, except for files of a few blocks, which it
+                // changes to a block map.
+                if attr.flags & !flags & EXTENTS != 0 {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                self.set_flags(&inode, flags, None, by, kernel)?;
             }
             FS_GET_XATTR => {
                 let mut record = [0; FSXATTR];
@@ -87,7 +96,7 @@ impl Server {
                 let flags = with_fsxattr_flags(attr.flags, word(record)?);
                 let flags = flags.ok_or(Errno::OPNOTSUPP)?;
                 let project = (project != inode.project()).then_some(project);
-                self.set_flags(&inode, flags, project, kernel)?;
+                self.set_flags(&inode, flags, project, by, kernel)?;
             }
             MEASURE_VERITY => self.measure_verity(&inode, request, outbox)?,
             ENABLE_VERITY => self.enable_verity(&inode, request, kernel)?,
@@ -122,6 +131,7 @@ impl Server {
         inode: &InodeRef,
         flags: u32,
         project: Option<u32>,
+        by: Privilege,
         kernel: &Channel,
     ) -> Done {
         let id = Node::id(inode.ino(), inode.generation());
@@ -131,7 +141,7 @@ impl Server {
         if marks && !self.flush_pages(inode, id, kernel) {
             return Err(Errno::BUSY);
         }
-        self.fs().set_attr_as(inode, |now| {
+        self.fs().set_attr_as(inode, by, |now| {
             let flags = flags | now.flags & !VISIBLE_FLAGS;
             rules::check_flags(now.file_type, now.flags, flags)?;
             let casefold = Some(flags & InodeFlags::CASEFOLD.bits() != 0);

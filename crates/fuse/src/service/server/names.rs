@@ -22,8 +22,14 @@ impl Server {
     }
 
     /// Appends the reply with the node of a file that was created and opened, and with its handle.
-    fn put_opened(&self, dir: &InodeRef, inode: &InodeRef, flags: i32, outbox: &mut Outbox) {
-        let opened = self.opened(inode.ino(), flags);
+    fn put_opened(
+        &self,
+        dir: &InodeRef,
+        inode: &InodeRef,
+        flags: i32,
+        outbox: &mut Outbox,
+    ) -> Done {
+        let opened = self.opened(inode.ino(), flags)?;
         let mut attr = self.fs().stat(inode);
         if opened.fh == Self::WRITES && self.may_hide_data(&attr) {
             // One sector is shown, for the reason given in `Server::shown_sectors`. When the file
@@ -32,6 +38,7 @@ impl Server {
         }
         self.put_counted(dir, inode, attr, outbox);
         outbox.put(&opened);
+        Ok(())
     }
 
     fn put_counted(&self, dir: &InodeRef, inode: &InodeRef, attr: Attr, outbox: &mut Outbox) {
@@ -49,8 +56,8 @@ impl Server {
             return Ok(());
         }
         self.check(&request.header, &dir, Want::EXECUTE)?;
-        // The kernel locks the directory against changes until the reply, so the inode keeps its
-        // number.
+        // The kernel locks the directory against changes until the reply. So the name stays, and
+        // the number of its inode is not reused before the inode is read.
         match self.fs().lookup(&dir, name)? {
             Some(named) => self.put_node(&dir, &self.fs().get(named.ino, None)?, outbox),
             // This reply lets the kernel cache that the name does not exist.
@@ -145,8 +152,7 @@ impl Server {
         let new = self.described(&request.header, NewKind::Regular, input.mode, input.umask);
         let dir = self.inode(request.header.nodeid)?;
         let inode = self.make_named(&request.header, &dir, &new, name)?;
-        self.put_opened(&dir, &inode, input.flags as i32, outbox);
-        Ok(())
+        self.put_opened(&dir, &inode, input.flags as i32, outbox)
     }
 
     pub(super) fn tmpfile(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Done {
@@ -158,8 +164,7 @@ impl Server {
             Some(who) => self.vfs.make_unnamed(&who, &dir, &new)?,
             None => self.fs().create_unnamed(&dir, &self.new_inode(header, &new)?)?,
         };
-        self.put_opened(&dir, &inode, input.flags as i32, outbox);
-        Ok(())
+        self.put_opened(&dir, &inode, input.flags as i32, outbox)
     }
 
     pub(super) fn unlink(&self, request: &mut Request<'_>) -> Done {

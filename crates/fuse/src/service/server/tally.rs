@@ -47,7 +47,7 @@ const OTHER: usize = KINDS.len();
 /// The number of time classes: under 1 us, 4 us, 16 us and so on; the last class has no limit.
 const STEPS: usize = 9;
 
-/// The requests of one kind, on one lane.
+/// The counters of one kind of request, on one lane.
 #[derive(Default)]
 struct Row {
     count: AtomicU64,
@@ -55,10 +55,10 @@ struct Row {
     under: [AtomicU64; STEPS],
 }
 
-/// The requests of a mount.
+/// The counters of the requests of a mount.
 pub(super) struct Tally {
     lanes: PerLane<[Row; OTHER + 1]>,
-    /// The row for each opcode.
+    /// For each opcode, the index of its row in the array of a lane.
     rows: [u8; 64],
     /// The number of io_uring queues by which requests come; 0: requests come by read(2).
     queues: AtomicU64,

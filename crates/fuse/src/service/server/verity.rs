@@ -8,7 +8,7 @@ use super::{Done, Server};
 use crate::protocol::{Errno, Outbox, Request};
 use crate::service::node::Node;
 use crate::transport::Channel;
-use lanefs_ext4::{Error, InodeRef, NewVerity};
+use lanefs_ext4::{InodeRef, NewVerity};
 use lanefs_ondisk::verity::{Algorithm, MOST_SALT};
 use lanefs_vfs::Want;
 
@@ -41,13 +41,14 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a verity file. The request has a `struct fsverity_enable_arg`: version, algorithm,
-    /// block size, salt length and signature length, which have 32 bits each, and reserved words.
-    /// The salt follows this struct. FUSE does not check permissions for an ioctl, so the server
-    /// does.
+    /// Makes a file a verity file. The request has a `struct fsverity_enable_arg`: version,
+    /// algorithm, block size, salt length and signature length, which have 32 bits each, and
+    /// reserved words. The salt follows this struct. FUSE does not check permissions for an ioctl,
+    /// so the server does.
     ///
     /// # Errors
-    /// The same errors as in the kernel's ext4; EOPNOTSUPP for a request with a signature.
+    /// The same errors as in the kernel's ext4; ETXTBSY for a file that is open for writing;
+    /// EOPNOTSUPP for a request with a signature.
     pub(super) fn enable_verity(
         &self,
         inode: &InodeRef,
@@ -71,17 +72,12 @@ impl Server {
         let salt = request.data(salt_len as usize)?.to_vec();
         let who = self.credentials(&request.header);
         self.vfs.check(&who, inode, Want::WRITE)?;
-        if self.writers.has(inode.ino()) {
-            return Err(Error::OpenForWriting.into());
-        }
-        let id = Node::id(inode.ino(), inode.generation());
-        // Data that programs have written must be stored before the tree is computed.
-        if !self.flush_pages(inode, id, kernel) {
-            return Err(Errno::BUSY);
-        }
+        // A writer would change pages in the kernel's cache, and readers would see them unverified.
+        // The kernel has stored all pages of a file before it releases the last writer's handle.
+        let _denied = self.writers.deny(inode.ino())?;
         let new = NewVerity { algorithm, block_bytes: Some(block_bytes), salt };
         self.fs().enable_verity(inode, &new, who.privilege())?;
-        kernel.forget_attributes(id);
+        kernel.forget_attributes(Node::id(inode.ino(), inode.generation()));
         Ok(())
     }
 }

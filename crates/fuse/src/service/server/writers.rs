@@ -1,6 +1,7 @@
 //! Tracks the files that are open for writing, because only for these files can the kernel have
-//! dirty data.
+//! dirty data. A file that becomes a verity file is not opened for writing meanwhile.
 
+use lanefs_ext4::Error;
 use lanefs_lanes::{Mutex, Padded, Rank};
 use lanefs_ondisk::Ino;
 use std::collections::HashMap;
@@ -10,11 +11,13 @@ use std::collections::hash_map::Entry;
 /// so many shards that opens of different files rarely use the same one.
 const SHARDS: usize = 512;
 
-/// A file that is open for writing.
+/// A file that is open for writing, or must not be opened for writing now.
 #[derive(Debug, Default, Clone, Copy)]
 struct Written {
-    /// The number of handles open for writing.
+    /// The number of handles open for writing; 0 if `denied` is set.
     handles: u32,
+    /// Whether a [`Denied`] exists.
+    denied: bool,
     /// Whether dirty pages of the file could not be stored for lack of space. Writes then fail at
     /// once, until there is space again.
     out_of_space: bool,
@@ -43,8 +46,33 @@ impl Writers {
     }
 
     /// Adds a handle by which `ino` is open for writing.
-    pub fn add(&self, ino: Ino) {
-        self.shard(ino).lock().entry(ino).or_default().handles += 1;
+    ///
+    /// # Errors
+    /// [`Error::BecomesVerity`] while a [`Denied`] of `ino` exists.
+    pub fn add(&self, ino: Ino) -> Result<(), Error> {
+        let mut shard = self.shard(ino).lock();
+        let written = shard.entry(ino).or_default();
+        if written.denied {
+            return Err(Error::BecomesVerity);
+        }
+        written.handles += 1;
+        Ok(())
+    }
+
+    /// Makes [`Writers::add`] fail for `ino` until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Error::OpenForWriting`] if a handle of `ino` is open for writing; [`Error::Busy`] if
+    /// another [`Denied`] of `ino` exists.
+    pub fn deny(&self, ino: Ino) -> Result<Denied<'_>, Error> {
+        match self.shard(ino).lock().entry(ino) {
+            Entry::Occupied(written) if written.get().denied => Err(Error::Busy),
+            Entry::Occupied(_) => Err(Error::OpenForWriting),
+            Entry::Vacant(none) => {
+                none.insert(Written { denied: true, ..Written::default() });
+                Ok(Denied { writers: self, ino })
+            }
+        }
     }
 
     /// Removes a handle of `ino`. Returns true if it was the last handle and
@@ -52,20 +80,23 @@ impl Writers {
     pub fn remove(&self, ino: Ino) -> bool {
         let mut shard = self.shard(ino).lock();
         let Entry::Occupied(mut written) = shard.entry(ino) else { return false };
+        if written.get().denied {
+            return false;
+        }
         written.get_mut().handles = written.get().handles.saturating_sub(1);
         written.get().handles == 0 && written.remove().has_shown_sector
     }
 
     /// Returns whether any handle of `ino` is open for writing.
     pub fn has(&self, ino: Ino) -> bool {
-        self.shard(ino).lock().contains_key(&ino)
+        self.shard(ino).lock().get(&ino).is_some_and(|written| written.handles > 0)
     }
 
     /// Returns whether any handle of `ino` is open for writing. If so, records that a reply reports
     /// one sector for the file, although the file has none.
     pub fn show_sector(&self, ino: Ino) -> bool {
         let mut shard = self.shard(ino).lock();
-        let written = shard.get_mut(&ino);
+        let written = shard.get_mut(&ino).filter(|written| written.handles > 0);
         written.map(|written| written.has_shown_sector = true).is_some()
     }
 
@@ -83,6 +114,19 @@ impl Writers {
     }
 }
 
+/// While this exists, a file is not opened for writing.
+#[must_use]
+pub struct Denied<'w> {
+    writers: &'w Writers,
+    ino: Ino,
+}
+
+impl Drop for Denied<'_> {
+    fn drop(&mut self) {
+        self.writers.shard(self.ino).lock().remove(&self.ino);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,8 +137,8 @@ mod tests {
         assert!(!writers.has(ino));
         writers.set_out_of_space(ino, true);
         assert!(!writers.is_out_of_space(ino));
-        writers.add(ino);
-        writers.add(ino);
+        writers.add(ino).unwrap();
+        writers.add(ino).unwrap();
         writers.set_out_of_space(ino, true);
         writers.remove(ino);
         assert!(writers.has(ino) && writers.is_out_of_space(ino));
@@ -108,12 +152,29 @@ mod tests {
     fn the_last_handle_tells_whether_a_sector_was_shown() {
         let (writers, ino) = (Writers::new(), Ino(12));
         assert!(!writers.show_sector(ino) && !writers.remove(ino));
-        writers.add(ino);
-        writers.add(ino);
+        writers.add(ino).unwrap();
+        writers.add(ino).unwrap();
         assert!(writers.show_sector(ino));
         assert!(!writers.remove(ino));
         assert!(writers.remove(ino));
-        writers.add(ino);
+        writers.add(ino).unwrap();
         assert!(!writers.remove(ino));
+    }
+
+    #[test]
+    fn writers_are_denied_until_the_denial_is_dropped() {
+        let (writers, ino) = (Writers::new(), Ino(12));
+        writers.add(ino).unwrap();
+        assert!(matches!(writers.deny(ino), Err(Error::OpenForWriting)));
+        writers.remove(ino);
+        let denied = writers.deny(ino).unwrap();
+        assert!(matches!(writers.add(ino), Err(Error::BecomesVerity)));
+        assert!(matches!(writers.deny(ino), Err(Error::Busy)));
+        // A peer may release a handle that it never got.
+        assert!(!writers.remove(ino) && !writers.has(ino) && !writers.show_sector(ino));
+        assert!(writers.add(ino).is_err());
+        drop(denied);
+        writers.add(ino).unwrap();
+        assert!(writers.has(ino));
     }
 }

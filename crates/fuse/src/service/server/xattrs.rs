@@ -1,11 +1,13 @@
 //! Serves requests on extended attributes, including POSIX ACLs.
 
-use super::attrs::CAPABILITIES;
 use super::{Done, Server};
 use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
 use crate::transport::Channel;
-use lanefs_ext4::SetXattr;
+use lanefs_ext4::{CAPABILITY, SetXattr};
 use lanefs_vfs::rules::{self, SGID};
+
+/// The two flags of setxattr(2) together.
+const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
 
 /// Appends a value of at most `room` bytes; with `room` 0 the reply has the value's length.
 fn put_sized(value: &[u8], room: u32, outbox: &mut Outbox) -> Done {
@@ -72,6 +74,7 @@ impl Server {
             0 => SetXattr::Any,
             libc::XATTR_CREATE => SetXattr::Create,
             libc::XATTR_REPLACE => SetXattr::Replace,
+            BOTH => SetXattr::CreateAndReplace,
             _ => return Err(Errno::INVAL),
         };
         let inode = self.inode(request.header.nodeid)?;
@@ -100,12 +103,12 @@ impl Server {
         let name = request.name()?;
         // A request to remove capabilities comes from the kernel itself, or from a program whose
         // right the kernel has checked.
-        if let Some(who) = self.checked_caller(&request.header).filter(|_| name != CAPABILITIES) {
+        if let Some(who) = self.checked_caller(&request.header).filter(|_| name != CAPABILITY) {
             return Ok(self.vfs.remove_xattr(&who, &inode, name)?);
         }
         Ok(self.fs().remove_xattr_as(&inode, name, |now| match name {
             // The kernel itself sends this request before a write, even if the file is append-only.
-            CAPABILITIES => Ok(()),
+            CAPABILITY => Ok(()),
             _ => rules::check_xattrs(&now.rights()),
         })?)
     }

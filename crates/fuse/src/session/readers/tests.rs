@@ -172,7 +172,7 @@ fn readers_are_as_many_as_wanted_up_to_the_limit() {
 
 #[test]
 fn one_thread_alone_serves_nothing() {
-    // A single thread is refused, because with it a search for holes would wait for ever.
+    // A session without rings ends at once if it can start fewer than `FEWEST_THREADS` threads.
     for can_start in 0..2 {
         let readers = Arc::new(Readers::new(2, 2));
         let thread = std::thread::spawn({

@@ -80,8 +80,9 @@ impl Superblock {
         Some(sector * SECTOR)
     }
 
-    /// Returns the bitmap's area on a member of `len` bytes. The area ends at the data area, the
-    /// bad-block log or the end of the member, whichever comes first.
+    /// Returns the bitmap's area on a member of `len` bytes. The area ends at the data area, at the
+    /// bad-block log or at the end of the member, whichever is the first after the start of the
+    /// bitmap.
     pub fn bitmap(&self, len: u64) -> Option<Area> {
         let offset = self.bitmap_offset()?;
         let data = self.data().offset;
@@ -161,7 +162,7 @@ impl Superblock {
         self.roles.iter().take(used).map(|role| Role::from_number(*role)).collect()
     }
 
-    /// Returns the number of device numbers that have a role in the superblock.
+    /// Returns the number of roles in the superblock, one for each device number.
     pub fn numbers(&self) -> u32 {
         self.raw.max_dev.get()
     }

@@ -9,7 +9,8 @@ fn edit(cx: &DirContext, blocks: &[Arc<[u8]>], found: &Found) {
     let _ = dirent::remove(&cx.format, &mut block, found.before as usize, found.offset);
 }
 
-/// Runs all functions on the blocks. The harness itself panics on block numbers that do not exist.
+/// Runs all functions on the blocks. If a function reads a block that does not exist, indexing
+/// `blocks` panics.
 fn run_all(cx: &DirContext, blocks: &Vec<Arc<[u8]>>, rng: &mut fastrand::Rng) {
     for (n, block) in (0..).zip(blocks) {
         let _ = verify(cx, FileBlock(n), block);

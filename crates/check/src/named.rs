@@ -1,0 +1,137 @@
+//! The inodes that the superblock names: journal, orphan file and quota files. A damaged number may
+//! name a file of a user, so the inode must agree with the number.
+
+use crate::fault::Fault;
+use crate::field::Field;
+use crate::groups::Groups;
+use crate::mapping::Runs;
+use crate::place::Place;
+use crate::record::Record;
+use crate::run::Run;
+use crate::volume::Volume;
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::jbd2::{BlockKind, Header};
+use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
+use lanefs_ondisk::quota::{Kind, QuotaFile};
+use lanefs_ondisk::superblock::{JournalPlace, Superblock};
+use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
+
+/// The first inode that is not reserved, in every file system that mke2fs makes.
+pub const FIRST_INO: u32 = 11;
+
+/// The number of bytes of the magic number at the start of a quota file.
+const MAGIC: usize = 4;
+
+/// A purpose of an inode that the superblock names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Journal,
+    Orphans,
+    Quotas(Kind),
+}
+
+impl Purpose {
+    /// Returns whether the inode is a file whose content has the magic number of this purpose.
+    pub fn fits(self, volume: &Volume, groups: &Groups, ino: Ino) -> bool {
+        let Some(bytes) = groups.read_inode(volume, ino) else { return false };
+        let record = Record::decode(&bytes);
+        if record.links == 0 || record.file_type() != Some(FileType::Regular) {
+            return false;
+        }
+        let runs = Runs::of(volume, ino, &record);
+        let has_magic = |at: Block, bytes: &[u8]| match self {
+            Purpose::Journal => is_log(bytes),
+            Purpose::Orphans => {
+                let seed = OrphanSeed::new(Checksums::None, ino, record.generation);
+                OrphanBlock::decode(bytes, at, seed).is_ok()
+            }
+            Purpose::Quotas(kind) => {
+                let new = QuotaFile::new(kind);
+                new.bytes().get(..MAGIC) == bytes.get(..MAGIC)
+            }
+        };
+        let first = runs.block(FileBlock(0));
+        first.is_some_and(|at| volume.read_block(at).is_ok_and(|bytes| has_magic(at, &bytes)))
+    }
+
+    fn field(self) -> Field {
+        match self {
+            Purpose::Journal => Field::JournalInode,
+            Purpose::Orphans => Field::OrphanFile,
+            Purpose::Quotas(kind) => Field::Quotas(kind),
+        }
+    }
+}
+
+/// Returns whether a block has the magic number of the superblock of a log.
+pub fn is_log(bytes: &[u8]) -> bool {
+    let kinds = [BlockKind::SuperblockV1, BlockKind::SuperblockV2];
+    Header::decode(bytes).is_some_and(|header| kinds.contains(&header.kind))
+}
+
+/// If the superblock names an inode without a log as the journal, returns the superblock with the
+/// reserved inode of the journal. The log there is replayed, or repaired.
+pub fn with_journal(volume: &Volume, groups: &Groups) -> Option<Superblock> {
+    let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return None };
+    if ino == Ino::JOURNAL || Purpose::Journal.fits(volume, groups, ino) {
+        return None;
+    }
+    let mut raw = volume.raw().clone();
+    raw.s_journal_inum.set(Ino::JOURNAL.0);
+    Superblock::from_raw(raw).ok()
+}
+
+/// Checks the numbers in the superblock, after all names were counted.
+pub fn check(run: &Run<'_>) {
+    let wrong = |field, found: Ino| {
+        run.add(Place::Superblock, Fault::Field { field, found: found.0.into() });
+    };
+    if has_reserved_file(run) {
+        wrong(Field::FirstInode, run.volume.geometry.first_ino());
+    }
+    for (purpose, ino) in [
+        (Purpose::Orphans, run.volume.superblock().orphan_file()),
+        (Purpose::Quotas(Kind::Project), project_quotas(run.volume)),
+    ] {
+        if let Some(ino) = ino
+            && !is_believed(run, purpose, ino)
+        {
+            wrong(purpose.field(), ino);
+        }
+    }
+}
+
+/// Returns the project quota file. A reserved inode is reported elsewhere.
+fn project_quotas(volume: &Volume) -> Option<Ino> {
+    let [.., projects] = volume.superblock().quota_files();
+    projects.filter(|ino| *ino >= volume.geometry.first_ino() && volume.geometry.has_inode(*ino))
+}
+
+/// Returns whether a file of a user has a number below `s_first_ino`.
+fn has_reserved_file(run: &Run<'_>) -> bool {
+    (FIRST_INO..run.volume.geometry.first_ino().0).any(|ino| {
+        let state = run.states.get(Ino(ino));
+        state.links() > 0 && state.file_type().is_some()
+    })
+}
+
+/// Returns whether an inode has the purpose for which the superblock names it. A name proves the
+/// opposite. An inode without a name may be damaged, but only if no other inode fits.
+fn is_believed(run: &Run<'_>, purpose: Purpose, ino: Ino) -> bool {
+    let (volume, state) = (run.volume, run.states.get(ino));
+    let is_journal =
+        volume.compat(Compat::HAS_JOURNAL) && volume.raw().s_journal_inum.get() == ino.0;
+    if ino < volume.geometry.first_ino() || state.names() > 0 || is_journal {
+        return false;
+    }
+    purpose.fits(volume, run.groups, ino) || nameless(run, purpose).is_none()
+}
+
+/// Returns an inode without a name that fits `purpose`.
+pub fn nameless(run: &Run<'_>, purpose: Purpose) -> Option<Ino> {
+    let findings = run.report.findings();
+    let nameless = findings.iter().filter(|finding| finding.fault == Fault::NoName);
+    let mut inos = nameless.filter_map(|finding| finding.place.ino());
+    inos.find(|ino| purpose.fits(run.volume, run.groups, *ino))
+}

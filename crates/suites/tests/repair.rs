@@ -1,0 +1,354 @@
+//! Repairs of directed damage. Afterwards both judges find the image clean, and all files have
+//! their old contents.
+
+use lanefs_check::repair::{Shared, plan};
+use lanefs_check::{Fault, Harm, Options, Report, Verdict};
+use lanefs_offline::Repair;
+use lanefs_suites::changes::Verdicts;
+use lanefs_suites::image::Image;
+
+/// The files of [`filled`] with their sizes.
+const FILES: [(&str, usize); 6] =
+    [("a", 5), ("b", 3000), ("c", 40_000), ("d/a", 100), ("d/b", 9000), ("d/e/f", 70_000)];
+
+/// Makes an image with files.
+fn filled(options: &str) -> Option<Image> {
+    let image = Image::make(options, "7M")?;
+    image.debugfs("mkdir d");
+    image.debugfs("mkdir d/e");
+    for (n, (path, len)) in FILES.iter().enumerate() {
+        let (name, source) = (format!("source{n}"), image.path().with_extension("source"));
+        std::fs::write(&source, text(n, *len)).expect("a source");
+        image.debugfs(&format!("write {} {name}", source.display()));
+        image.debugfs(&format!("ln {name} {path}"));
+        image.debugfs(&format!("unlink {name}"));
+    }
+    // The usage in quota files is counted again.
+    image.repair();
+    let verdicts = Verdicts::of(image.path());
+    assert!(verdicts.is_clean_for_lanefs() && verdicts.is_clean_for_e2fsck(), "{verdicts:?}");
+    Some(image)
+}
+
+fn text(n: usize, len: usize) -> String {
+    (0..len / 16 + 1).map(|line| format!("{n:4} {line:10}\n")).collect::<String>()[..len].into()
+}
+
+fn inode(image: &Image, path: &str) -> String {
+    let said = image.debugfs(&format!("stat {path}"));
+    let number = said.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    number.expect("an inode number").into()
+}
+
+fn copy_of(image: &Image) -> Image {
+    let copy = Image::empty();
+    std::fs::copy(image.path(), copy.path()).expect("a copy");
+    copy
+}
+
+/// Repairs an image in place. Returns the actions of the repair.
+fn repaired(image: &Image, what: &str) -> Vec<String> {
+    let device = image.device();
+    let plan = plan(device.clone(), Shared::Clone).unwrap_or_else(|why| panic!("{what}: {why}"));
+    let actions = plan.actions.iter().map(ToString::to_string).collect();
+    assert!(!plan.leaves_faults(), "{what}: {actions:?} {:?}", plan.after.findings);
+    let (recovery, blocks) = (plan.recovery().unwrap(), plan.repair().unwrap());
+    let repair = Repair { recovery, blocks, block_size: plan.block_size() };
+    repair.write_in_place(&*device).expect("it is written");
+    actions
+}
+
+/// Repairs an image, and compares it with its state before the damage. Returns the actions.
+fn keeps_all(image: &Image, what: &str) -> Vec<String> {
+    let before = Verdicts::of(image.path());
+    assert!(!before.is_clean_for_lanefs(), "{what}: the check finds nothing");
+    let actions = repaired(image, what);
+    let after = Verdicts::of(image.path());
+    assert!(after.is_clean_for_lanefs(), "{what}: {actions:?} {after:?}");
+    assert!(after.is_clean_for_e2fsck(), "{what}: {actions:?} {}", after.text);
+    for (n, (path, len)) in FILES.iter().enumerate() {
+        let now = image.debugfs(&format!("cat {path}"));
+        // debugfs prints all the room for data in an inode.
+        assert!(
+            now.trim_end_matches('\0') == text(n, *len),
+            "{what}: {path} has {} bytes: {actions:?}",
+            now.len()
+        );
+    }
+    actions
+}
+
+#[test]
+fn a_wrong_inode_number_in_the_superblock_costs_no_file() {
+    for options in ["-O quota,project -I 256", "-t ext3 -b 1024"] {
+        let Some(clean) = filled(options) else { return };
+        let (file, directory) = (inode(&clean, "c"), inode(&clean, "d"));
+        let mut fields = vec!["journal_inum"];
+        if options.contains("quota") {
+            let quotas = ["usr_quota_inum", "grp_quota_inum", "prj_quota_inum"];
+            fields.extend(quotas.into_iter().chain(["orphan_file_inum"]));
+        }
+        for field in fields {
+            for ino in [file.as_str(), directory.as_str(), "2", "7", "11", "0"] {
+                if ino == "0" && (field.contains("quota") || field.contains("orphan")) {
+                    continue;
+                }
+                let image = copy_of(&clean);
+                image.debugfs(&format!("ssv {field} {ino}"));
+                keeps_all(&image, &format!("{options}: {field} {ino}"));
+            }
+        }
+        for damage in ["ssv first_ino 14", "ssv first_ino 40", "ssv first_ino 5", "ssv rev_level 0"]
+        {
+            let image = copy_of(&clean);
+            image.debugfs(damage);
+            keeps_all(&image, &format!("{options}: {damage}"));
+        }
+    }
+}
+
+/// The offset of the block field in an inode.
+const BLOCK_FIELD: u64 = 0x28;
+const BLOCK: u64 = 1024;
+
+/// Writes a file with data in every second block. Returns its content.
+fn write_pieces(image: &Image, name: &str, first: u8) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for n in 0..20 {
+        bytes.extend([n + first; BLOCK as usize]);
+        bytes.extend([0; BLOCK as usize]);
+    }
+    let source = image.path().with_extension("source");
+    std::fs::write(&source, &bytes).expect("a source");
+    image.debugfs(&format!("write {} {name}", source.display()));
+    bytes
+}
+
+fn dumped(image: &Image, name: &str) -> Vec<u8> {
+    let copy = image.path().with_extension("dump");
+    image.debugfs(&format!("dump {name} {}", copy.display()));
+    std::fs::read(&copy).expect("a dump")
+}
+
+#[test]
+fn a_repair_does_not_write_into_an_extent_node_of_another_file() {
+    let Some(image) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let _ = write_pieces(&image, "damaged", 1);
+    let whole = write_pieces(&image, "whole", 100);
+    image.assert_clean("filled");
+    let [damaged, other] = ["damaged", "whole"].map(|name| image.inode_at(name, BLOCK));
+    let device = image.device();
+    let mut field = [0; 24];
+    let (root, entry) = field.split_at_mut(12);
+    device.read_at(damaged + BLOCK_FIELD, root).unwrap();
+    device.read_at(other + BLOCK_FIELD + 12, entry).unwrap();
+    assert_eq!((root[2], root[6]), (1, 1), "a root with one node");
+    // The root of the damaged file has a second entry, which refers to the node of the other file,
+    // and a wrong capacity.
+    root[2..6].copy_from_slice(&[2, 0, 9, 0]);
+    entry[..4].copy_from_slice(&1000u32.to_le_bytes());
+    device.write_at(damaged + BLOCK_FIELD, root).unwrap();
+    device.write_at(damaged + BLOCK_FIELD + 24, entry).unwrap();
+    drop(device);
+    keeps_all(&image, "an entry that refers to a node of another file");
+    assert!(dumped(&image, "whole") == whole, "the other file has its old content");
+}
+
+#[test]
+fn space_for_a_repair_is_not_taken_from_a_file_whose_mapping_is_damaged() {
+    let Some(image) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let (one, _) = (write_pieces(&image, "one", 1), write_pieces(&image, "two", 1));
+    image.assert_clean("filled");
+    let device = image.device();
+    for name in ["one", "two"] {
+        // The capacity in the root is wrong, so the check reads nothing below.
+        let at = image.inode_at(name, BLOCK) + BLOCK_FIELD + 4;
+        device.write_at(at, &[9, 0]).unwrap();
+    }
+    drop(device);
+    // The repair needs a block for the resize inode.
+    image.debugfs("sif <7> block[DIND] 0");
+    keeps_all(&image, "two damaged roots");
+    assert!(dumped(&image, "one") == one && dumped(&image, "two") == one);
+}
+
+#[test]
+fn damaged_inodes_are_found_and_their_files_kept() {
+    let Some(clean) = filled("-b 1024 -I 256 -O inline_data") else { return };
+    clean.debugfs(&format!("symlink long {}", "x".repeat(200)));
+    clean.assert_clean("filled");
+    for damage in [
+        "sif a size 61",
+        "sif d/a size 4000",
+        "fallocate long 0 3",
+        "sif <9> file_acl 900",
+        "ssv reserved_gdt_blocks 200",
+    ] {
+        let image = copy_of(&clean);
+        image.debugfs(damage);
+        if !damage.contains(" size ") {
+            keeps_all(&image, damage);
+            continue;
+        }
+        // Data of the file follows its old end, as far as the inode has room.
+        assert!(!Verdicts::of(image.path()).is_clean_for_lanefs(), "{damage}");
+        repaired(&image, damage);
+        let path = damage.split(' ').nth(1).expect("a path");
+        let (n, (_, len)) =
+            FILES.iter().enumerate().find(|(_, file)| file.0 == path).expect("a file");
+        let now = image.debugfs(&format!("cat {path}"));
+        assert!(now.starts_with(&text(n, *len)) && now.len() <= 160, "{damage}: {now:?}");
+        image.assert_clean(damage);
+    }
+}
+
+#[test]
+fn a_seed_of_checksums_without_checksums_is_removed() {
+    let Some(image) = filled("-b 1024 -O ^metadata_csum") else { return };
+    image.debugfs("feature metadata_csum_seed");
+    keeps_all(&image, "metadata_csum_seed");
+    assert!(!image.debugfs("features").contains("metadata_csum_seed"));
+}
+
+#[test]
+fn an_empty_log_no_longer_asks_for_a_replay() {
+    let Some(image) = filled("-b 1024") else { return };
+    image.debugfs("feature needs_recovery");
+    let verdicts = Verdicts::of(image.path());
+    assert!(verdicts.is_clean_for_lanefs());
+    let notes = verdicts.report.expect("a report").findings;
+    assert!(notes.iter().any(|note| note.to_string().contains("replay of 0 blocks")), "{notes:?}");
+    repaired(&image, "needs_recovery");
+    assert!(!image.debugfs("features").contains("needs_recovery"));
+}
+
+#[test]
+fn an_image_that_e2fsck_was_checking_is_not_clean() {
+    // e2fsck is not run, because it waits for other computers.
+    let Some(image) = Image::make("-b 1024 -O mmp,^metadata_csum", "7M") else { return };
+    let stats = image.debugfs("stats");
+    let block = stats.split("MMP block number:").nth(1).expect("a block");
+    let block: u64 = block.split_whitespace().next().expect("a number").parse().expect("a number");
+    let in_check = 0xe24d_4d50_u32;
+    image.device().write_at(block * BLOCK + 4, &in_check.to_le_bytes()).unwrap();
+    assert_eq!(report(&image, 1, 1000).verdict(), Verdict::Damaged);
+    repaired(&image, "mmp");
+    assert_eq!(report(&image, 1, 1000).verdict(), Verdict::Clean);
+}
+
+/// Writes `word` at `offset` in the descriptor of `group`, and in all copies of this descriptor. An
+/// image of [`DESCRIBED`] has copies in groups 1, 3 and 5.
+fn describe(image: &Image, group: u64, offset: u64, word: u32) {
+    let device = image.device();
+    for copy in [0, 1, 3, 5] {
+        let table = (1 + copy * 1024 + 1) * BLOCK;
+        device.write_at(table + group * 64 + offset, &word.to_le_bytes()).unwrap();
+    }
+}
+
+const DESCRIBED: &str = "-b 1024 -g 1024 -N 512 -O ^metadata_csum,^uninit_bg,^resize_inode";
+
+#[test]
+fn bitmaps_without_a_place_of_their_own_are_moved() {
+    const INODE_BITMAP: u64 = 4;
+    let Some(clean) = filled(DESCRIBED) else { return };
+    let stats = clean.debugfs("stats");
+    let tables = stats.split("inode table at ").skip(1);
+    let tables: Vec<u32> =
+        tables.map(|rest| rest.split_whitespace().next().unwrap().parse().unwrap()).collect();
+    for (group, offset, block) in [
+        (0, 0, 999_999),
+        (1, 0, 999_999),
+        (1, INODE_BITMAP, 0),
+        (0, 0, tables[1]),
+        (0, INODE_BITMAP, tables[2] + 1),
+        (3, 0, tables[0] + 2),
+    ] {
+        let image = copy_of(&clean);
+        describe(&image, group, offset, block);
+        keeps_all(&image, &format!("group {group}, offset {offset}: block {block}"));
+    }
+}
+
+#[test]
+fn with_bigalloc_an_inode_bitmap_is_not_written_into_an_inode_table() {
+    let options = "-b 1024 -C 8192 -N 512 -O bigalloc,^metadata_csum,^uninit_bg,^resize_inode";
+    let Some(image) = filled(options) else { return };
+    let stats = image.debugfs("stats");
+    let table = stats.split("inode table at ").nth(1).expect("a table");
+    let table: u32 = table.split_whitespace().next().unwrap().parse().unwrap();
+    image.debugfs(&format!("set_bg 0 inode_bitmap {}", table + 1));
+    keeps_all(&image, "bigalloc");
+}
+
+#[test]
+fn a_group_whose_inode_table_is_lost_loses_no_name() {
+    let Some(image) = filled(DESCRIBED) else { return };
+    describe(&image, 0, 8, 999_999);
+    let before = std::fs::read(image.path()).unwrap();
+    let plan = plan(image.device(), Shared::Clone).expect("a plan");
+    assert!(plan.leaves_faults() && plan.repair().unwrap().is_empty(), "{:?}", plan.actions);
+    assert!(std::fs::read(image.path()).unwrap() == before);
+}
+
+fn report(image: &Image, threads: usize, findings: usize) -> Report {
+    let options = Options { threads, findings, ..Options::default() };
+    lanefs_check::check(image.device(), &options, &|_| {}).expect("a superblock")
+}
+
+#[test]
+fn the_findings_that_are_kept_do_not_depend_on_the_number_of_threads() {
+    let Some(image) = filled("-b 1024 -g 1024 -N 512") else { return };
+    // Files of several groups share blocks and have wrong fields.
+    let block = image.debugfs("blocks c");
+    let block = block.split_whitespace().next().expect("a block").to_string();
+    for path in ["a", "b", "d/a", "d/b", "d/e/f"] {
+        image.debugfs(&format!("sif {path} block[5] {block}"));
+        image.debugfs(&format!("sif {path} faddr 7"));
+        image.debugfs(&format!("sif {path} links_count 9"));
+    }
+    let all = report(&image, 1, 1000);
+    assert!(all.findings.len() > 10 && all.left_out == 0);
+    for findings in [0, 1, 5, all.findings.len() - 1] {
+        let one = report(&image, 1, findings);
+        assert_eq!(one.findings.len(), findings);
+        for _ in 0..5 {
+            let many = report(&image, 4, findings);
+            assert_eq!((many.findings, many.left_out), (one.findings.clone(), one.left_out));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_resize_inode_only_prevents_growth() {
+    let Some(image) = filled("-b 1024") else { return };
+    image.debugfs("sif <7> block[DIND] 0");
+    let found = report(&image, 1, 1000).findings;
+    let harm = found.iter().find(|finding| matches!(finding.fault, Fault::Special { .. }));
+    assert_eq!(harm.map(|finding| finding.harm()), Some(Harm::NoGrowth), "{found:?}");
+}
+
+#[test]
+fn files_may_share_blocks_with_the_feature_shared_blocks() {
+    let Some(image) = Image::make("-b 1024 -O ^metadata_csum,^has_journal,^orphan_file", "7M")
+    else {
+        return;
+    };
+    let source = image.path().with_extension("source");
+    std::fs::write(&source, text(1, 40_000)).expect("a source");
+    let [one, two] = ["one", "two"].map(|name| {
+        image.debugfs(&format!("write {} {name}", source.display()));
+        image.inode_at(name, BLOCK) + BLOCK_FIELD
+    });
+    let device = image.device();
+    let mut field = [0; 60];
+    device.read_at(one, &mut field).unwrap();
+    device.write_at(two, &field).unwrap();
+    drop(device);
+    image.debugfs("feature shared_blocks");
+    image.repair();
+    let verdicts = Verdicts::of(image.path());
+    assert!(verdicts.is_clean_for_e2fsck() && verdicts.is_clean_for_lanefs(), "{verdicts:?}");
+    assert_eq!(dumped(&image, "two"), dumped(&image, "one"));
+    assert!(Verdicts::of(image.path()).is_clean_for_lanefs());
+}
