@@ -30,7 +30,7 @@ pub use encoding::{from_hex, hex, quoted, unquoted};
 pub use facts::{file_facts, keep_bytes, type_letter};
 pub use glob::{Case, Glob};
 pub use help::long_help;
-pub use images::{Images, Intent, change_each, with_each};
+pub use images::{HOLDS_IMAGE, Images, Intent, change_each, refuse_image, with_each};
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
 #[cfg(test)]
 pub use mounted::parse_counters;

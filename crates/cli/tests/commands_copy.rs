@@ -339,6 +339,175 @@ fn a_host_path_given_by_mistake_is_explained() {
     assert_eq!((status.code(), said.contains("cannot be moved")), (Some(1), true), "{said}");
 }
 
+/// Runs lanefs, which fails, and returns what it says.
+fn fails(arguments: &[&str]) -> String {
+    let (status, said) = try_run(Command::new(LANEFS).args(arguments));
+    assert_eq!(status.code(), Some(1), "{arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn mv_leaves_files_that_it_must_not_overwrite() {
+    let image = Image::new("16M");
+    let other = Image::new("16M");
+    let dir = image.dir.path();
+    shell(dir, "mkdir -p a b t/u; echo old >old; echo new >new; echo a >a/f; echo b >b/f");
+    let here = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let place = |path: &str| at(&image.path, path);
+    let elsewhere = at(&other.path, "/f");
+    lanefs(&["cp", &here("old"), &place("/f")]);
+    lanefs(&["cp", &here("new"), &place("/g")]);
+    lanefs(&["cp", &here("old"), &elsewhere]);
+    for (from, to) in [
+        (place("/g"), here("old")),
+        (here("new"), place("/f")),
+        (place("/g"), place("/f")),
+        (place("/g"), elsewhere.clone()),
+    ] {
+        assert!(fails(&["mv", "-n", &from, &to]).contains("exists"), "{from} {to}");
+    }
+    assert_eq!(shell(dir, "cat old new"), "old\nnew\n");
+    assert_eq!(lanefs(&["cat", &place("/f"), &place("/g"), &elsewhere]), "old\nnew\nold\n");
+
+    // Like rename(2), a directory replaces an empty directory, but no other.
+    lanefs(&["mkdir", &place("/t"), &place("/t/x")]);
+    shell(dir, "echo one >t/u/one");
+    assert!(fails(&["mv", &here("t"), &place("/")]).contains("not empty"));
+    assert!(fails(&["mv", "-n", &here("t"), &place("/")]).contains("exists"));
+    assert_eq!(lanefs(&["ls", &place("/t")]), "x\n");
+    lanefs(&["mv", "-T", &here("t"), &place("/t/x")]);
+    assert_eq!(lanefs(&["cat", &place("/t/x/u/one")]), "one\n");
+    assert!(fails(&["mv", &place("/t/."), &here("new-dir")]).contains("does not end in a name"));
+
+    // Two sources of one name do not become one file.
+    for command in ["cp", "mv"] {
+        lanefs(&["mkdir", &place("/d")]);
+        let said = fails(&[command, &here("a/f"), &here("b/f"), &place("/d")]);
+        assert!(said.contains("another source"), "{said}");
+        assert_eq!(lanefs(&["cat", &place("/d/f")]), "a\n");
+        lanefs(&["rm", "-r", &place("/d")]);
+    }
+    lanefs(&["mkdir", &place("/d"), &place("/e")]);
+    lanefs(&["cp", &here("b/f"), &place("/e/g")]);
+    assert!(fails(&["mv", &place("/g"), &place("/e/g"), &place("/d")]).contains("another source"));
+    assert_eq!(lanefs(&["cat", &place("/d/g"), &place("/e/g")]), "new\nb\n");
+    assert_clean(&image.path);
+}
+
+#[test]
+fn names_that_differ_in_case_are_not_lost_in_a_move() {
+    let image = Image::with("16M", &["-O", "casefold"]);
+    let dir = image.dir.path();
+    shell(dir, "mkdir t; echo one >t/a; ln t/a t/b; echo two >t/B");
+    let (tree, folded) = (dir.join("t"), at(&image.path, "/d"));
+    lanefs(&["mkdir", &folded]);
+    shell(dir, "debugfs -w -R 'set_inode_field /d flags 0x40080000' disk.img 2>&1");
+    assert!(fails(&["mv", tree.to_str().unwrap(), &folded]).contains("exists"));
+    assert_eq!(shell(dir, "cat t/a t/b t/B"), "one\none\ntwo\n");
+}
+
+#[test]
+fn a_special_file_or_link_of_the_host_is_moved_itself() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    shell(dir, "ln -s /dev/null link; mknod null c 1 3; mkfifo fifo; cp -a link link2");
+    let place = |path: &str| at(&image.path, path);
+    for name in ["link", "null", "fifo"] {
+        let from = dir.join(name);
+        lanefs(&["mv", from.to_str().unwrap(), &place("/")]);
+        assert!(from.symlink_metadata().is_err(), "{name}");
+    }
+    lanefs(&["cp", "-a", dir.join("link2").to_str().unwrap(), &place("/")]);
+    let places = ["/link", "/null", "/fifo", "/link2"].map(place);
+    let kinds = ["stat", "-c", "%F"].into_iter().chain(places.iter().map(String::as_str));
+    assert_eq!(
+        lanefs(&kinds.collect::<Vec<_>>()),
+        "symbolic link\ncharacter special file\nfifo\nsymbolic link\n"
+    );
+    assert_clean(&image.path);
+}
+
+#[test]
+fn an_image_is_not_copied_into_itself_or_overwritten_by_its_own_file() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    shell(dir, "echo x >f; ln disk.img also; ln -s disk.img link");
+    let here = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let place = |path: &str| at(&image.path, path);
+    lanefs(&["cp", &here("f"), &place("/f")]);
+    for target in ["disk.img", "also", "link"] {
+        let said = fails(&["cp", &place("/f"), &here(target)]);
+        assert!(said.contains("holds an image that this command has open"), "{said}");
+    }
+    for command in [
+        ["mv", &place("/f"), &here("disk.img")],
+        ["tar", &place("/"), &format!("-f{}", here("also"))],
+        ["edit", &here("disk.img"), &format!("-cget /f {}", here("link"))],
+    ] {
+        let said = fails(&command);
+        assert!(said.contains("holds an image that this command has open"), "{said}");
+    }
+    fails(&["mv", &here("disk.img"), &place("/")]);
+    fails(&["mv", dir.to_str().unwrap(), &place("/")]);
+    assert_eq!(lanefs(&["cat", &place("/f")]), "x\n");
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_stream_obeys_the_options_for_the_copy() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    let cp = |options: &str| shell(dir, &format!("echo {options} | {LANEFS} cp {options}"));
+    cp("--owner 5:6 - disk.img:/f");
+    cp("-n - disk.img:/f");
+    let f = at(&image.path, "/f");
+    assert_eq!(lanefs(&["stat", "-c", "%u:%g", &f]), "5:6\n");
+    assert_eq!(lanefs(&["cat", &f]), "--owner 5:6 - disk.img:/f\n");
+    // Reading this device fails before a file system is mounted by it.
+    if can_mount() {
+        let said = fails(&["cp", "/dev/fuse", &f]);
+        assert!(said.starts_with("lanefs cp: /dev/fuse: "), "{said}");
+    }
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_link_does_not_replace_the_file_to_which_it_leads() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    let place = |path: &str| at(&image.path, path);
+    shell(dir, "echo x >f");
+    lanefs(&["cp", dir.join("f").to_str().unwrap(), &place("/f")]);
+    lanefs(&["ln", "-s", "f", &place("/l")]);
+    for command in [&["cp", "-P"][..], &["cp", "-a"], &["mv"]] {
+        let said = fails(&[command, &[&place("/l"), &place("/f")]].concat());
+        assert!(said.contains("same file"), "{said}");
+    }
+    assert_eq!(lanefs(&["cat", &place("/f")]), "x\n");
+    // A link may replace another link to the same file.
+    lanefs(&["ln", "-s", "f", &place("/m")]);
+    lanefs(&["cp", "-a", &place("/l"), &place("/m")]);
+    lanefs(&["mv", &place("/l"), &place("/m")]);
+    assert_eq!(lanefs(&["cat", &place("/m")]), "x\n");
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_file_of_the_host_is_copied_up_to_its_end_whatever_its_size_says() {
+    let image = Image::new("16M");
+    for name in ["/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+        if Path::new(name).exists() {
+            let to = at(&image.path, "/f");
+            lanefs(&["cp", name, &to]);
+            assert_eq!(lanefs(&["cat", &to]), std::fs::read_to_string(name).unwrap());
+        }
+    }
+    assert_clean(&image.path);
+}
+
 #[test]
 fn a_copy_that_follows_links_ends_although_they_form_a_circle() {
     let dir = scratch();

@@ -4,7 +4,7 @@
 mod mounting;
 
 use mounting::{LANEFS, assert_clean, run, scratch, try_run};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -227,4 +227,24 @@ fn a_dry_run_shows_the_plan_and_writes_nothing() {
     assert!(said.contains("8192 blocks of 4096 bytes, 1 group, "), "{said}");
     assert!(said.contains("features: ext_attr resize_inode dir_index filetype "), "{said}");
     assert!(std::fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn the_hint_at_the_owner_of_the_root_is_left_out_if_the_owner_is_given() {
+    if !mounting::can_mount() {
+        return;
+    }
+    let dir = scratch();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let says = |name: &str, more: &[&str]| {
+        let image = dir.path().join(name);
+        let mut mkfs = mounting::as_nobody(LANEFS);
+        let (status, said) = try_run(mkfs.arg("mkfs").args(more).arg(&image).arg("16M"));
+        assert!(status.success(), "{said}");
+        said.contains("belongs to 0:0")
+    };
+    assert!(says("a.img", &[]));
+    assert!(!says("b.img", &["--root-owner", "65534:65534"]));
+    assert!(!says("c.img", &["-E", "root_owner=65534:65534"]));
+    assert!(!says("d.img", &["-E", "root_owner"]));
 }

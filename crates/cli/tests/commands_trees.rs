@@ -175,7 +175,11 @@ fn a_tar_of_an_image_is_the_same_tree_for_gnu_tar_and_for_mkfs() {
     }
 
     let (status, said) = try_run(Command::new(LANEFS).args(["tar", "-f", path, path]));
-    assert_eq!((status.code(), said.contains("the image that is read")), (Some(1), true), "{said}");
+    assert_eq!(
+        (status.code(), said.contains("holds an image that this command has open")),
+        (Some(1), true),
+        "{said}"
+    );
     image.assert_clean();
 
     let names = shell(

@@ -160,6 +160,22 @@ fn mkfs_makes_the_journal_device_of_mke2fs_and_gives_it_to_one_file_system() {
 }
 
 #[test]
+fn a_journal_device_is_made_behind_an_offset_but_not_on_an_array() {
+    let dir = scratch();
+    let part = dir.path().join("part.img");
+    let line = ["mkfs", "--json", "-O", "journal_dev", "--offset", "1M", "--size", "8M"];
+    let json = lanefs(&[&line[..], &[word(&part)]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["journal_blocks"], 2048);
+    assert_eq!(part.metadata().unwrap().len(), 9 << 20);
+    let mut mkfs = Command::new(LANEFS);
+    mkfs.args(["mkfs", "-O", "journal_dev", "md:a,b,c", "8M"]).current_dir(dir.path());
+    let (status, said) = try_run(&mut mkfs);
+    assert!(status.code() == Some(1) && said.contains("array"), "{said}");
+    assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+}
+
+#[test]
 fn a_killed_mount_is_recovered_from_the_journals_device() {
     if !can_mount() {
         return;

@@ -4,7 +4,7 @@ use super::{Failure, Size};
 use lanefs::MasterKey;
 use lanefs::device::{Access, Device, FileDevice, OpenOptions};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Options of every command that opens an image.
@@ -56,6 +56,11 @@ impl JournalArguments {
     /// Returns whether the option is given.
     pub fn is_given(&self) -> bool {
         self.journal.is_some()
+    }
+
+    /// Returns the path of the journal, if it is given.
+    pub fn path(&self) -> Option<&Path> {
+        self.journal.as_deref()
     }
 
     /// Opens the device of the journal, if it is given.

@@ -4,8 +4,12 @@ use super::{Failure, FileArguments, ImagePath, Report, WholeImage, no_file_syste
 use lanefs::{FileSystem, OpenOptions, Source};
 use lanefs_device::Access;
 use lanefs_offline::has_journal_elsewhere;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// The reason why a file of the host is neither read nor replaced.
+pub const HOLDS_IMAGE: &str = "holds an image that this command has open";
 
 /// How a command accesses an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +32,7 @@ impl Intent {
 /// The open images of a command. Each image is opened once, even if several operands name it.
 pub struct Images {
     open: Vec<(PathBuf, FileSystem)>,
+    files: Vec<PathBuf>,
 }
 
 impl Images {
@@ -49,14 +54,17 @@ impl Images {
         let most = intents.iter().map(|(_, _, intent)| *intent).max();
         let journal = arguments.journal.open(most.unwrap_or(Intent::Read).access())?;
         let count = intents.len();
-        let mut images = Images { open: Vec::new() };
+        let files = arguments.journal.path().map(Path::to_path_buf).into_iter().collect();
+        let mut images = Images { open: Vec::new(), files };
         for (image, real, intent) in intents {
             let mut options = match intent {
                 Intent::Read => OpenOptions::new().read_only(),
                 Intent::Change => OpenOptions::new(),
             };
             options = options.keys(&keys);
-            let source = WholeImage::open(&image, arguments.image, intent.access())?.into_source();
+            let whole = WholeImage::open(&image, arguments.image, intent.access())?;
+            images.files.extend(whole.files());
+            let source = whole.into_source();
             let device = source.device();
             // A single image always gets the journal device. Among several images, only those whose
             // journal is on another device get it.
@@ -86,12 +94,29 @@ impl Images {
         })
     }
 
+    /// Returns the files that hold the images: the members of an array, and the file of a journal
+    /// that is not in its image.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
     /// Closes all images, even if an error occurs, and returns the errors.
     pub fn close(self) -> Vec<Failure> {
         let close = |(image, fs): (PathBuf, FileSystem)| {
             fs.close().err().map(|error| Failure::within(image.display(), &error))
         };
         self.open.into_iter().filter_map(close).collect()
+    }
+}
+
+/// Fails if `path`, which is to be written, is one of `images`, the files that hold open images.
+pub fn refuse_image(path: &Path, images: &[PathBuf]) -> Result<(), Failure> {
+    let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    match file(path) {
+        Some(found) if images.iter().any(|image| file(image) == Some(found)) => {
+            Err(Failure::new(path.display(), HOLDS_IMAGE))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Failure, ImageArguments, complain, no_file_system, open_source};
 use lanefs::Source;
 use lanefs::device::{Access, Device, OpenOptions};
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An open image or array, locked until it is closed or dropped.
@@ -42,6 +42,14 @@ impl<'p> WholeImage<'p> {
     /// be changed.
     pub fn is_whole_file(&self) -> bool {
         self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
+    }
+
+    /// Returns the paths of the files or devices that hold the image.
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self.source.array() {
+            None => vec![self.path.into()],
+            Some(array) => array.metadata().members().into_iter().map(|m| m.name).collect(),
+        }
     }
 
     /// Returns the open image or array, from which the caller can open the file system.

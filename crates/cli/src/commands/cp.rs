@@ -8,12 +8,14 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
 };
 use crate::copy::{
-    Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Source,
-    Target, Trail, Verbose,
+    Copier, Dereference, Existing, HostTree, ImageNode, ImageTree, Keep, Meta, Plan, Progress,
+    Recursion, Settings, Source, Target, Trail, Verbose,
 };
+use crate::walk::Seen;
 use destination::{Destination, Kind};
 use lanefs::{FileSystem, FileType, Follow};
 use lanefs_ext4::Ascent;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -136,7 +138,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     };
     let plan = arguments.plan();
     let aim = arguments.destination.aim(sources);
-    report.check(copy(&images, sources, target, plan, aim, &report));
+    let outcome = Outcome { report: &report, made: &RefCell::default() };
+    report.check(copy(&images, sources, target, plan, aim, outcome));
     for failure in images.close() {
         report.fail(failure);
     }
@@ -164,6 +167,30 @@ impl Written {
     }
 }
 
+/// The results of the operands that were copied or moved.
+#[derive(Clone, Copy)]
+pub struct Outcome<'a> {
+    pub report: &'a Report,
+    /// The files to which operands were copied. No later operand may replace them.
+    pub made: &'a RefCell<Seen>,
+}
+
+impl Outcome<'_> {
+    /// Fails if an operand was copied to the file `there`, which is shown as `shown`.
+    pub fn check_not_made(
+        &self,
+        there: &Meta,
+        shown: impl std::fmt::Display,
+    ) -> Result<(), Failure> {
+        match self.made.borrow().contains(there.identity) {
+            true => {
+                Err(Failure::new(shown, "is not overwritten: another source was written to it"))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
 /// Copies all `sources` to `target`. A source is a file of the host or of an image, or standard
 /// input.
 pub fn copy(
@@ -172,7 +199,7 @@ pub fn copy(
     target: &Operand,
     plan: Plan,
     aim: Aim,
-    report: &Report,
+    outcome: Outcome<'_>,
 ) -> Result<(), Failure> {
     match target {
         Operand::Image(place) => {
@@ -182,12 +209,16 @@ pub fn copy(
             if fills_target(images, sources, plan)? {
                 destination = destination.behind_link(&tree, place, fs)?;
             }
-            into(images, sources, &tree, &destination, plan, report, |source| match source {
-                Operand::Standard => Some(stream_in(fs, &destination, place, &mut io::stdin())),
-                Operand::Host(path) if is_stream(path) => Some(match std::fs::File::open(path) {
-                    Ok(mut file) => stream_in(fs, &destination, place, &mut file),
-                    Err(error) => Err(Failure::host(path.display(), &error)),
-                }),
+            let input = |from: &mut dyn Read, shown: &Path| {
+                stream_in((fs, &tree), &destination, place, plan, (from, shown))
+            };
+            into(images, sources, &tree, &destination, plan, outcome, |source| match source {
+                Operand::Standard => Some(input(&mut io::stdin(), Path::new("-"))),
+                Operand::Host(path) if plan.reads_stream(path) => {
+                    let opened = std::fs::File::open(path);
+                    let opened = opened.map_err(|error| Failure::host(path.display(), &error));
+                    Some(opened.and_then(|mut file| input(&mut file, path)))
+                }
                 _ => None,
             })
         }
@@ -204,7 +235,7 @@ pub fn copy(
                 let shown = if target.is_escaped() { target } else { host };
                 return Err(Failure::new(shown, why));
             }
-            let tree = HostTree::new();
+            let tree = HostTree::beside(images.files());
             let mut destination = Destination::on_host(aim, path)?;
             let mut stream = None;
             if fills_target(images, sources, plan)? {
@@ -213,7 +244,7 @@ pub fn copy(
                     destination = destination.behind_link()?;
                 }
             }
-            into(images, sources, &tree, &destination, plan, report, |source| {
+            into(images, sources, &tree, &destination, plan, outcome, |source| {
                 match (source, &stream) {
                     (Operand::Standard, _) => {
                         let why = "standard input can only be copied into an image";
@@ -233,7 +264,7 @@ pub fn copy(
                     return Err(Failure::new(source, "is not in an image"));
                 };
                 let fs = images.get(&place.image)?;
-                report.check(super::cat::print(fs, place, &mut out, report));
+                outcome.report.check(super::cat::print(fs, place, &mut out, outcome.report));
             }
             Ok(())
         }
@@ -248,11 +279,11 @@ fn into<T: Target>(
     target: &T,
     destination: &Destination<T::Node>,
     plan: Plan,
-    report: &Report,
+    outcome: Outcome<'_>,
     special: impl Fn(&Operand) -> Option<Result<(), Failure>>,
 ) -> Result<(), Failure> {
-    let progress = Progress::new();
-    let host = HostTree::new();
+    let (report, progress) = (outcome.report, Progress::new());
+    let host = HostTree::beside(images.files());
     let from_host = Copier::new(&host, target, plan, report, &progress);
     for source in sources {
         if let Some(done) = special(source) {
@@ -261,17 +292,16 @@ fn into<T: Target>(
         }
         match source {
             Operand::Host(path) => {
-                report.check(one(&from_host, &host, &Trail::new(path), path, target, destination));
+                let node = (&Trail::new(path), path.as_path());
+                report.check(one(&from_host, &host, node, target, destination, outcome));
             }
             Operand::Image(place) => {
                 let tree = ImageTree::new(images.get(&place.image)?, &place.image);
                 let copier = Copier::new(&tree, target, plan, report, &progress);
                 let found = tree.find(&place.path, Follow::Nothing);
-                report.check(
-                    found.and_then(|node| {
-                        one(&copier, &tree, &node, &place.path, target, destination)
-                    }),
-                );
+                report.check(found.and_then(|node| {
+                    one(&copier, &tree, (&node, &place.path), target, destination, outcome)
+                }));
                 copier.finish();
             }
             Operand::Standard => {}
@@ -285,10 +315,10 @@ fn into<T: Target>(
 fn one<S: Source, T: Target>(
     copier: &Copier<'_, S, T>,
     source: &S,
-    node: &S::Node,
-    path: &Path,
+    (node, path): (&S::Node, &Path),
     target: &T,
     destination: &Destination<T::Node>,
+    outcome: Outcome<'_>,
 ) -> Result<(), Failure> {
     let name = match (&destination.name, path.components().next_back()) {
         (Some(name), _) => name.clone(),
@@ -307,11 +337,17 @@ fn one<S: Source, T: Target>(
         let shown = target.show(&destination.dir, &name);
         return Err(Failure::new(format_args!("{shown}/"), "not a directory"));
     }
-    if let Some((there, _)) = target.look(&destination.dir, &name)? {
+    if let Some((there, meta)) = target.look(&destination.dir, &name)? {
         check_not_within(source, node, target, &there)?;
+        if copier.overwrites() && meta.file_type != FileType::Directory {
+            outcome.check_not_made(&meta, target.show(&destination.dir, &name))?;
+        }
     }
     check_not_within(source, node, target, &destination.dir)?;
     copier.copy(node, &destination.dir, &name);
+    if let Some((_, made)) = target.look(&destination.dir, &name)? {
+        outcome.made.borrow_mut().insert(made.identity);
+    }
     Ok(())
 }
 
@@ -357,6 +393,15 @@ fn check_not_within<S: Source, T: Target>(
     }
 }
 
+impl Plan {
+    /// Returns whether the copy reads the data of a FIFO or device of the host. Otherwise, it makes
+    /// a FIFO or device. A symbolic link that is not followed is copied as a link.
+    fn reads_stream(self, path: &Path) -> bool {
+        let follows = self.dereference != Dereference::Never;
+        self.recursion == Recursion::FilesOnly && is_stream(path) && (follows || !path.is_symlink())
+    }
+}
+
 fn is_stream(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| {
         let kind = metadata.file_type();
@@ -397,29 +442,37 @@ fn stream_out(fs: &FileSystem, place: &ImagePath, path: &Path) -> Result<(), Fai
     super::cat::write_to(fs, place, &mut out)?.map_err(host)
 }
 
-/// Copies the data of `from` into a file of an image.
+/// Copies the data of `from`, which is shown as `shown`, into a file of an image.
 fn stream_in(
-    fs: &FileSystem,
-    destination: &Destination<crate::copy::ImageNode>,
+    (fs, tree): (&FileSystem, &ImageTree<'_>),
+    destination: &Destination<ImageNode>,
     place: &ImagePath,
-    from: &mut dyn Read,
+    plan: Plan,
+    (from, shown): (&mut dyn Read, &Path),
 ) -> Result<(), Failure> {
-    if destination.name.is_none() {
+    let Some(name) = &destination.name else {
         return Err(Failure::new(place, "is a directory: standard input needs a file name"));
-    }
+    };
     if destination.kind == Kind::Directory {
         return Err(Failure::new(place, "not a directory"));
+    }
+    if plan.existing == Existing::Keep && tree.look(&destination.dir, name)?.is_some() {
+        return Ok(());
     }
     let mut file = fs
         .create_file(&place.path)
         .map_err(|error| Failure::within(place.image.display(), &error))?;
+    if plan.owner.is_some() {
+        let settings = Settings { owner: plan.owner, ..Settings::default() };
+        tree.set(&tree.find(&place.path, Follow::Links)?, &settings)?;
+    }
     let mut buf = vec![0; 1 << 20];
     loop {
         let read = match from.read(&mut buf) {
             Ok(0) => return Ok(()),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Failure::host("-", &error)),
+            Err(error) => return Err(Failure::host(shown.display(), &error)),
         };
         file.write_all(buf.get(..read).unwrap_or_default())
             .map_err(|error| Failure::new(place, cause_of(&error)))?;

@@ -101,12 +101,12 @@ fn compare(arguments: &Arguments, report: &Report) -> Result<Found, Failure> {
             between(arguments, report, &first, &second, tops)
         }
         (Operand::Image(a), Operand::Host(b)) => {
-            let (first, second) = (tree(a)?, HostTree::new());
+            let (first, second) = (tree(a)?, HostTree::beside(&[]));
             let tops = (first.find(&a.path, Follow::Links)?, Trail::new(b));
             between(arguments, report, &first, &second, tops)
         }
         (Operand::Host(a), Operand::Image(b)) => {
-            let (first, second) = (HostTree::new(), tree(b)?);
+            let (first, second) = (HostTree::beside(&[]), tree(b)?);
             let tops = (Trail::new(a), second.find(&b.path, Follow::Links)?);
             between(arguments, report, &first, &second, tops)
         }

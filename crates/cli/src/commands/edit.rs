@@ -2,7 +2,7 @@
 
 mod script;
 
-use crate::cli::{Failure, FileArguments, Report, WholeImage, read_keys};
+use crate::cli::{Failure, FileArguments, Report, WholeImage, read_keys, refuse_image};
 use lanefs::FileSystem;
 use lanefs::device::Access;
 use lanefs_offline::{Draft, Published};
@@ -113,6 +113,9 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     }
     let keys = read_keys(&arguments.options.keys)?;
     let whole = WholeImage::open(&arguments.image, arguments.options.image, Access::ReadWrite)?;
+    for path in lines.iter().filter_map(Line::writes_to) {
+        refuse_image(path, &whole.files())?;
+    }
     let draft = Draft::open(whole.device()).map_err(|error| whole.failure(error))?;
     let within = |error: lanefs::Error| Failure::within(arguments.image.display(), &error);
     let options = lanefs::OpenOptions::new()

@@ -160,7 +160,7 @@ fn on_device(
 fn print_owner_hint(arguments: &Arguments) {
     use rustix::process::{getegid, geteuid};
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    if uid != 0 && arguments.root_owner.is_none() {
+    if uid != 0 && !arguments.gives_root_owner() {
         complain(format_args!(
             "{}: its root directory belongs to 0:0; for a mount of your own make it with \
              --root-owner {uid}:{gid}, or mount it with -o fakeroot",

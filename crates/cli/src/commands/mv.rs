@@ -1,11 +1,14 @@
 //! `lanefs mv`
 
-use super::cp::{Aim, Written, default_workers, last_name};
+use super::cp::{Aim, Outcome, Written, default_workers, last_name};
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
 };
-use crate::copy::{Dereference, Existing, Keep, Plan, Recursion, Verbose};
-use lanefs::{FileSystem, Metadata, Rename};
+use crate::copy::{Dereference, Existing, ImageTree, Keep, Plan, Recursion, Source, Verbose};
+use lanefs::{FileSystem, Follow, Metadata, Rename};
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Moves or renames files of an image. Between images, or between image and host, copies the files,
@@ -23,7 +26,7 @@ pub struct Arguments {
     /// Sources, then the destination; several sources need a directory
     #[arg(required = true, num_args = 2.., value_name = "PLACE")]
     operands: Vec<Operand>,
-    /// Do not overwrite existing files
+    /// Do not overwrite existing files; a file that is not moved is a failure
     #[arg(short, long)]
     no_clobber: bool,
     #[command(flatten)]
@@ -50,8 +53,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         return report.exit();
     };
     let aim = arguments.destination.aim(sources);
+    let outcome = Outcome { report: &report, made: &RefCell::default() };
     for source in sources {
-        report.check(move_one(arguments, &images, source, target, aim));
+        report.check(move_one(arguments, &images, source, target, aim, outcome));
     }
     for failure in images.close() {
         report.fail(failure);
@@ -65,49 +69,69 @@ fn move_one(
     source: &Operand,
     target: &Operand,
     aim: Aim,
+    outcome: Outcome<'_>,
 ) -> Result<(), Failure> {
     if let (Operand::Image(from), Operand::Image(to)) = (source, target) {
         let (from_fs, to_fs) = (images.get(&from.image)?, images.get(&to.image)?);
         if std::ptr::eq(from_fs, to_fs) {
-            return rename(arguments, from_fs, from, to, aim);
+            return rename(arguments, from_fs, from, to, aim, outcome);
         }
+    }
+    let path = match source {
+        Operand::Image(place) => place.path.as_path(),
+        Operand::Host(path) => path,
+        Operand::Standard => return Ok(()),
+    };
+    if last_name(path).is_none() {
+        return Err(Failure::new(source, "does not end in a name"));
     }
     // A source that could not be copied completely is not removed.
     let copied = Report::new("mv");
     let plan = Plan {
         recursion: Recursion::Trees,
         dereference: Dereference::Never,
-        existing: if arguments.no_clobber { Existing::Keep } else { Existing::Replace },
+        existing: if arguments.no_clobber { Existing::Refuse } else { Existing::Replace },
         keep: Keep { mode: true, owner: true, times: true, attributes: true, links: true },
         owner: None,
         umask: process_umask(),
         verbose: Verbose::No,
         workers: default_workers(),
     };
-    super::cp::copy(images, std::slice::from_ref(source), target, plan, aim, &copied)?;
+    let copy = Outcome { report: &copied, ..outcome };
+    super::cp::copy(images, std::slice::from_ref(source), target, plan, aim, copy)?;
     if copied.has_failed() {
         return Err(Failure::new(source, "not removed, because the copy is incomplete"));
     }
+    make_durable(images, target)?;
     match source {
         Operand::Image(place) => {
             let fs = images.get(&place.image)?;
-            // A copy in an image is made durable before the source is removed.
-            if let Operand::Image(to) = target {
-                let synced = images.get(&to.image)?.sync();
-                synced.map_err(|error| Failure::within(to.image.display(), &error))?;
-            }
             fs.remove_dir_all(&place.path)
                 .map_err(|error| Failure::within(place.image.display(), &error))
         }
         Operand::Host(path) => {
-            if let Operand::Image(to) = target {
-                let synced = images.get(&to.image)?.sync();
-                synced.map_err(|error| Failure::within(to.image.display(), &error))?;
-            }
             let is_dir = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
             let removed =
                 if is_dir { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
             removed.map_err(|error| Failure::host(path.display(), &error))
+        }
+        Operand::Standard => Ok(()),
+    }
+}
+
+/// Makes the copy at `target` durable. After that, the source may be removed.
+fn make_durable(images: &Images, target: &Operand) -> Result<(), Failure> {
+    match target {
+        Operand::Image(to) => {
+            let synced = images.get(&to.image)?.sync();
+            synced.map_err(|error| Failure::within(to.image.display(), &error))
+        }
+        Operand::Host(path) => {
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+            let dir = if path.is_dir() { path } else { above.unwrap_or(Path::new(".")) };
+            let failed = |error| Failure::host(dir.display(), &error);
+            let dir_file = File::open(dir).map_err(failed)?;
+            rustix::fs::syncfs(dir_file).map_err(|error| failed(error.into()))
         }
         Operand::Standard => Ok(()),
     }
@@ -119,6 +143,7 @@ fn rename(
     from: &ImagePath,
     to: &ImagePath,
     aim: Aim,
+    outcome: Outcome<'_>,
 ) -> Result<(), Failure> {
     let into_dir = fs.metadata(&to.path).as_ref().is_ok_and(Metadata::is_dir);
     let to = match aim {
@@ -130,15 +155,27 @@ fn rename(
         _ => to.clone(),
     };
     let how = if arguments.no_clobber { Rename::NoReplace } else { Rename::Replace };
-    // For two names of one file, rename(2) would change nothing and report success.
+    // For two names of one file, rename(2) would change nothing and report success. A symbolic link
+    // would replace the file to which it leads.
+    let is =
+        |old: lanefs::Result<Metadata>, new: &Metadata| old.is_ok_and(|o| o.ino() == new.ino());
     if how == Rename::Replace
-        && let (Ok(old), Ok(new)) = (fs.symlink_metadata(&from.path), fs.symlink_metadata(&to.path))
-        && old.ino() == new.ino()
+        && let Ok(new) = fs.symlink_metadata(&to.path)
+        && (is(fs.symlink_metadata(&from.path), &new) || is(fs.metadata(&from.path), &new))
     {
         return Err(Failure::new(from, format_args!("is the same file as {to}")));
     }
-    match fs.rename_with(&from.path, &to.path, how) {
-        Err(error) if arguments.no_clobber && error.is_exists() => Ok(()),
-        done => done.map_err(|error| Failure::within(from.image.display(), &error)),
+    let tree = ImageTree::new(fs, &from.image);
+    let node = tree.find(&from.path, Follow::Nothing)?;
+    if how == Rename::Replace
+        && let Ok(there) = tree.find(&to.path, Follow::Nothing)
+    {
+        outcome.check_not_made(&tree.meta(&there)?, &to)?;
     }
+    match fs.rename_with(&from.path, &to.path, how) {
+        Err(error) if arguments.no_clobber && error.is_exists() => Err(Failure::new(to, "exists")),
+        done => done.map_err(|error| Failure::within(from.image.display(), &error)),
+    }?;
+    outcome.made.borrow_mut().insert(tree.meta(&node)?.identity);
+    Ok(())
 }

@@ -4,7 +4,9 @@ mod archive;
 mod header;
 mod pieces;
 
-use crate::cli::{Case, Failure, FileArguments, Glob, ImagePath, Images, Intent, Report, complain};
+use crate::cli::{
+    Case, Failure, FileArguments, Glob, ImagePath, Images, Intent, Report, complain, refuse_image,
+};
 use crate::copy::{Identity, ImageNode, ImageTree, Source};
 use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
 use archive::Archive;
@@ -13,8 +15,7 @@ use lanefs::{FileType, Follow};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Writes a tree of an image as a tar archive
@@ -86,7 +87,7 @@ fn export(
     let top = tree.find(&place.path, Follow::Nothing)?;
     let out: Box<dyn Write> = match &arguments.file {
         Some(path) => {
-            refuse_image(path, place)?;
+            refuse_image(path, images.files())?;
             let file = File::create(path).map_err(|e| Failure::host(path.display(), &e))?;
             Box::new(file)
         }
@@ -104,17 +105,6 @@ fn export(
         linked: HashMap::new(),
     };
     Ok(export.run(top))
-}
-
-/// Fails if the archive would be written over the image that is read.
-fn refuse_image(archive: &Path, place: &ImagePath) -> Result<(), Failure> {
-    let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
-    match file(archive) {
-        Some(found) if file(&place.image) == Some(found) => {
-            Err(Failure::new(archive.display(), "the archive would replace the image that is read"))
-        }
-        _ => Ok(()),
-    }
 }
 
 struct Export<'a> {

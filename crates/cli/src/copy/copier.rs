@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// The number of bytes read and written at once.
 const CHUNK: usize = 1 << 20;
 
+/// The smallest buffer, for files whose size is not known.
+const LEAST: usize = 4096;
+
 /// Whether directories are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recursion {
@@ -37,10 +40,20 @@ pub enum Existing {
     /// The existing file is overwritten or replaced. It is an error if a regular file would replace
     /// a device, FIFO or socket.
     Overwrite,
-    /// The existing file is overwritten or replaced, even if it is a device, FIFO or socket.
+    /// The operand replaces an existing file or empty directory, as rename(2) does. The directories
+    /// of the copy are new, so a second file of one name is an error.
     Replace,
     /// The existing file stays unchanged.
     Keep,
+    /// An existing file or directory is an error.
+    Refuse,
+}
+
+impl Existing {
+    /// Returns what happens to existing files below an operand.
+    fn below(self) -> Existing {
+        if self == Existing::Replace { Existing::Refuse } else { self }
+    }
 }
 
 /// The attributes of the original that a copy keeps.
@@ -187,9 +200,15 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     /// Copies an operand to `name` in `dir`; [`Copier::finish`] copies the contents of directories.
     pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) {
         let follow = self.plan.dereference != Dereference::Never;
-        let done = self.resolve(from, follow);
-        let done = done.and_then(|from| self.copy_entry(&from, dir, name, &Way::default()));
+        let done = self.resolve(from, follow).and_then(|from| {
+            self.copy_entry(&from, dir, name, self.plan.existing, &Way::default())
+        });
         self.report.check(done);
+    }
+
+    /// Returns whether a copy can take the place of an existing file.
+    pub fn overwrites(&self) -> bool {
+        matches!(self.plan.existing, Existing::Overwrite | Existing::Replace)
     }
 
     /// Queues the contents of directory `from` to be copied into the existing directory `to`.
@@ -226,6 +245,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn work(&self) {
+        let existing = self.plan.existing.below();
         while let Some(work) = self.next_work() {
             let _busy = Busy(self);
             match self.source.names(&work.from) {
@@ -236,7 +256,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                             .source
                             .child(&work.from, &name)
                             .and_then(|child| self.resolve(&child, follow))
-                            .and_then(|child| self.copy_entry(&child, &work.to, &name, &work.way));
+                            .and_then(|child| {
+                                self.copy_entry(&child, &work.to, &name, existing, &work.way)
+                            });
                         self.report.check(done);
                     }
                 }
@@ -275,6 +297,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         from: &S::Node,
         dir: &T::Node,
         name: &[u8],
+        existing: Existing,
         way: &Way,
     ) -> Result<(), Failure> {
         let meta = self.source.meta(from)?;
@@ -290,10 +313,14 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         let there = self.target.look(dir, name)?;
         let shown = || self.target.show(dir, name);
         if let Some((node, there)) = &there {
-            if there.identity == meta.identity {
+            if there.identity == meta.identity || self.leads_to(from, &meta, there) {
                 return Err(Failure::new(shown(), "source and destination are the same file"));
             }
             match (is_dir, there.file_type == FileType::Directory) {
+                _ if existing == Existing::Refuse => return Err(Failure::new(shown(), "exists")),
+                (true, true) if existing == Existing::Replace => {
+                    self.target.remove_dir(dir, name)?;
+                }
                 (true, true) => {
                     self.later(from, &meta, node, way);
                     return Ok(());
@@ -302,9 +329,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                     return Err(Failure::new(shown(), "exists and is not a directory"));
                 }
                 (false, true) => return Err(Failure::new(shown(), "exists and is a directory")),
-                (false, false) if self.plan.existing == Existing::Keep => return Ok(()),
+                (false, false) if existing == Existing::Keep => return Ok(()),
                 (false, false)
-                    if self.plan.existing == Existing::Overwrite
+                    if existing == Existing::Overwrite
                         && meta.file_type == FileType::Regular
                         && is_special(there.file_type) =>
                 {
@@ -330,7 +357,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         // links are kept, a file that has other names is removed first too, because its other names
         // must keep the old contents.
         let refill = |old: &Meta| {
-            meta.file_type == FileType::Regular
+            existing == Existing::Overwrite
+                && meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular
                 && !(self.plan.keep.links && old.links > 1)
         };
@@ -344,6 +372,14 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
         self.progress.copied_file();
         Ok(())
+    }
+
+    /// Returns whether `from` is a symbolic link to the file `there`, which the link would replace.
+    fn leads_to(&self, from: &S::Node, meta: &Meta, there: &Meta) -> bool {
+        let follow = || self.source.follow(from).and_then(|node| self.source.meta(&node));
+        meta.file_type == FileType::Symlink
+            && there.file_type != FileType::Symlink
+            && follow().is_ok_and(|found| found.identity == there.identity)
     }
 
     /// Creates a file that is not a directory, and fills it.
@@ -373,7 +409,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         sink: &mut T::Sink<'_>,
         size: u64,
     ) -> Result<(), Failure> {
-        let mut buf = vec![0; CHUNK.min(usize::try_from(size).unwrap_or(CHUNK)).max(1)];
+        let mut buf = vec![0; usize::try_from(size).unwrap_or(CHUNK).clamp(LEAST, CHUNK)];
         let mut end = 0;
         while let Some((start, stop)) = content.data_after(end)? {
             let mut at = start;
@@ -381,14 +417,14 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 let want = usize::try_from(stop - at).unwrap_or(CHUNK).min(buf.len());
                 let Some(part) = buf.get_mut(..want) else { break };
                 let read = content.read_at(at, part)?;
+                // The file ends here, even if its size or the end of its data is larger.
                 if read == 0 {
-                    break;
+                    return Ok(());
                 }
                 sink.write_at(at, part.get(..read).unwrap_or_default())?;
                 self.progress.copied_bytes(read as u64);
                 at += read as u64;
             }
-            // If the file shrinks during the copy, its copy has a hole from the new end on.
             if at == start {
                 break;
             }
@@ -425,8 +461,13 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 continue;
             };
             let done = self.target.look(&dir, &name).and_then(|there| {
-                if there.is_some() {
-                    self.target.remove(&dir, &name)?;
+                // The directory may have got a file that differs only in case.
+                match there {
+                    Some(_) if self.plan.existing.below() == Existing::Refuse => {
+                        return Err(Failure::new(shown(), "exists"));
+                    }
+                    Some(_) => self.target.remove(&dir, &name)?,
+                    None => {}
                 }
                 self.target.link(&first, &dir, &name)
             });

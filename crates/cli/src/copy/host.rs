@@ -2,11 +2,12 @@
 //!
 //! A copy from an image must stay inside the target directory. Therefore no file is opened or
 //! created through a symbolic link that could come from the image. A path is entered only after a
-//! check that it is a directory. It stays a directory, because the copy removes no directories.
+//! check that it is a directory. It stays a directory, because the copy removes no directory that
+//! it has entered.
 
 use super::trail::Trail;
 use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
-use crate::cli::Failure;
+use crate::cli::{Failure, HOLDS_IMAGE};
 use lanefs::build::ShortPath;
 use lanefs::{FileType, Rdev, Time};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};
@@ -24,6 +25,8 @@ const MOST_LINKS: usize = 40;
 /// The host's files, with the privilege of this process to change owners.
 pub struct HostTree {
     privilege: Privilege,
+    /// The files of the open images, which a copy must neither read nor replace.
+    images: Vec<Identity>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,10 +36,28 @@ enum Privilege {
 }
 
 impl HostTree {
-    /// Creates the tree with the privileges of this process.
-    pub fn new() -> HostTree {
+    /// Creates the tree with the privileges of this process. `images` are the paths of the files
+    /// that hold the open images.
+    pub fn beside(images: &[PathBuf]) -> HostTree {
         let is_root = rustix::process::geteuid().is_root();
-        HostTree { privilege: if is_root { Privilege::Superuser } else { Privilege::User } }
+        let identity = |path: &PathBuf| {
+            let found = path.metadata().ok()?;
+            Some(Identity { device: found.dev(), inode: found.ino() })
+        };
+        HostTree {
+            privilege: if is_root { Privilege::Superuser } else { Privilege::User },
+            images: images.iter().filter_map(identity).collect(),
+        }
+    }
+
+    /// Returns the attributes of a file that a copy reads or replaces.
+    fn meta_of_found(&self, path: &Path, metadata: Metadata) -> Result<Meta, Failure> {
+        let meta = meta_of(&metadata)
+            .ok_or_else(|| Failure::new(path.display(), "unknown type of file"))?;
+        if self.images.contains(&meta.identity) {
+            return Err(Failure::new(path.display(), HOLDS_IMAGE));
+        }
+        Ok(meta)
     }
 }
 
@@ -75,14 +96,6 @@ fn at<T>(path: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, Fai
     ShortPath::new(path).and_then(|short| act(&short)).map_err(failed(path))
 }
 
-fn lstat(path: &Path) -> Result<Meta, Failure> {
-    meta_of_found(path, at(path, Path::symlink_metadata)?)
-}
-
-fn meta_of_found(path: &Path, metadata: Metadata) -> Result<Meta, Failure> {
-    meta_of(&metadata).ok_or_else(|| Failure::new(path.display(), "unknown type of file"))
-}
-
 /// An open file of the host.
 pub struct HostFile {
     file: File,
@@ -102,6 +115,10 @@ impl HostFile {
 
 impl Content for HostFile {
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure> {
+        // Files of proc(5) have data, but their size is 0.
+        if self.size == 0 {
+            return Ok((from == 0).then_some((0, u64::MAX)));
+        }
         // If the file system cannot report holes, the whole file is data.
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
@@ -151,7 +168,8 @@ impl Source for HostTree {
     type Content<'a> = HostFile;
 
     fn meta(&self, node: &Trail) -> Result<Meta, Failure> {
-        lstat(&node.path())
+        let path = node.path();
+        self.meta_of_found(&path, at(&path, Path::symlink_metadata)?)
     }
 
     fn list(&self, dir: &Trail) -> Result<HostListing, Failure> {
@@ -233,7 +251,7 @@ impl Target for HostTree {
         let node = dir.join(name);
         let path = node.path();
         match ShortPath::new(&path).and_then(|short| short.symlink_metadata()) {
-            Ok(metadata) => meta_of_found(&path, metadata).map(|meta| Some((node, meta))),
+            Ok(metadata) => self.meta_of_found(&path, metadata).map(|meta| Some((node, meta))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Failure::host(path.display(), &error)),
         }
@@ -290,6 +308,10 @@ impl Target for HostTree {
 
     fn remove(&self, dir: &Trail, name: &[u8]) -> Result<(), Failure> {
         at(&dir.join(name).path(), |path| std::fs::remove_file(path))
+    }
+
+    fn remove_dir(&self, dir: &Trail, name: &[u8]) -> Result<(), Failure> {
+        at(&dir.join(name).path(), |path| std::fs::remove_dir(path))
     }
 
     fn set(&self, node: &Trail, settings: &Settings) -> Result<(), Failure> {

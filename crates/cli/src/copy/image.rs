@@ -375,6 +375,11 @@ impl<'fs> Target for ImageTree<'fs> {
         removed.map_err(|error| self.failure(&dir.path.join(name), &error))
     }
 
+    fn remove_dir(&self, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {
+        let removed = self.vfs().rmdir(self.fs.credentials(), &dir.inode, name);
+        removed.map_err(|error| self.failure(&dir.path.join(name), &error))
+    }
+
     fn set(&self, node: &ImageNode, settings: &Settings) -> Result<(), Failure> {
         let failed = |error: &Error| self.failure(&node.path, error);
         let who = self.fs.credentials();

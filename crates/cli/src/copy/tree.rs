@@ -154,6 +154,8 @@ pub trait Target: Sync {
     fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
     /// Removes a file that is not a directory.
     fn remove(&self, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
     /// Sets the attributes of `node`.
     fn set(&self, node: &Self::Node, settings: &Settings) -> Result<(), Failure>;
     /// Returns the full path of the entry `name` in `dir`, for messages.

@@ -14,6 +14,13 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Returns whether a file is in the set.
+    pub fn contains(&self, file: Identity) -> bool {
+        let page = self.pages.get(&(file.device, file.inode / PAGE));
+        let word = page.and_then(|page| page.get((file.inode % PAGE / 64) as usize));
+        word.is_some_and(|word| word & 1 << (file.inode % 64) != 0)
+    }
+
     /// Adds a file; returns false if it is in the set already.
     pub fn insert(&mut self, file: Identity) -> bool {
         let page = self.pages.entry((file.device, file.inode / PAGE));

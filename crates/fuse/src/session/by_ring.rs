@@ -91,7 +91,7 @@ pub fn make() -> io::Result<(Rings, usize)> {
 type Report = mpsc::Sender<io::Result<bool>>;
 
 impl<S: Service> Shared<'_, S> {
-    /// Starts a thread for each ring, and gives all entries to the kernel. Returns false if a
+    /// Starts a thread for each ring, and gives all entries to the kernel. Returns the reason if a
     /// thread could not be started or the kernel refused an entry. In that case all requests come
     /// by read(2), and the threads of the rings terminate.
     ///
@@ -101,11 +101,13 @@ impl<S: Service> Shared<'_, S> {
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         rings: Vec<(usize, Ring)>,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Option<String>> {
         let (report, reports) = mpsc::channel();
         let wanted = rings.len();
+        let mut why = None;
         for (queue, ring) in rings {
-            if self.start_ring(scope, queue, ring, Some(report.clone())).is_err() {
+            if let Err(error) = self.start_ring(scope, queue, ring, Some(report.clone())) {
+                why = Some(format!("the host starts too few threads: {error}"));
                 break;
             }
         }
@@ -121,7 +123,7 @@ impl<S: Service> Shared<'_, S> {
             ring::refuse(self.channel.as_fd())?;
             self.interrupt_rings();
         }
-        Ok(all)
+        Ok((!all).then(|| why.unwrap_or_else(|| "by the kernel".into())))
     }
 
     fn start_ring<'scope>(

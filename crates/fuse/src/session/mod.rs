@@ -142,9 +142,9 @@ impl<S: Service> Shared<'_, S> {
         self.server.carried(&carried);
         if !rings.is_empty() {
             match self.start_rings(scope, rings) {
-                Ok(true) => {}
-                Ok(false) => {
-                    let refused = Carried::ByRead(ByRead::Refused("by the kernel".into()));
+                Ok(None) => {}
+                Ok(Some(why)) => {
+                    let refused = Carried::ByRead(ByRead::Refused(why));
                     self.server.carried(&refused);
                     self.readers.enlarge(FEWEST_THREADS, most_readers());
                 }

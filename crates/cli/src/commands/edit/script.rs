@@ -73,6 +73,14 @@ impl Line {
         Failure::new(format_args!("line {}", self.number), failure)
     }
 
+    /// Returns the file of the host that this line writes.
+    pub fn writes_to(&self) -> Option<&Path> {
+        match &self.command {
+            Command::Get { host, .. } => Some(host),
+            _ => None,
+        }
+    }
+
     /// Runs the command. `keys` are the master keys of the file system.
     pub fn run(&self, fs: &FileSystem, keys: &[MasterKey]) -> Result<(), Error> {
         match &self.command {

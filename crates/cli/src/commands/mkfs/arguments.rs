@@ -217,6 +217,11 @@ impl Arguments {
         self.journal_size.as_ref()
     }
 
+    /// Returns whether an option gives the owner of the root directory.
+    pub(super) fn gives_root_owner(&self) -> bool {
+        self.root_owner.is_some() || words::gives_root_owner(&self.words.extended)
+    }
+
     /// Returns whether all blocks are to be discarded before the file system is made.
     pub(super) fn discards(&self) -> bool {
         words::discards(&self.words.extended)

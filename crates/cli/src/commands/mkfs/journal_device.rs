@@ -3,6 +3,7 @@
 use super::arguments::Arguments;
 use super::target::{grow, open, refuse_overwriting};
 use crate::cli::{Failure, open_image};
+use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
 use lanefs_ondisk::BlockSize;
@@ -25,6 +26,9 @@ pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.dry_run {
         return Err(failed(&"-n has no preview of a journal device"));
     }
+    if Source::array_name(path).is_some() {
+        return Err(failed(&"an array cannot be a journal device"));
+    }
     let is_new = !path.exists();
     if is_new {
         arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
@@ -43,8 +47,9 @@ fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<(), Failure> {
     let path = &arguments.image;
     let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
     let len = path.metadata().map_or(0, |found| found.len());
-    if let Some(size) = arguments.size().filter(|size| path.is_file() && len < *size) {
-        grow(path, size)?;
+    let end = arguments.size().map(|size| arguments.offset().saturating_add(size));
+    if let Some(end) = end.filter(|end| path.is_file() && len < *end) {
+        grow(path, end)?;
     }
     let device = open(arguments, arguments.size())?;
     refuse_overwriting(arguments, &device)?;

@@ -139,6 +139,11 @@ pub(super) fn discards(words: &[String]) -> bool {
     last.is_some_and(|word| word == "discard")
 }
 
+/// Returns whether `-E` has `root_owner`.
+pub(super) fn gives_root_owner(words: &[String]) -> bool {
+    words.iter().any(|word| word.split('=').next() == Some("root_owner"))
+}
+
 /// Applies the words of `-E`, except for [`offset`] and [`discards`].
 pub(super) fn extend(options: &mut MkfsOptions, words: &[String]) -> Result<(), String> {
     for word in words {

@@ -167,7 +167,8 @@ fn word(data: &[u8]) -> Result<u32, Errno> {
 
 /// Appends a 32-bit number, and zeros after it if the caller has room for 64 bits.
 fn put_word(value: u32, input: &abi::IoctlIn, outbox: &mut Outbox) {
-    let wide = u64::from(value).to_le_bytes();
+    let mut wide = [0; 8];
+    wide[..4].copy_from_slice(&value.to_ne_bytes());
     outbox.put_bytes(&wide[..wide.len().min(input.out_size as usize)]);
 }
 
