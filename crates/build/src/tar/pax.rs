@@ -36,11 +36,6 @@ impl Records {
     /// record with an empty value only removes the earlier record, unless its key is that of an
     /// extended attribute (`SCHILY.xattr`), whose value may be empty.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), Cause> {
-        self.bytes += bytes.len();
-        if self.bytes > MOST_BYTES {
-            let (what, bytes) = ("extended headers", self.bytes as u64);
-            return Err(Cause::TooLong { what, bytes, most: MOST_BYTES as u64 });
-        }
         let mut rest = bytes;
         while !rest.is_empty() {
             let record = first(rest).ok_or(Cause::Record { key: String::new() })?;
