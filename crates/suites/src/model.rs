@@ -357,6 +357,8 @@ impl Model {
                 match (how, self.node(id).xattrs.contains_key(name)) {
                     (SetXattr::Create, true) => return Err(Errno::EXIST),
                     (SetXattr::Replace, false) => return Err(Errno::NODATA),
+                    (SetXattr::CreateAndReplace, true) => return Err(Errno::EXIST),
+                    (SetXattr::CreateAndReplace, false) => return Err(Errno::NODATA),
                     _ => {}
                 }
                 self.edit(id).xattrs.insert(name.clone(), value.clone());

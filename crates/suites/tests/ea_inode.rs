@@ -238,6 +238,29 @@ fn a_large_value_leaves_room_for_the_entries_of_others() {
     }
 }
 
+/// The two lists of the new directory fill the attribute block. The lists of a new inode are not
+/// stored in inodes of their own, so they may leave no room for entries.
+#[test]
+fn a_directory_inherits_two_lists_that_fill_its_attribute_block() {
+    let Some(image) = Image::make("-b 1024 -O ea_inode", "16M") else { return };
+    let named = (1..=55).map(|id| (2, 7, id));
+    let others = [(4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+    let entries = [(1, 7, u32::MAX)].into_iter().chain(named).chain(others);
+    let bytes = |(tag, permissions, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let list = [2u32.to_le_bytes().to_vec(), entries.flat_map(bytes).collect()].concat();
+    by_library(
+        &image,
+        &[
+            create("d", Kind::Directory),
+            set("d", "system.posix_acl_default", list),
+            create("d/sub", Kind::Directory),
+        ],
+    );
+    image.assert_clean("inherited lists");
+}
+
 /// Returns the value of an attribute of `/f`, or `None` if the file or the attribute does not
 /// exist.
 fn value_of(fs: &Arc<Fs>, name: &[u8]) -> Result<Option<Vec<u8>>, String> {

@@ -39,6 +39,10 @@ pub(crate) struct NewValue {
 pub(crate) enum Put<'v> {
     /// The value is stored in the inode or the attribute block.
     Here(&'v [u8]),
+    /// The value is stored in the inode, or in the attribute block if room for entries is left
+    /// there. Otherwise the first large value could fill the block, and no other value could move
+    /// to an inode of its own. The kernel's ext4 leaves the same room.
+    HereWithRoom(&'v [u8]),
     /// The value is stored in this separate inode.
     Elsewhere(&'v NewValue),
 }
@@ -47,7 +51,7 @@ impl<'v> Put<'v> {
     /// Returns the value of the attribute `name` in its form on disk.
     pub(crate) fn to_disk(self, name: AttributeName<'_>) -> Value<'v> {
         match self {
-            Put::Here(bytes) => Value::Here(bytes),
+            Put::Here(bytes) | Put::HereWithRoom(bytes) => Value::Here(bytes),
             Put::Elsewhere(new) => Value::Inode {
                 ino: new.inode.ino,
                 size: new.size,

@@ -179,7 +179,10 @@ impl<'m> FileData<'m> {
         let FileData { objects, inode } = *self;
         let Snapshot { in_inode, block: old } = self.xattr_snapshot()?;
         let data = old.as_ref().map(|block| (block.block, block.data()));
-        let state = self.xattr_state(&in_inode, &data);
+        let mut state = self.xattr_state(&in_inode, &data);
+        if matches!(value, Some(Put::HereWithRoom(_))) {
+            state.entry_room = (state.block_size / 8).min(1024);
+        }
         let stored = value.map(|value| value.to_disk(name));
         let plan = xattr::plan_set(&state, name, stored, how)?;
         let values = self.plan_values(&state, &plan, name, value)?;
@@ -459,18 +462,12 @@ fn xattr_state<'a>(
     in_inode: &'a [u8],
     block: &'a BlockData,
 ) -> XattrState<'a> {
-    let block_size = objects.volume.block_size();
     XattrState {
         ino,
         in_inode,
         block: block.as_ref().map(|(block, bytes)| (*block, &**bytes)),
-        block_size,
-        // Without room for entries, the first large value could fill the block, and no other value
-        // could move to an inode of its own. The kernel's ext4 leaves the same room.
-        entry_room: match objects.volume.value_seed {
-            Some(_) => (block_size / 8).min(1024),
-            None => 0,
-        },
+        block_size: objects.volume.block_size(),
+        entry_room: 0,
     }
 }
 

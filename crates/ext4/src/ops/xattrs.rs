@@ -141,6 +141,8 @@ impl Fs {
                     inode.lacks_capability.store(true, Ordering::Relaxed);
                     return Ok(());
                 }
+                // Attributes that cannot be decoded grant nothing.
+                Err(Error::Corruption(_) | Error::NotSupported) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -170,8 +172,11 @@ impl Fs {
         elsewhere: &mut Option<NewValue>,
     ) -> Result<XattrChange<'f>, Error> {
         let data = self.data(inode);
-        match data.plan_xattr(name, Some(Put::Here(value)), how) {
-            Err(Error::NoSpace) if self.objects.volume.value_seed.is_some() => {
+        if self.objects.volume.value_seed.is_none() {
+            return data.plan_xattr(name, Some(Put::Here(value)), how);
+        }
+        match data.plan_xattr(name, Some(Put::HereWithRoom(value)), how) {
+            Err(Error::NoSpace) => {
                 let new = self.write_value(inode, value, elsewhere)?;
                 data.plan_xattr(name, Some(Put::Elsewhere(new)), how)
             }
