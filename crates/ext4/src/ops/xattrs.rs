@@ -142,7 +142,7 @@ impl Fs {
                     return Ok(());
                 }
                 // Attributes that cannot be decoded grant nothing.
-                Err(Error::Corruption(_) | Error::NotSupported) => return Ok(()),
+                Err(Error::Corruption(_) | Error::Unsupported(_)) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
