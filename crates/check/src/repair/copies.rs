@@ -5,7 +5,7 @@ use super::compare::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
 use super::volume::clear_recovery;
 use crate::checker::Error;
-use crate::groups::{self, Groups};
+use crate::groups::{self, Groups, NOWHERE};
 use crate::journal::{self, LogBlocks, Replayed};
 use crate::named;
 use crate::place::Place;
@@ -175,8 +175,10 @@ fn recover_descriptors(device: &Arc<OverlayDevice>, volume: &Volume, actions: &m
         return;
     }
     let groups = Groups::read(volume, &silent());
-    let (doubted, lost): (Vec<_>, Vec<_>) =
-        changed.into_iter().partition(|(group, _)| groups.get(*group).is_some());
+    let (doubted, lost): (Vec<_>, Vec<_>) = changed.into_iter().partition(|(group, _)| {
+        let found = groups.get(*group);
+        found.is_some_and(|desc| ![desc.block_bitmap, desc.inode_bitmap].contains(&NOWHERE))
+    });
     let with = |device: &dyn Device, changed: &[(Group, GroupDesc)]| {
         for (group, desc) in changed {
             put_descriptor(device, volume, *group, desc);

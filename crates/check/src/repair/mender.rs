@@ -241,19 +241,25 @@ impl<'a> Mender<'a> {
             self.search.bitmap = Some((group, self.valid_bitmap(group)));
         }
         let bitmap = self.search.bitmap.as_ref().and_then(|(_, bitmap)| bitmap.as_ref());
-        bitmap.is_some_and(|bitmap| bitmap.get((cluster % per_group) as u32))
+        // A cluster of a group without a valid bitmap may belong to a damaged file.
+        bitmap.is_none_or(|bitmap| bitmap.get((cluster % per_group) as u32))
     }
 
-    /// Reads the block bitmap of a group; `None` if the bitmap was never written, or is damaged.
+    /// Reads the block bitmap of a group; `None` if the bitmap is damaged. A bitmap that was never
+    /// written is empty.
     fn valid_bitmap(&self, group: Group) -> Option<Bitmap> {
         let volume = self.run.volume;
         let desc = self.run.groups.get(group)?;
-        let is_written = !volume.geometry.features().has_descriptor_checksums()
-            || !desc.flags.contains(GroupFlags::BLOCK_UNINIT);
-        let has_place = is_written && desc.block_bitmap != NOWHERE;
+        let clusters = volume.geometry.clusters_in_group(group)?;
+        if volume.geometry.features().has_descriptor_checksums()
+            && desc.flags.contains(GroupFlags::BLOCK_UNINIT)
+        {
+            return Some(Bitmap::new(clusters));
+        }
+        let has_place = desc.block_bitmap != NOWHERE;
         let bytes = self.read_block(desc.block_bitmap).filter(|_| has_place)?;
         Bitmap::verify_blocks(&bytes, desc, &volume.geometry, volume.checksums).ok()?;
-        Some(Bitmap::from_bytes(&bytes, volume.geometry.clusters_in_group(group)?))
+        Some(Bitmap::from_bytes(&bytes, clusters))
     }
 
     /// Returns the time in seconds that the repair stores as a deletion time. This is the time of
