@@ -369,6 +369,12 @@ fn mv_leaves_files_that_it_must_not_overwrite() {
     assert_eq!(shell(dir, "cat old new"), "old\nnew\n");
     assert_eq!(lanefs(&["cat", &place("/f"), &place("/g"), &elsewhere]), "old\nnew\nold\n");
 
+    // Not even root can open this file for reading.
+    for command in ["cp", "mv"] {
+        fails(&[command, "/proc/sys/vm/drop_caches", &place("/f")]);
+        assert_eq!(lanefs(&["cat", &place("/f")]), "old\n");
+    }
+
     // Like rename(2), a directory replaces an empty directory, but no other.
     lanefs(&["mkdir", &place("/t"), &place("/t/x")]);
     shell(dir, "echo one >t/u/one");

@@ -362,11 +362,10 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 && old.file_type == FileType::Regular
                 && !(self.plan.keep.links && old.links > 1)
         };
-        if there.as_ref().is_some_and(|(_, there)| !refill(there)) {
-            self.target.remove(dir, name)?;
-        }
-        let made = self.make(from, &meta, dir, name)?;
-        self.target.set(&made, &self.settings(from, &meta)?)?;
+        let removes = there.as_ref().is_some_and(|(_, there)| !refill(there));
+        let settings = self.settings(from, &meta)?;
+        let made = self.make(from, &meta, dir, name, removes)?;
+        self.target.set(&made, &settings)?;
         if self.plan.keep.links && meta.links > 1 {
             self.linked.lock().insert(meta.identity, Some(Arc::new(made)));
         }
@@ -382,24 +381,36 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             && follow().is_ok_and(|found| found.identity == there.identity)
     }
 
-    /// Creates a file that is not a directory, and fills it.
+    /// Creates a file that is not a directory, and fills it. `removes` says that an existing file
+    /// of this name is removed first.
     fn make(
         &self,
         from: &S::Node,
         meta: &Meta,
         dir: &T::Node,
         name: &[u8],
+        removes: bool,
     ) -> Result<T::Node, Failure> {
         let permissions = self.first_permissions(meta);
+        // The source is opened first, because an existing file must stay if that fails.
+        let clear = || if removes { self.target.remove(dir, name) } else { Ok(()) };
         match meta.file_type {
             FileType::Regular => {
                 let mut content = self.source.open(from)?;
+                clear()?;
                 let (made, mut sink) = self.target.make_file(dir, name, permissions)?;
                 self.fill(&mut content, &mut sink, meta.size)?;
                 Ok(made)
             }
-            FileType::Symlink => self.target.make_symlink(dir, name, &self.source.read_link(from)?),
-            _ => self.target.make_special(dir, name, meta, permissions),
+            FileType::Symlink => {
+                let target = self.source.read_link(from)?;
+                clear()?;
+                self.target.make_symlink(dir, name, &target)
+            }
+            _ => {
+                clear()?;
+                self.target.make_special(dir, name, meta, permissions)
+            }
         }
     }
 
