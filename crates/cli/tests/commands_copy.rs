@@ -369,6 +369,13 @@ fn mv_leaves_files_that_it_must_not_overwrite() {
     assert_eq!(shell(dir, "cat old new"), "old\nnew\n");
     assert_eq!(lanefs(&["cat", &place("/f"), &place("/g"), &elsewhere]), "old\nnew\nold\n");
 
+    // A directory whose last name is not given is not copied into itself either.
+    lanefs(&["mkdir", &place("/within")]);
+    for whole in [place("/"), place("/."), place("/within/.")] {
+        assert!(fails(&["cp", "-a", &whole, &place("/within")]).contains("into itself"), "{whole}");
+    }
+    lanefs(&["rm", "-r", &place("/within")]);
+
     // Not even root can open this file for reading.
     for command in ["cp", "mv"] {
         fails(&[command, "/proc/sys/vm/drop_caches", &place("/f")]);

@@ -329,6 +329,7 @@ fn one<S: Source, T: Target>(
             if source.meta(node)?.file_type != FileType::Directory {
                 return Err(Failure::new(source.show(node), "not a directory"));
             }
+            check_not_within(source, node, target, &destination.dir)?;
             copier.copy_into(node, &destination.dir);
             return Ok(());
         }
