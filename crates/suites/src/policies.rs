@@ -1,6 +1,6 @@
-//! Policies and memory sizes for the suites. The older policies are tested too: measurements use
-//! them, so they must be correct. Runs with little memory test that objects are evicted and loaded
-//! again.
+//! Policies and memory sizes for the suites. The suites also test the older policies, which are no
+//! longer defaults: measurements compare them with the defaults, so they must be correct. Runs with
+//! little memory test that objects are evicted and loaded again.
 
 use crate::home;
 use lanefs_ext4::{MountOptions, NameCachePolicy, OneLockCache, Policies};
@@ -24,9 +24,9 @@ const OTHERS: [&str; 8] = [
 
 /// Returns the mount options of a run with `seed`. One seed in five has all older policies
 /// (including one lock for all names and inodes), and one in five has some of them. Two seeds in
-/// seven have hardly any memory. Other choices depend on the seed's remainders modulo three and
-/// four. Five and seven have no factor in common with three and four, so every combination with
-/// these choices occurs.
+/// seven have hardly any memory. Other functions make choices from the seed's remainders modulo
+/// three and four. Five and seven have no factor in common with three and four, so the policies and
+/// memory sizes occur in every combination with these choices.
 pub fn mount_options(seed: u64) -> MountOptions {
     let policies = match seed % 5 {
         2 => Policies::before(),

@@ -104,7 +104,7 @@ impl Generator {
         }
     }
 
-    /// Makes the generator also set attributes whose values do not fit into a block of 1 KiB.
+    /// Makes some of the attribute values too large for a block of 1 KiB.
     pub fn with_large_values(self) -> Generator {
         Generator { large_values: true, ..self }
     }
@@ -381,8 +381,8 @@ impl Generator {
         if self.rng.u32(..3) == 0 {
             return Op::RemoveXattr { path, name };
         }
-        // A value that is not large fits into the inode and a block of 1 KiB, together with the
-        // attributes that the file already has.
+        // A value that is not large is small enough that all attributes of the file fit into the
+        // inode and one block of 1 KiB.
         let room = 600usize.saturating_sub(self.model.xattr_bytes(&path) + name.len() + 20);
         let len = match self.large_values && self.rng.u32(..3) == 0 {
             true => self.rng.usize(LARGEST_INSIDE + 1..9000),

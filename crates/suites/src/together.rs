@@ -1,6 +1,6 @@
 //! The model suite: four threads run random operations on one file system. Each thread works mostly
-//! in its own part of the tree, where all outcomes can be predicted. At the end, the library must
-//! find the whole tree before and after a remount, and e2fsck must find the image clean.
+//! in its own part of the tree, where all outcomes can be predicted. At the end, the tree must be
+//! as predicted, before and after a remount, and e2fsck must find the image clean.
 
 use crate::conditions::{self, Paced};
 use crate::home;
@@ -284,8 +284,8 @@ fn defragment(fs: &Fs, file: &InodeRef) -> Result<(), Error> {
     }
 }
 
-/// Runs one thread's operations, calls `done` after each, and compares each outcome with that of
-/// `model`. The model must be empty at the start.
+/// Runs one thread's operations on `library`, and calls `done` after each. Compares each outcome
+/// with that of the same operation on `model`. The model must be empty at the start.
 fn run_thread(
     mut library: Library,
     mut model: Model,
@@ -316,8 +316,8 @@ fn run_thread(
     Ok(model)
 }
 
-/// Returns whether the file system and the model both refuse a rename. The two errors may differ,
-/// because several reasons can forbid a rename at once.
+/// Returns whether `op` is a rename that both the file system and the model refuse. Their errors
+/// may differ, because a rename can be forbidden for several reasons at once.
 fn is_choice(op: &Op, got: &Outcome, want: &Outcome) -> bool {
     use rustix::io::Errno;
     let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];

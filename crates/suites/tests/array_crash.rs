@@ -25,9 +25,10 @@ struct History {
     rig: Rig,
     base: Vec<Vec<u8>>,
     events: Vec<Event>,
-    /// The promises. Each has the first event at which it holds, the file, and the file's content.
+    /// The completed fsyncs. Each has the first event at which the file must be durable, the number
+    /// of the file, and the file's content.
     promises: Vec<(usize, u8, Vec<u8>)>,
-    /// The changes. Each has the event at which it started, and the file.
+    /// The changes of files. Each has the event at which it started, and the number of the file.
     begun: Vec<(usize, u8)>,
 }
 
@@ -113,8 +114,8 @@ impl History {
             last.insert(file, (mark, data));
         }
         for (file, (mark, data)) in last {
-            // A file that was changed after its last promise is not compared, because it may have
-            // any content that it has had since then.
+            // A file whose next change started before the crash is not compared, because the crash
+            // may leave it with the old content, a part of the new content, or not at all.
             if self.begun.iter().any(|(at, of)| of == file && at >= mark && *at <= cut) {
                 continue;
             }

@@ -26,8 +26,8 @@ const SETS: [(&str, &str); 6] = [
     ("-b 2048 -J size=2 -O bigalloc,^orphan_file,^flex_bg -C 4096 -g 8192", "64M"),
     ("-b 1024 -J size=1 -I 256 -O bigalloc,quota,project -C 16384", "160M"),
 ];
-/// The number of sets at the start of the list that have no quotas. e2fsck cannot judge crashes of
-/// the other sets, because when it deletes an orphan, it subtracts only one block from the usage
+/// The number of sets at the start of [`SETS`] that have no quotas. On a set with quotas e2fsck
+/// cannot judge crashes: when e2fsck deletes an orphan, it subtracts only one block from the usage
 /// for each freed cluster.
 const WITHOUT_QUOTAS: usize = 5;
 

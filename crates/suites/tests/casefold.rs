@@ -213,8 +213,8 @@ fn a_name_can_be_created_once_and_used_in_any_spelling() {
     fs.link(&file, &dir, b"other").expect("a second name");
     fs.rename(&dir, b"OTHER", &dir, b"readme", Rename::Replace).expect("nothing happens");
     assert_eq!(names(&mounted, &dir).len(), 2);
-    // If a rename replaces a file, the replaced file's entry keeps its spelling and refers to the
-    // other inode from then on.
+    // If a rename replaces a file, the directory entry of the replaced file stays, with its
+    // spelling. It now refers to the inode of the renamed file.
     let next = make(&mounted, &dir, b"next").expect("a new name");
     fs.rename(&dir, b"NEXT", &dir, b"oTHer", Rename::Replace).expect("it is renamed");
     assert_eq!(ino(&mounted, &dir, b"Other"), Some(next.ino().0));
@@ -291,8 +291,8 @@ fn names_that_are_not_utf_8_are_bytes_or_refused() {
     let dir = folded_dir(&mounted, "dir");
     drop(make(&mounted, &dir, b"A\xff").expect("a name"));
     drop(make(&mounted, &dir, b"a\xff").expect("another name"));
-    // The hash of a name that is not valid UTF-8 is computed from its bytes. An indexed directory
-    // shows this.
+    // The hash of a name that is not valid UTF-8 is computed from its bytes. The directory `many`
+    // is large enough to have an index, so look-ups in it use hashes.
     let many = folded_dir(&mounted, "many");
     let name = |n: u32| [format!("NAME {n}").as_bytes(), b"\xed\xa0\x80"].concat();
     (0..300).for_each(|n| drop(make(&mounted, &many, &name(n)).expect("a new name")));

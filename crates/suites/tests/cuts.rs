@@ -16,8 +16,8 @@ fn commands_whose_power_was_cut_are_finished_by_another_run() {
     println!("seed {seed}: {tally}");
 }
 
-/// The order of writes matters here: before e2fsck replays the log, it checks the descriptors of
-/// all groups that the superblock states.
+/// Before e2fsck replays the log, it checks the descriptors of all groups that the superblock
+/// counts. So a growth must write the descriptors of new groups before it changes the superblock.
 #[test]
 fn a_growth_that_was_cut_is_completed_by_e2fsck_too() {
     let checked = check("resize, larger, meta_bg", 1, &|device| device);

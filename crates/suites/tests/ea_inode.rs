@@ -206,7 +206,8 @@ fn a_value_without_room_is_refused_and_leaves_nothing() {
     let filler = Op::Write { file: File::At(b"0".to_vec()), offset: 0, len: 16 << 20, seed: 1 };
     assert!(matches!(library.act(&filler), Err(Error::NoSpace)));
     for n in 0..8 {
-        // The inode that holds the value may have a lower or a higher number than the file's inode.
+        // The value needs an inode of its own. In some rounds the number of this inode is lower
+        // than that of the file's inode, in others it is higher.
         let refused = library.act(&set(&n.to_string(), "user.v", pattern(n, 60_000)));
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
         library.act(&create(&format!("more {n}"), Kind::Regular)).expect("an inode");

@@ -151,8 +151,8 @@ fn crash_truncation(image: &OverlayDevice, old: &[u8], has_clusters: bool) {
             let bytes = read(fs, &file);
             assert!(bytes[..SHORT] == [b'x'; SHORT], "cut {cut}, {kept:?}");
             if bytes.len() == LONG {
-                // With clusters, the file may already contain zeros, because they are written
-                // before the truncation.
+                // With clusters, the file may already contain zeros, because Lanefs writes zeros
+                // behind the new end before it changes the size.
                 let is_old = |byte: &u8| *byte == b'x' || (has_clusters && *byte == 0);
                 assert!(bytes.iter().all(is_old), "cut {cut}, {kept:?}");
             } else {
@@ -303,7 +303,7 @@ fn names_cross_between_policies_as_in_the_kernel() {
 
 /// Options for an image without checksums, so that a test can change metadata in it.
 const PLAIN: &str = "-b 4096 -O encrypt,^metadata_csum,^metadata_csum_seed";
-/// The size in bytes of a context of version 2.
+/// The size in bytes of an encryption context of version 2.
 const CONTEXT: usize = 40;
 
 /// Returns a copy of the image in which the encryption context of inode `ino` is changed.
@@ -399,8 +399,8 @@ fn a_directory_is_encrypted_or_ignores_case_but_not_both() {
     drop((root, home, encrypted, folding));
     mounted.close().expect("closed");
     image.assert_clean("both features");
-    // The kernel can make directories with both flags. Lanefs refuses to make them, so the test
-    // sets the second flag in the image.
+    // The kernel can make directories that are encrypted and ignore case. Lanefs refuses to make
+    // them, so the test sets the flag for casefold in the inode of the encrypted directory.
     let device = RamDevice::from_file(image.path()).expect("the image is read");
     let flags = image.inode_at(&format!("<{ino}>"), 1024) + 0x20;
     let mut bytes = [0; 4];

@@ -120,8 +120,8 @@ fn every_kind_is_a_row_of_the_table() {
     }
 }
 
-/// Describes how Lanefs reacts. Quotes an error that contains the expected words, or, if there is
-/// no such error, one that names damage.
+/// Describes how Lanefs reacts to a damaged image. Quotes an error that contains the words `says`.
+/// If there is no such error, quotes an error that reports damage, if there is one.
 fn said(says: &str, totals: Result<Outcome, String>) -> String {
     match totals {
         Err(why) => format!("**{why}**"),

@@ -132,7 +132,7 @@ fn the_kernel_and_lanefs_read_and_change_each_others_files_in_inodes() {
     }
 }
 
-/// The kernel removes the files that Lanefs changed.
+/// Removes the directory `d`, whose files Lanefs changed, with the kernel.
 fn both_again(image: &Image, options: &str) {
     let Some(mount) = image.kernel_mount("noatime") else { return };
     std::fs::remove_dir_all(mount.path().join("d")).expect("the kernel removes everything");
@@ -160,7 +160,8 @@ fn a_tree_of_the_kernel_is_removed_where_it_is() {
     }
 }
 
-/// mke2fs puts the targets of symbolic links into inodes, too.
+/// mke2fs copies a folder into the image. It puts small files and the targets of symbolic links
+/// into inodes.
 #[test]
 fn the_tree_of_mke2fs_is_read() {
     let folder = lanefs_suites::image::folder();
@@ -288,8 +289,8 @@ fn data_leaves_the_inode_as_a_whole_after_a_crash() {
         let old = pattern(100, 100);
         let sound = |fs: &Arc<Fs>| {
             let grown = contents(fs, "grown")?.ok_or("it is gone")?;
-            // The data first moves out of the inode. The write itself comes later, and a crash may
-            // leave it partly done.
+            // The write to `grown` first moves the old data out of the inode. It adds the new data
+            // later, and a crash may leave only a part of the new data.
             if grown[..100] != old[..] || grown.len() > 200 {
                 return Err(format!("grown: {} bytes", grown.len()));
             }

@@ -86,8 +86,8 @@ fn a_third_level_exists_after_a_crash_or_does_not() {
         if !expected {
             return Err(format!("{} names of {refused} or one more", names.len()));
         }
-        // Whether or not the crash kept the new level, adding the name succeeds or reports that the
-        // name exists.
+        // The crash may or may not have kept the third level and the new name. In both cases,
+        // adding the name now succeeds or reports that the name exists.
         match link(fs, refused) {
             Ok(()) | Err(Error::Exists) => Ok(()),
             Err(error) => Err(error.to_string()),

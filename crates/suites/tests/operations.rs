@@ -289,8 +289,8 @@ fn kernel_extents(path: &std::path::Path, block: u64) -> Option<Vec<(u64, u64, u
     let mut found: Vec<(u64, u64, u64, String)> = Vec::new();
     for next in lines.map(|line| parsed(line, block)) {
         match found.last_mut() {
-            // Adjacent extents are joined, because in ext3 the kernel splits extents at the blocks
-            // of pointers.
+            // Adjacent extents are joined, because for a file with a block map (ext3) the kernel
+            // starts a new extent at each indirect block.
             Some(last) if last.0 + last.2 == next.0 && last.1 + last.2 == next.1 => {
                 let flags = next.3.trim_start_matches("last,");
                 if last.3 != flags {
@@ -326,7 +326,7 @@ fn extents_are_listed_as_by_the_kernel() {
         let block = block_size_of(options);
         let small = File::At(b"small".to_vec());
         let small = Op::Write { file: small, offset: 0, len: 50, seed: 1 };
-        // The kernel makes this file, because it stores so small a file in its inode.
+        // The kernel makes this file, because the kernel stores such a small file in the inode.
         let Some(_) = by_kernel(&image, &[create(b"small"), small]) else { return };
         let mut ops = vec![create(b"f"), create(b"empty")];
         for (n, len) in [(0, 3), (5, 1), (7, 20), (100, 2)] {

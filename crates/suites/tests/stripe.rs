@@ -110,7 +110,7 @@ fn share_of_lanefs(
     share
 }
 
-/// A device for which the second field of this struct is the length of a row in bytes.
+/// A device that reports the second field as the length of its rows in bytes.
 struct WithRows(Arc<dyn Device>, u64);
 
 impl Device for WithRows {

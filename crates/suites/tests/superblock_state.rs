@@ -146,8 +146,8 @@ fn allow_differences(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
         // close.
         during.error = ours[0].error;
         if on_error == OnError::ReadOnly {
-            // The kernel leaves the log for the next mount to replay. When Lanefs closes,
-            // everything is written in place, so Lanefs clears the flag.
+            // The kernel leaves the log for the next mount to replay. Lanefs writes everything in
+            // place when it closes, so the log needs no recovery.
             after.recover = ours[1].recover;
             after.orphans = ours[1].orphans;
         }

@@ -1,10 +1,11 @@
-//! Counts what a round of a seed's workload costs, for each policy. For one worker, counts the
+//! Counts what the workloads S1 and S2 cost with each policy. S1 creates, stats and removes files.
+//! S2 adds space to a file by fallocate, and then empties the file. For one worker, counts the
 //! instructions and cache lines of the median operation, by single-stepping. For two workers,
 //! counts the blocks that a commit logs. Load on the machine does not change these counts.
 //!
-//! For S1 also runs several workers at the same time, and counts the bits that they lose. A worker
-//! loses a bit if it finds the bit free, and another worker takes the bit first. The number of lost
-//! bits depends on how the workers are scheduled.
+//! For S1 also runs several workers at the same time, and counts the bitmap bits that they lose. A
+//! worker loses a bit if it finds the bit free, and another worker takes the bit first. The number
+//! of lost bits depends on how the workers are scheduled.
 //!
 //! ```sh
 //! cargo run --profile stress -p lanefs-trace --example seeds
@@ -22,10 +23,10 @@ use std::time::Duration;
 #[global_allocator]
 static HEAP: lanefs_lanes::LineHeap = lanefs_lanes::LineHeap;
 
-/// The number of files in a round of S1; the benchmark uses 1,000.
+/// The number of files in a round of S1. The benchmark of the same workload uses 1,000.
 const FILES: usize = 100;
-/// The sizes of S2, as in the benchmark: bytes of each append, and the size at which the file is
-/// truncated.
+/// The sizes of S2, as in the benchmark: the bytes that each fallocate adds, and the size at which
+/// the file is emptied.
 const ADDED: u64 = 8 << 10;
 const FULL: u64 = 1 << 20;
 

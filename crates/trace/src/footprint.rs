@@ -117,7 +117,7 @@ impl Footprint {
         self.system_calls += other.system_calls;
     }
 
-    /// Returns the footprint in larger units of memory.
+    /// Returns the same footprint with `granule` as the size of a line.
     pub fn in_granules(&self, granule: Granule) -> Footprint {
         let mut coarse = Footprint { lines: BTreeMap::new(), ..*self };
         let shift = granule.shift() - Granule::Line.shift();

@@ -38,7 +38,7 @@ pub fn record<R>(work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported
     Recorder::new()?.record(work)
 }
 
-/// The buffers of [`record`], for several recordings.
+/// Makes several recordings, one after another, with the same buffers.
 pub struct Recorder {
     machine: machine::Machine,
     decoder: Decoder,
@@ -49,7 +49,7 @@ impl Recorder {
     /// Allocates memory for the steps of one recording.
     ///
     /// # Errors
-    /// [`Unsupported`] on other machines.
+    /// [`Unsupported`] on a machine that cannot be traced.
     pub fn new() -> Result<Recorder, Unsupported> {
         let mut recorder =
             Recorder { machine: machine::Machine::new()?, decoder: Default::default(), fs_base: 0 };
@@ -59,10 +59,10 @@ impl Recorder {
         if probe.instructions() == 0 { Err(Unsupported) } else { Ok(recorder) }
     }
 
-    /// Works like [`record`].
+    /// Works like the function [`record`], with the buffers of this recorder.
     ///
     /// # Errors
-    /// The same as for [`record`].
+    /// The same as for the function [`record`].
     pub fn record<R>(&mut self, work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported> {
         let result = self.step(work);
         Ok((result, self.footprint()))

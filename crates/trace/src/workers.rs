@@ -23,11 +23,11 @@ enum Work<S> {
     Over,
 }
 
-/// A job on the stack of the thread that waits for its result.
+/// A pointer to a job. The job is on the stack of the thread that waits for the job's result.
 struct Job<S>(*mut (dyn FnMut(&mut S) + 'static));
 
-// SAFETY: the closure is `Send`, as `Workers::on` requires, and while a thread has the pointer, the
-// thread that created it only waits.
+// SAFETY: the closure is `Send`, as `Workers::on` requires. While a thread has the pointer, the
+// thread that created the closure only waits.
 unsafe impl<S> Send for Job<S> {}
 
 impl<S> Desk<S> {

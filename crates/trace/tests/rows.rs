@@ -122,7 +122,8 @@ const LOG_STATE: usize = 160;
 /// Environment variable with the case that a child process runs.
 const CASE: &str = "LANEFS_ROWS_CASE";
 
-/// Runs each case in a new process, whose allocator has not moved memory between threads yet.
+/// Runs the case that the environment variable [`CASE`] names. Other tests start this test in a new
+/// process for each case, because there the allocator has not moved memory between threads yet.
 #[test]
 fn a_case_that_the_environment_names() {
     let Some(case) = std::env::var(CASE).ok().and_then(|case| case.parse::<usize>().ok()) else {

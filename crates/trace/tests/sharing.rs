@@ -7,8 +7,8 @@ use lanefs_trace::{Bus, Footprint, Granule, Transfers, Workers, conflicts, recor
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-/// Runs `work` on two threads, each of which passes its own number to `work`, and returns the
-/// footprints of both threads.
+/// Runs `work` twice on each of two threads, with the number of the thread as the argument. Returns
+/// the footprint of each thread's second run.
 fn both(work: impl Fn(usize) + Send + Sync) -> (Footprint, Footprint) {
     let work = &work;
     Workers::with(

@@ -23,7 +23,8 @@ pub struct Pair {
     pub reasons: BTreeSet<Reason>,
 }
 
-/// The lines that one operation touched, on each of two threads.
+/// The lines that one operation touched, on each of two threads: `whole` has all lines, `steady`
+/// only those that are not due to occasional work.
 pub struct Trace {
     name: &'static str,
     steady: [Footprint; 2],
@@ -86,7 +87,7 @@ impl Trace {
     }
 }
 
-/// Compares all pairs of traces.
+/// Compares each trace with itself and with every other trace.
 pub fn compare(
     traces: &[Trace],
     reasons: &mut Reasons,

@@ -13,7 +13,7 @@ pub enum Apart {
     /// A lane's stash or a thread's heap blocks are refilled or returned, an epoch ends, a
     /// transaction is committed, or the caches are checked.
     Refill,
-    /// The clock ticked since the last change or read of this file.
+    /// A timestamp is updated, because the clock ticked since the last change or read of the file.
     Tick,
 }
 
@@ -23,7 +23,7 @@ const APART: &[(&str, &str, Apart)] = &[
     ("lanefs_ext4::alloc", "refill", Apart::Refill),
     ("lanefs_lanes::heap", "refill", Apart::Refill),
     ("lanefs_lanes::heap", "spill", Apart::Refill),
-    // A commit that runs on the thread that called fsync.
+    // This function runs a commit on the thread that called fsync.
     ("lanefs_journal", "round_in", Apart::Refill),
     ("lanefs_lanes::epoch", "pay", Apart::Refill),
     ("lanefs_ext4", "look_at_caches", Apart::Refill),

@@ -7,7 +7,8 @@ use lanefs::FileSystem;
 use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
 use lanefs_trace::{Footprint, Recorder, Workers};
 
-/// Untraced rounds before the traced ones: they fill caches, grow tables and draw stashes.
+/// The number of untraced rounds before the traced ones. They fill the caches and the lanes'
+/// stashes, and grow the tables.
 const WARM: usize = 2;
 
 /// The number of names that each thread creates and removes in a shared directory before tracing.
@@ -34,9 +35,11 @@ impl Session<'_, '_> {
             // The threads alternate, so that the directories count as contended. `MINGLING` is so
             // large that many rounds still follow the last split of a leaf. After these rounds,
             // each lane again has a line of its own, on which it counts its shared holds of the
-            // locks. After each thread, the thread before it works once more. If the threads always
-            // came in the same order, they would look like clients that come one after another, and
-            // such clients get no groups of their own.
+            // locks.
+            //
+            // After each thread, the thread before it works once more. If the threads always came
+            // in the same order, the allocator would take them for clients that come one after
+            // another. Such clients get no block groups of their own.
             for _ in 0..MINGLING {
                 for thread in 0..self.workers.threads() {
                     self.workers.on(thread, Stage::mingle);

@@ -206,7 +206,8 @@ impl<'s> Client<'s> {
         let home = self.home;
         self.ask(opcode, home, &[&[0; 16], &words([PAGE as u32, 0]), &[0; 16]]);
         if opcode == opcode::READDIRPLUS {
-            // The reply counts as a look-up of each name.
+            // The reply to READDIRPLUS counts as a look-up of each name in it, so the look-up of
+            // the client's file has to be forgotten.
             self.ask(opcode::FORGET, self.file, &[&1_u64.to_ne_bytes()]);
         }
     }
@@ -237,7 +238,9 @@ impl<'s> Client<'s> {
         self.node = self.ask_named(opcode::MKDIR, home, &[&words([0o755, 0])], &[0]);
     }
 
-    /// Creates the client's directories and file, or uses those of the first client.
+    /// Creates the client's directories and file. With `Setting::ServedFile`, uses the directory
+    /// and the file of the first client instead, if `first` has them. Returns the nodes of the
+    /// directory and of the file.
     fn enter(&mut self, setting: Setting, first: Option<(u64, u64)>) -> (u64, u64) {
         let mkdir = |client: &mut Self, name: String| {
             let body: [&[u8]; 3] = [&words([0o755, 0]), name.as_bytes(), b"\0"];

@@ -29,10 +29,11 @@ pub struct Stage<'fs> {
     /// The paths of two existing objects: a file with an attribute, and a symbolic link.
     pub file: String,
     pub link: String,
-    /// The name that this round creates, moves or removes.
+    /// Two paths that only this thread uses, and only in this round. Operations create, rename or
+    /// remove them.
     pub name: String,
     pub other: String,
-    /// The open `file`; set when the thread enters a setting.
+    /// The open file at the path `file`. It is `None` until [`Stage::enter`] opens the file.
     open: Option<File>,
     /// The file that an operation's preparation opened; the operation uses or closes it.
     pub held: Option<File>,
@@ -134,8 +135,8 @@ impl<'fs> Stage<'fs> {
         self.open = Some(self.fs.open_file_with(&self.file, &options).expect("it is there"));
     }
 
-    /// Returns the directories that another thread creates for thread `me`. They are siblings, as
-    /// in an unpacked tree.
+    /// Returns the directories that the first thread creates for thread `me`. The directories of
+    /// all threads have the same parent, as in a tree that one program unpacked.
     fn made_for(me: usize) -> (String, String) {
         (format!("/made/{me}"), format!("/made/{me}-away"))
     }

@@ -29,8 +29,8 @@ pub struct SteadyRow {
     pub instructions: u64,
     /// Moves of cache lines between threads, per operation.
     pub transfers: f64,
-    /// The number of line moves that an operation's preparation causes. The preparation removes the
-    /// names of the previous operation and creates what this operation needs.
+    /// Moves of cache lines that the preparation of an operation causes. The preparation removes
+    /// the names of the previous operation and creates what this operation needs.
     pub preparation: f64,
     /// The commonest reasons for the moves of the operation, each with its moves per operation.
     pub reasons: Vec<(f64, Reason)>,

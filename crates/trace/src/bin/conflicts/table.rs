@@ -21,7 +21,8 @@ pub struct Row {
     pub transfers: f64,
     pub hottest: f64,
     pub apart: f64,
-    /// The reason for one of the lines, if any.
+    /// The reason why one of the moved lines is shared. `None` if no line moved, or if no two
+    /// threads share a moved line in the first round.
     pub reason: Option<crate::reason::Reason>,
 }
 
@@ -39,8 +40,9 @@ pub fn trace(
     let mut rows = Vec::new();
     for operation in operations(setting, only) {
         for &threads in counts.iter().filter(|count| **count <= operation.most_threads) {
-            // The first round fills the caches; only the later rounds are counted. With many
-            // threads a second round would take too long, so a single round serves both purposes.
+            // The first round fills the modelled caches, and only the later rounds are counted.
+            // With many threads a second traced round would take too long. Then a single round is
+            // traced, and its copy is used as the second round.
             let rounds = if threads > 8 { 1 } else { 3 };
             let mut traced = session.run(operation, threads, rounds);
             traced.iter_mut().flatten().for_each(|f| *f = f.in_granules(granule));
@@ -94,7 +96,8 @@ fn count(
     }
 }
 
-/// Returns the lines that move in all rounds except the first, which fills the caches.
+/// Returns the moves of lines in the rounds after the first. The moves in the first round are not
+/// counted, because it fills the caches.
 fn transfers(rounds: &[Vec<Footprint>]) -> Transfers {
     let (mut bus, mut cold, mut counted) = (Bus::new(), Transfers::default(), Transfers::default());
     for (round, footprints) in rounds.iter().enumerate() {
