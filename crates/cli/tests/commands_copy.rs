@@ -161,6 +161,57 @@ fn a_directory_is_not_copied_into_itself() {
 }
 
 #[test]
+fn a_copy_that_follows_links_does_not_copy_its_own_copies() {
+    let image = Image::new("16M");
+    let place = |path: &str| at(&image.path, path);
+    lanefs(&["mkdir", &place("/a"), &place("/a/t")]);
+    lanefs(&["ln", "-s", "..", &place("/a/t/up")]);
+    lanefs(&["ln", "-s", "/a/t", &place("/a/way")]);
+    lanefs(&["ln", "-s", "/a", &place("/link")]);
+    lanefs(&["mkdir", &place("/s"), &place("/t")]);
+    lanefs(&["ln", "-s", "/t", &place("/s/way")]);
+    for (source, target) in [("/link", "/a/t"), ("/s", "/t")] {
+        let line = ["cp", "-rL", &place(source), &place(target)];
+        let (status, said) = try_run(Command::new("timeout").arg("60").arg(LANEFS).args(line));
+        assert_eq!(status.code(), Some(1), "{source}: {said}");
+        assert!(said.contains("into itself"), "{said}");
+    }
+    assert_clean(&image.path);
+}
+
+#[test]
+fn two_sources_of_one_name_are_not_mixed() {
+    let image = Image::new("64M");
+    let dir = image.dir.path();
+    let place = |path: &str| at(&image.path, path);
+    let here = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    shell(
+        dir,
+        "mkdir -p a/d b/d none/f empty/a/e empty/b/e
+        for i in $(seq 24); do head -c 1500000 /dev/zero | tr '\\0' a >a/d/$i
+        head -c 1500000 /dev/zero | tr '\\0' b >b/d/$i; done; echo new >b/f",
+    );
+    lanefs(&["mkdir", &place("/t")]);
+    lanefs(&["cp", "-r", "-j", "8", &here("a/d"), &here("b/d"), &place("/t")]);
+    lanefs(&["cp", "-r", &place("/t/d"), &here("copy")]);
+    shell(dir, "diff -r copy b/d");
+
+    // A source that was not copied does not protect the file.
+    lanefs(&["cp", &here("a/d/1"), &place("/t/f")]);
+    let line = ["cp", &here("none/f"), &here("b/f"), &place("/t")];
+    let (status, said) = try_run(Command::new(LANEFS).args(line));
+    assert!(status.code() == Some(1) && !said.contains("another source"), "{said}");
+    assert_eq!(lanefs(&["cat", &place("/t/f")]), "new\n");
+
+    // A directory that was just moved is not replaced, even if it is empty.
+    let line = ["mv", &here("empty/a/e"), &here("empty/b/e"), &place("/t")];
+    let (status, said) = try_run(Command::new(LANEFS).args(line));
+    assert!(status.code() == Some(1) && said.contains("another source"), "{said}");
+    assert!(dir.join("empty/b/e").is_dir());
+    assert_clean(&image.path);
+}
+
+#[test]
 fn links_in_an_image_do_not_lead_a_copy_out_of_its_directory() {
     let image = Image::new("16M");
     let dir = image.dir.path();
@@ -417,6 +468,14 @@ fn names_that_differ_in_case_are_not_lost_in_a_move() {
     shell(dir, "debugfs -w -R 'set_inode_field /d flags 0x40080000' disk.img 2>&1");
     assert!(fails(&["mv", tree.to_str().unwrap(), &folded]).contains("exists"));
     assert_eq!(shell(dir, "cat t/a t/b t/B"), "one\none\ntwo\n");
+
+    // Two names of one file become one name.
+    shell(dir, "mkdir u; echo text >u/a; ln u/a u/A");
+    lanefs(&["cp", "-a", dir.join("u").to_str().unwrap(), &folded]);
+    // The new directory inherits the flag.
+    assert_eq!(lanefs(&["cat", &at(&image.path, "/d/u/a")]), "text\n");
+    assert_eq!(lanefs(&["stat", "-c", "%h", &at(&image.path, "/d/u/A")]), "1\n");
+    assert_clean(&image.path);
 }
 
 #[test]

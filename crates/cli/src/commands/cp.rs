@@ -294,6 +294,7 @@ fn into<T: Target>(
             Operand::Host(path) => {
                 let node = (&Trail::new(path), path.as_path());
                 report.check(one(&from_host, &host, node, target, destination, outcome));
+                from_host.copy_waiting();
             }
             Operand::Image(place) => {
                 let tree = ImageTree::new(images.get(&place.image)?, &place.image);
@@ -302,6 +303,7 @@ fn into<T: Target>(
                 report.check(found.and_then(|node| {
                     one(&copier, &tree, (&node, &place.path), target, destination, outcome)
                 }));
+                copier.copy_waiting();
                 copier.finish();
             }
             Operand::Standard => {}
@@ -340,13 +342,14 @@ fn one<S: Source, T: Target>(
     }
     if let Some((there, meta)) = target.look(&destination.dir, &name)? {
         check_not_within(source, node, target, &there)?;
-        if copier.overwrites() && meta.file_type != FileType::Directory {
+        if copier.overwrites(meta.file_type) {
             outcome.check_not_made(&meta, target.show(&destination.dir, &name))?;
         }
     }
     check_not_within(source, node, target, &destination.dir)?;
-    copier.copy(node, &destination.dir, &name);
-    if let Some((_, made)) = target.look(&destination.dir, &name)? {
+    if copier.copy(node, &destination.dir, &name)
+        && let Some((_, made)) = target.look(&destination.dir, &name)?
+    {
         outcome.made.borrow_mut().insert(made.identity);
     }
     Ok(())

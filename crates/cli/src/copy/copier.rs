@@ -2,6 +2,7 @@
 
 use super::{Attribute, Content, Identity, Meta, Progress, Settings, Sink, Source, Target};
 use crate::cli::{Failure, Report};
+use crate::walk::Seen;
 use lanefs::FileType;
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::collections::HashMap;
@@ -144,6 +145,12 @@ struct Queue<S: Source, T: Target> {
     busy: usize,
 }
 
+/// The copy of a file that has several names.
+struct Linked<T: Target> {
+    node: T::Node,
+    identity: Identity,
+}
+
 /// A further name of a file that was copied under another name.
 struct FurtherName<T: Target> {
     identity: Identity,
@@ -163,9 +170,12 @@ pub struct Copier<'a, S: Source, T: Target> {
     changed: Condvar,
     /// The copy of each file with several names. The value is `None` while the file is being copied
     /// under its first name, or if that copy failed.
-    linked: Mutex<HashMap<Identity, Option<Arc<T::Node>>>>,
+    linked: Mutex<HashMap<Identity, Option<Arc<Linked<T>>>>>,
     further: Mutex<Vec<FurtherName<T>>>,
     directories: Mutex<Vec<Made<S, T>>>,
+    /// The directories that the copy created, which are no sources: a copy of its own copies would
+    /// not end. Empty if no link is followed.
+    created: Mutex<Seen>,
 }
 
 impl<'a, S: Source, T: Target> Copier<'a, S, T> {
@@ -188,6 +198,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             linked: Mutex::new(Rank::Bucket, HashMap::new()),
             further: Mutex::new(Rank::Bucket, Vec::new()),
             directories: Mutex::new(Rank::Bucket, Vec::new()),
+            created: Mutex::new(Rank::Bucket, Seen::default()),
         }
     }
 
@@ -197,29 +208,39 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Ok(self.source.meta(&from)?.file_type == FileType::Directory)
     }
 
-    /// Copies an operand to `name` in `dir`; [`Copier::finish`] copies the contents of directories.
-    pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) {
+    /// Copies an operand to `name` in `dir`; [`Copier::copy_waiting`] copies the contents of
+    /// directories. Reports a failure, and then returns false.
+    pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) -> bool {
         let follow = self.plan.dereference != Dereference::Never;
         let done = self.resolve(from, follow).and_then(|from| {
             self.copy_entry(&from, dir, name, self.plan.existing, &Way::default())
         });
-        self.report.check(done);
+        self.report.given(done).is_some()
     }
 
-    /// Returns whether a copy can take the place of an existing file.
-    pub fn overwrites(&self) -> bool {
-        matches!(self.plan.existing, Existing::Overwrite | Existing::Replace)
+    /// Returns whether a copy can take the place of an existing file of this type.
+    pub fn overwrites(&self, there: FileType) -> bool {
+        match self.plan.existing {
+            Existing::Overwrite => there != FileType::Directory,
+            Existing::Replace => true,
+            Existing::Keep | Existing::Refuse => false,
+        }
     }
 
     /// Queues the contents of directory `from` to be copied into the existing directory `to`.
-    /// [`Copier::finish`] copies them, and then gives `to` the attributes of `from`.
+    /// [`Copier::copy_waiting`] copies them, and [`Copier::finish`] gives `to` the attributes of
+    /// `from`.
     pub fn copy_into(&self, from: &S::Node, to: &T::Node) {
         let meta = self.source.meta(from);
         self.report.check(meta.map(|meta| self.later(from, &meta, to, &Way::default())));
     }
 
-    /// Copies waiting directories on several threads, then adds further names and sets attributes.
-    pub fn finish(self) {
+    /// Copies the contents of waiting directories on several threads. Two operands with the same
+    /// name must not be copied at once: two threads would write the same files.
+    pub fn copy_waiting(&self) {
+        if self.queue.lock().waiting.is_empty() {
+            return;
+        }
         let workers = self.plan.workers.max(1);
         if workers == 1 {
             self.work();
@@ -234,6 +255,10 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 }
             });
         }
+    }
+
+    /// Adds the further names of files, and sets the attributes of directories.
+    pub fn finish(self) {
         self.name_further();
         let directories = std::mem::take(&mut *self.directories.lock());
         for Made { from, meta, to } in directories {
@@ -306,6 +331,10 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             let why = "a link leads back to this directory, so the copy would not end";
             return Err(Failure::new(self.source.show(from), why));
         }
+        if is_dir && self.created.lock().contains(meta.identity) {
+            let why = "a directory cannot be copied into itself";
+            return Err(Failure::new(self.source.show(from), why));
+        }
         if is_dir && self.plan.recursion == Recursion::FilesOnly {
             let shown = self.source.show(from);
             return Err(Failure::new(shown, "is a directory: -r copies it"));
@@ -347,6 +376,11 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
         if is_dir {
             let made = self.target.make_dir(dir, name, self.first_permissions(&meta))?;
+            if self.plan.dereference != Dereference::Never
+                && let Some((_, made)) = self.target.look(&made, b".")?
+            {
+                self.created.lock().insert(made.identity);
+            }
             self.later(from, &meta, &made, way);
             return Ok(());
         }
@@ -366,8 +400,12 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         let settings = self.settings(from, &meta)?;
         let made = self.make(from, &meta, dir, name, removes)?;
         self.target.set(&made, &settings)?;
-        if self.plan.keep.links && meta.links > 1 {
-            self.linked.lock().insert(meta.identity, Some(Arc::new(made)));
+        if self.plan.keep.links
+            && meta.links > 1
+            && let Some((_, there)) = self.target.look(dir, name)?
+        {
+            let linked = Linked { node: made, identity: there.identity };
+            self.linked.lock().insert(meta.identity, Some(Arc::new(linked)));
         }
         self.progress.copied_file();
         Ok(())
@@ -477,10 +515,11 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                     Some(_) if self.plan.existing.below() == Existing::Refuse => {
                         return Err(Failure::new(shown(), "exists"));
                     }
+                    Some((_, there)) if there.identity == first.identity => return Ok(()),
                     Some(_) => self.target.remove(&dir, &name)?,
                     None => {}
                 }
-                self.target.link(&first, &dir, &name)
+                self.target.link(&first.node, &dir, &name)
             });
             self.report.check(done);
         }
