@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-/// Bytes of a granule. The first write to a granule copies the whole granule to memory.
-const GRANULE: u64 = 4096;
+const GRANULE: u64 = OverlayDevice::GRANULE;
 const SHARDS: u64 = 64;
 
 /// Granules by number. Each is in an `Arc`, so that forks share it until one of them writes it.
@@ -35,6 +34,9 @@ impl std::fmt::Debug for OverlayDevice {
 }
 
 impl OverlayDevice {
+    /// Bytes of a granule. The first write to a granule copies the whole granule to memory.
+    pub const GRANULE: u64 = 4096;
+
     /// Creates a view of `below` with at most `cap` bytes of changes; a write that needs more fails
     /// with [`io::ErrorKind::StorageFull`].
     pub fn new(below: Arc<dyn Device>, cap: u64) -> OverlayDevice {

@@ -29,7 +29,7 @@ mod volume;
 
 /// Finds and reads the log of a file system that is not mounted.
 pub mod log {
-    pub use crate::mount::find_log::{LogReplay, find, locate, plan};
+    pub use crate::mount::find_log::{LogReplay, find, locate, overlay, plan};
     pub use crate::mount::log::{replace_fast_commits, replay};
 }
 

@@ -422,3 +422,23 @@ fn a_truncation_to_the_present_size_frees_the_blocks_after_the_end() {
         image.check();
     }
 }
+
+#[test]
+fn overwrites_in_one_second_change_an_inode_without_nanoseconds_once() {
+    let image = Image::made(&["-I", "128", "-O", "^64bit"], "32M");
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let inode = fs.create(&fs.root().unwrap(), b"file", &file(0o644)).unwrap();
+    let overwrite = || {
+        fs.write_at(&inode, 0, &[1; 4096], Privilege::Root).unwrap();
+        fs.sync().unwrap();
+        fs.statistics().journal.commits
+    };
+    overwrite();
+    // The second may end between two overwrites, but not each time.
+    let unchanged = (0..5).filter(|_| overwrite() == overwrite()).count();
+    assert!(unchanged >= 3, "{unchanged} of 5 overwrites changed nothing");
+    drop(inode);
+    mount.close().unwrap();
+    image.check();
+}

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
-use lanefs_device::{Device, OverlayDevice};
+use lanefs_device::Device;
 use lanefs_ext4::{Primary, log};
 use lanefs_ondisk::superblock::JournalPlace;
 use rustix::fs::SeekFrom;
@@ -16,7 +16,6 @@ use std::sync::Arc;
 const PIECE: u64 = 1 << 20;
 /// The size in bytes of a grain. A copy leaves out grains that contain only zeros.
 const GRAIN: usize = 4096;
-const OVERLAY_CAP: u64 = 2 << 30;
 
 /// How an image was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +92,15 @@ pub fn copy_device(device: &Arc<dyn Device>, to: &File, used: bool) -> Result<Co
 /// log itself.
 fn used_bytes(device: &Arc<dyn Device>) -> Result<Vec<(u64, u64)>, Error> {
     let superblock = Primary::read(&**device)?.superblock;
-    let replayed: Arc<dyn Device> = Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP));
-    if let Some(JournalPlace::Inode(ino)) = superblock.journal() {
-        let log = log::find(&**device, &superblock, ino)?;
-        log::plan(&**device, &superblock, &log)?.write(&*replayed)?;
-    }
-    let image = Image::load(replayed)?;
+    let image = match superblock.journal() {
+        Some(JournalPlace::Inode(ino)) => {
+            let log = log::find(&**device, &superblock, ino)?;
+            let replayed = log::overlay(device, &superblock, &log);
+            log::plan(&**device, &superblock, &log)?.write(&*replayed)?;
+            Image::load(replayed)?
+        }
+        _ => Image::load(device.clone())?,
+    };
     let bits = image.geometry().block_size().bits();
     let runs = image.used_runs()?;
     Ok(runs.into_iter().map(|(start, len)| (start.0 << bits, len << bits)).collect())

@@ -109,9 +109,10 @@ pub fn look_with(
             return Ok(condition);
         }
     }
-    let replayed: Arc<dyn Device> = Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP));
+    let mut replayed = device.clone();
     let log = log::locate(&**device, &superblock, journal)?;
     if let Some(log) = log.filter(|_| !condition.has_stale_log) {
+        replayed = log::overlay(device, &superblock, &log);
         let found = log::plan(&**device, &superblock, &log)?.write(&*replayed)?;
         condition.transactions = found.transactions;
         condition.fast_commits = found.fast_commits;

@@ -85,7 +85,8 @@ impl Vfs {
     /// Makes the change that `decide` returns for the present attributes. The operation lock is
     /// held from the call of `decide` until the change is made, because otherwise the file could
     /// get another owner in between. If `set` has a size or an owner, the capabilities of a regular
-    /// file are cleared first.
+    /// file are cleared first,
+    /// and again afterwards.
     fn apply(
         &self,
         who: &Credentials,
@@ -94,10 +95,13 @@ impl Vfs {
         decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         let owned = set.uid.is_some() || set.gid.is_some();
-        if inode.file_type() == FileType::Regular && (owned || set.size.is_some()) {
-            self.fs().drop_capability(inode)?;
+        if inode.file_type() != FileType::Regular || !(owned || set.size.is_some()) {
+            return self.fs().set_attr_as(inode, who.privilege(), decide);
         }
-        self.fs().set_attr_as(inode, who.privilege(), decide)
+        self.fs().drop_capability(inode)?;
+        let attr = self.fs().set_attr_as(inode, who.privilege(), decide)?;
+        self.fs().drop_capability(inode)?;
+        Ok(attr)
     }
 
     /// Clears the set-ID bits of a program that `who` writes to.

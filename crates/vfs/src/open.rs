@@ -224,10 +224,13 @@ impl Vfs {
     pub fn write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(u64, usize), Error> {
         file.needs(OpenFlags::WRITE)?;
         self.before_write(file)?;
-        if file.flags.contains(OpenFlags::APPEND) {
-            return self.fs().append(&file.inode, data, file.opener.privilege());
-        }
-        Ok((offset, self.fs().write_at(&file.inode, offset, data, file.opener.privilege())?))
+        let by = file.opener.privilege();
+        let written = match file.flags.contains(OpenFlags::APPEND) {
+            true => self.fs().append(&file.inode, data, by)?,
+            false => (offset, self.fs().write_at(&file.inode, offset, data, by)?),
+        };
+        self.fs().drop_capability(&file.inode)?;
+        Ok(written)
     }
 
     /// Writes data from a kernel's writeback cache. Unlike [`Vfs::write`], changes no times and
@@ -255,7 +258,8 @@ impl Vfs {
         file.needs(OpenFlags::WRITE)?;
         check_allocation(&file.inode.rights(), how)?;
         self.before_write(file)?;
-        self.fs().fallocate(&file.inode, how, offset, len, file.opener.privilege())
+        self.fs().fallocate(&file.inode, how, offset, len, file.opener.privilege())?;
+        self.fs().drop_capability(&file.inode)
     }
 
     /// Moves a file's data to fewer runs of blocks. The file must be open for writing.

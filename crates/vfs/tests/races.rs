@@ -8,8 +8,8 @@
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
 use lanefs_ext4::{Attr, Error, InodeRef, NewKind, Privilege, SetAttr, SetXattr};
-use lanefs_vfs::{Credentials, NewNode, Vfs, VfsOptions};
-use std::sync::Arc;
+use lanefs_vfs::{Credentials, Follow, NewNode, OpenFlags, Vfs, VfsOptions};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 /// User 7, the owner of the program.
@@ -123,4 +123,58 @@ fn no_attribute_changes_of_a_file_that_became_immutable_meanwhile() {
     let (came, _) =
         overtaken(0o755, immutable, |vfs, program| vfs.set_attr(&alice(), program, &chmod(0o700)));
     assert!(matches!(came, Err(Error::NotPermitted)), "{came:?}");
+}
+
+fn empty() -> Vfs {
+    let ram = RamDevice::create(32 << 20).unwrap();
+    mkfs(&ram, &MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() }).unwrap();
+    Vfs::open(Arc::new(ram), VfsOptions::default()).unwrap()
+}
+
+/// If the data changes after a capability was set, the capability must be gone.
+#[test]
+fn a_capability_does_not_outlive_the_data_that_it_was_granted_to() {
+    const CAPABILITY: &[u8] = b"security.capability";
+    // A capability in the form of version 2.
+    const VALUE: [u8; 20] = [1, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let (vfs, root) = (empty(), Credentials::superuser());
+    let new = NewNode { kind: NewKind::Regular, permissions: 0o755, umask: 0 };
+    let program = vfs.make(&root, vfs.root(), b"program", &new).unwrap();
+    let file = vfs.open_inode(&root, program.clone(), OpenFlags::READ | OpenFlags::WRITE).unwrap();
+    let first = || {
+        let mut byte = [0];
+        vfs.read(&file, 0, &mut byte).unwrap();
+        byte[0]
+    };
+    for round in 0..20_000_u32 {
+        let start = Barrier::new(2);
+        let granted_to = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                vfs.write(&file, 0, &[round as u8; 4096]).unwrap();
+            });
+            start.wait();
+            vfs.set_xattr(&root, &program, CAPABILITY, &VALUE, SetXattr::Any).unwrap();
+            first()
+        });
+        let has = vfs.get_xattr(&root, &program, CAPABILITY).is_ok();
+        assert!(!has || granted_to == first(), "round {round}");
+    }
+    drop((file, program));
+    vfs.close().unwrap();
+}
+
+#[test]
+fn a_nul_byte_is_invalid_in_each_component_of_a_path() {
+    let (vfs, root) = (empty(), Credentials::superuser());
+    let dir = NewNode { kind: NewKind::Directory, permissions: 0o755, umask: 0 };
+    let dir = vfs.make(&root, vfs.root(), b"dir", &dir).unwrap();
+    let new = NewNode { kind: NewKind::Regular, permissions: 0o755, umask: 0 };
+    drop(vfs.make(&root, &dir, b"a", &new).unwrap());
+    drop(dir);
+    for path in [&b"/dir/a\0b"[..], b"/dir\0/a", b"/a\0b", b"/dir/a\0b/", b"/dir/a\0b/c"] {
+        let found = vfs.stat(&root, vfs.root(), path, Follow::Links).map(drop);
+        assert!(matches!(found, Err(Error::InvalidArgument(_))), "{path:?}: {found:?}");
+    }
+    vfs.close().unwrap();
 }

@@ -162,7 +162,10 @@ pub fn small_writes(
                 })
             })
             .collect();
-        workers.into_iter().map(|w| w.join().unwrap_or(Ok((0, 0)))).collect()
+        workers
+            .into_iter()
+            .map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     });
     let seconds = begun.elapsed().as_secs_f64();
     let now = super::fsmark::process_cpu();

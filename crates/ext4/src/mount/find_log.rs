@@ -7,7 +7,7 @@ use crate::object::superblock::SUPERBLOCK;
 use crate::plan::extent;
 use crate::plan::extent::Nodes;
 use crate::plan::mapping::Form;
-use lanefs_device::Device;
+use lanefs_device::{Device, OverlayDevice};
 use lanefs_journal::recovery::{self, FastImages, Input, Recovered, Replay};
 use lanefs_journal::{Log, LogMap};
 use lanefs_lanes::sync::Arc;
@@ -194,6 +194,15 @@ pub struct LogReplay<'a> {
     /// all other copies.
     last: Option<Block>,
     fast: Option<FastImages>,
+}
+
+/// Returns a view of `device` for a replay in memory. The log's length limits the memory: each copy
+/// takes a block of the log, and so would each block that fast commits change, which [`plan`]
+/// checks.
+pub fn overlay(device: &Arc<dyn Device>, superblock: &Superblock, log: &Log) -> Arc<dyn Device> {
+    let block = superblock.geometry().block_size().bytes() as u64;
+    let most = 2 * u64::from(log.superblock.blocks()) * block.max(OverlayDevice::GRANULE);
+    Arc::new(OverlayDevice::new(device.clone(), most))
 }
 
 /// Returns the blocks that a replay of the log would write.

@@ -7,7 +7,7 @@ use super::options::MountOptions;
 use super::primary::{Primary, Wholeness};
 use crate::error::Error;
 use crate::policy::{Access, Recovery};
-use lanefs_device::{Device, OverlayDevice};
+use lanefs_device::Device;
 use lanefs_journal::Log;
 use lanefs_journal::recovery::{self, Input};
 use lanefs_lanes::sync::Arc;
@@ -15,10 +15,6 @@ use lanefs_ondisk::features::{Incompat, RoCompat, Support};
 use lanefs_ondisk::jbd2::Sequence;
 use lanefs_ondisk::superblock::{OrphanEntries, Recovery as OnDisk, SUPERBLOCK_OFFSET, Superblock};
 use lanefs_ondisk::{BlockSize, Unsupported};
-
-/// The largest amount of memory, in bytes, that the replay of a read-only mount may take. With
-/// blocks of 4 KiB, the largest log that mke2fs makes by default has about half of this size.
-const OVERLAY_CAP: u64 = 2 << 30;
 
 /// A file system in the state after the replay of its log.
 pub(super) struct Opened {
@@ -99,7 +95,7 @@ pub(super) fn open(
     }
     let target: Arc<dyn Device> = match access {
         Access::ReadWrite => device.clone(),
-        Access::ReadOnly => Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP)),
+        Access::ReadOnly => find_log::overlay(&device, &superblock, &log),
     };
     let recovered = replay.write(&*target)?;
     if access == Access::ReadWrite && log.superblock.start().is_some() {

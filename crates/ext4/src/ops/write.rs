@@ -12,6 +12,7 @@ use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use crate::policy::Overwrite;
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::Time;
 
 /// Selects the position of a write.
 #[derive(Debug, Clone, Copy)]
@@ -196,7 +197,9 @@ impl Fs {
             return Ok(());
         }
         let attr = inode.attr();
-        let now = now();
+        // An inode of 128 bytes stores whole seconds only.
+        let stores_fine_times = self.objects.volume.geometry().inode_size() > 128;
+        let now = if stores_fine_times { now() } else { Time { nanos: 0, ..now() } };
         if attr.mtime == now && attr.ctime == now {
             return Ok(());
         }

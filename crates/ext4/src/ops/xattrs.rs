@@ -127,7 +127,8 @@ impl Fs {
     }
 
     /// Removes the file capabilities of a regular file. A caller that changes the data, the size or
-    /// the owner calls this first, because the capabilities were granted to the old data.
+    /// the owner calls this first, because the capabilities were granted to the old data. It calls
+    /// this again after the change, because they may have been set after the first call.
     pub fn drop_capability(&self, inode: &InodeRef) -> Result<(), Error> {
         if inode.file_type != FileType::Regular || inode.lacks_capability.load(Ordering::Relaxed) {
             return Ok(());

@@ -273,6 +273,9 @@ impl Server {
             let permissions = if drops { stripped(&rights, asked)? } else { asked };
             Ok(Some(SetAttr { permissions, ..set }))
         })?;
+        if costs {
+            self.fs().drop_capability(&inode)?;
+        }
         self.put_attr(&attr, outbox);
         Ok(())
     }

@@ -92,6 +92,7 @@ impl Server {
                 _ => self.drop_privileges(inode, kernel)?,
             }
             self.fs().set_attr(inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
+            self.fs().drop_capability(inode)?;
         }
         Ok(())
     }
@@ -152,7 +153,10 @@ impl Server {
             } else {
                 self.fs().drop_capability(&inode)?;
             }
-            self.fs().write_at(&inode, input.offset, data, self.privilege(&request.header))?
+            let by = self.privilege(&request.header);
+            let n = self.fs().write_at(&inode, input.offset, data, by)?;
+            self.fs().drop_capability(&inode)?;
+            n
         };
         outbox.put(&abi::WriteOut { size: n as u32, padding: 0 });
         Ok(())
@@ -228,7 +232,8 @@ impl Server {
         let by = self.privilege(&request.header);
         rules::check_allocation(&inode.rights(), how)?;
         self.drop_privileges_for(by, &inode, kernel)?;
-        Ok(self.fs().fallocate(&inode, how, input.offset, input.length, by)?)
+        self.fs().fallocate(&inode, how, input.offset, input.length, by)?;
+        Ok(self.fs().drop_capability(&inode)?)
     }
 
     /// Makes the kernel write the dirty pages of a file, if there can be any. Only one request at a
@@ -294,7 +299,9 @@ impl Server {
         } else {
             let by = self.privilege(&request.header);
             self.drop_privileges_for(by, &to, kernel)?;
-            self.fs().write_at(&to, input.off_out, &data[..n], by)?
+            let written = self.fs().write_at(&to, input.off_out, &data[..n], by)?;
+            self.fs().drop_capability(&to)?;
+            written
         };
         self.record_read(&from);
         outbox.clear();
