@@ -205,6 +205,7 @@ fn a_remount_makes_the_image_clean_and_then_writable_again() {
     let (status, said) = remount("remount,ro");
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("a file is open for writing"), "{said}");
+    fs::write(&file, "text").expect("the refused remount changes nothing");
     drop(writer);
     let table = "rw,nosuid,relatime,user_id=0,group_id=0,default_permissions,allow_other";
     assert!(remount(&format!("{table},remount,ro")).0.success());

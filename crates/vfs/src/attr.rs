@@ -85,8 +85,7 @@ impl Vfs {
     /// Makes the change that `decide` returns for the present attributes. The operation lock is
     /// held from the call of `decide` until the change is made, because otherwise the file could
     /// get another owner in between. If `set` has a size or an owner, the capabilities of a regular
-    /// file are cleared first,
-    /// and again afterwards.
+    /// file are cleared before and after the change.
     fn apply(
         &self,
         who: &Credentials,

@@ -2,6 +2,7 @@
 
 use super::options::Options;
 use super::point::mount_flags;
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 use std::fs::File;
 use std::io;
@@ -54,14 +55,25 @@ pub fn remount(mount_point: &Path, options: &Options) -> io::Result<()> {
         // SAFETY: the kernel reads one u32 from the setter.
         Ok(unsafe { ioctl(&root, Setter::<SET_READ_ONLY, u32>::new(value)) }?)
     };
+    let was_read_only = statvfs(mount_point)?.f_flag.contains(StatVfsMountFlags::RDONLY);
+    let change =
+        |options: &Options| rustix::mount::mount_remount(mount_point, mount_flags(options), c"");
     // The kernel must refuse changes whenever the server does. So the server becomes writable
-    // before the kernel's mount does, and becomes read-only after the kernel's mount does.
-    if !options.read_only {
-        ask(0)?;
-    }
-    rustix::mount::mount_remount(mount_point, mount_flags(options), c"")?;
+    // before the kernel's mount does, and becomes read-only after the kernel's mount does. If the
+    // second step fails, the first one is undone.
     if options.read_only {
-        ask(1)?;
+        change(options)?;
+        let asked = ask(1);
+        if asked.is_err() && !was_read_only {
+            change(&Options { read_only: false, ..options.clone() }).ok();
+        }
+        asked
+    } else {
+        ask(0)?;
+        let changed = change(options);
+        if changed.is_err() && was_read_only {
+            ask(1).ok();
+        }
+        Ok(changed?)
     }
-    Ok(())
 }
