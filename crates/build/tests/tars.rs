@@ -223,6 +223,11 @@ fn headers() -> Vec<Case> {
             Same,
         ),
         ("character device", tar(&[device(b'3', b"0000001\0", b"0000005\0")]), Same),
+        (
+            "device with one number in a record",
+            tar(&[pax(&[("SCHILY.devmajor", "1")]), device(b'3', b"0000001\0", b"0000005\0")]),
+            Same,
+        ),
         ("block device with large numbers", tar(&[device(b'4', b"0000403\0", b"0210560\0")]), Same),
         ("pipe", tar(&[link("p", b'6', "")]), Same),
     ]

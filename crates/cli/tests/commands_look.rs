@@ -417,6 +417,11 @@ fn each_message_names_its_cause_once() {
         (&["info", "none"], &format!("lanefs info: none: {missing}")),
         (&["ls", "none"], &format!("lanefs ls: none: {missing}")),
         (&["mount", "none", "d"], &format!("lanefs mount: none: {missing}")),
+        (
+            &["ls", "small/etc/fstab"],
+            "lanefs ls: small/etc/fstab: not a directory: a file in an image is named \
+             small:/etc/fstab\n",
+        ),
         (&["umount", "d"], "lanefs umount: d: no Lanefs file system is mounted there\n"),
         (
             &["mkfs", "new", "-s", "10"],

@@ -117,12 +117,18 @@ impl Header {
         (time(345..357), time(357..369))
     }
 
-    pub(crate) fn device(&self) -> Result<(u32, u32), Cause> {
-        let part = |range, field| {
-            let number = self.number(range, field)?;
-            u32::try_from(number).map_err(|_| Cause::HeaderField { field })
-        };
-        Ok((part(329..337, "device number")?, part(337..345, "device number")?))
+    pub(crate) fn device_major(&self) -> Result<u32, Cause> {
+        self.device_number(329..337)
+    }
+
+    pub(crate) fn device_minor(&self) -> Result<u32, Cause> {
+        self.device_number(337..345)
+    }
+
+    fn device_number(&self, range: Range<usize>) -> Result<u32, Cause> {
+        let field = "device number";
+        let number = self.number(range, field)?;
+        u32::try_from(number).map_err(|_| Cause::HeaderField { field })
     }
 
     /// Returns the four map entries in the header of a GNU sparse file, whether more entries

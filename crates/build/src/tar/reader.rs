@@ -215,10 +215,10 @@ impl<R: Read> Reader<R> {
                 Body::File(Kind::Symlink(link.into()))
             }
             kind @ (b'3' | b'4') => {
-                let (major, minor) = match records.id("SCHILY.devmajor")? {
-                    Some(major) => (major, records.id("SCHILY.devminor")?.unwrap_or(0)),
-                    None => header.device()?,
-                };
+                let major = records.id("SCHILY.devmajor")?;
+                let major = major.map_or_else(|| header.device_major(), Ok)?;
+                let minor = records.id("SCHILY.devminor")?;
+                let minor = minor.map_or_else(|| header.device_minor(), Ok)?;
                 let kind = if kind == b'3' { FileType::CharDevice } else { FileType::BlockDevice };
                 Body::File(Kind::Device(kind, major, minor))
             }

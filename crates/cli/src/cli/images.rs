@@ -125,8 +125,18 @@ pub fn refuse_image(path: &Path, images: &[PathBuf]) -> Result<(), Failure> {
 fn real_name(image: &Path) -> Result<PathBuf, Failure> {
     match Source::array_name(image) {
         Some(_) => Ok(image.into()),
-        None => image.canonicalize().map_err(|error| Failure::host(image.display(), &error)),
+        None => image.canonicalize().map_err(|error| match place_meant(image) {
+            Some(place) => Failure::new(image.display(), format_args!("not a directory: {place}")),
+            None => Failure::host(image.display(), &error),
+        }),
     }
+}
+
+/// Returns how to name a file in an image, if `path` continues after the name of a file.
+fn place_meant(path: &Path) -> Option<String> {
+    let image = path.ancestors().skip(1).find(|above| above.is_file())?;
+    let below = path.strip_prefix(image).ok()?;
+    Some(format!("a file in an image is named {}:/{}", image.display(), below.display()))
 }
 
 /// Opens the images of all `places`, calls `act` for each place, and closes the images. Continues
