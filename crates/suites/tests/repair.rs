@@ -281,10 +281,53 @@ fn with_bigalloc_an_inode_bitmap_is_not_written_into_an_inode_table() {
     keeps_all(&image, "bigalloc");
 }
 
+/// Neither descriptors nor superblock have copies, from which a repair could restore them.
+const WITHOUT_COPIES: &str = "-b 1024 -C 8192 -g 256 -N 512 -E num_backup_sb=0 \
+     -O bigalloc,sparse_super2,^metadata_csum,^uninit_bg,^resize_inode";
+
+fn finds_overlap(image: &Image, what: &str) {
+    let found = report(image, 1, 1000).findings;
+    let mut faults = found.iter().map(|finding| &finding.fault);
+    let finds = faults.any(|fault| matches!(fault, Fault::DoublyClaimed { .. }));
+    assert!(finds, "{what}: {found:?}");
+}
+
+#[test]
+fn with_bigalloc_a_bitmap_is_not_written_over_descriptors() {
+    let Some(clean) = filled(WITHOUT_COPIES) else { return };
+    for (group, block) in [(0, 1), (0, 2), (1, 2)] {
+        for bitmap in ["block_bitmap", "inode_bitmap"] {
+            let image = copy_of(&clean);
+            image.debugfs(&format!("set_bg {group} {bitmap} {block}"));
+            let what = format!("{bitmap} of group {group}: {block}");
+            finds_overlap(&image, &what);
+            keeps_all(&image, &what);
+        }
+    }
+}
+
+#[test]
+fn with_bigalloc_a_bitmap_is_not_written_over_the_block_of_mmp() {
+    // Only mke2fs is run, because debugfs and e2fsck wait for other computers.
+    let Some(image) = Image::make(&format!("{WITHOUT_COPIES},mmp"), "7M") else { return };
+    let device = image.device();
+    let mut superblock = [0; BLOCK as usize];
+    device.read_at(BLOCK, &mut superblock).unwrap();
+    let mmp = &superblock[0x168..0x16c];
+    // The block bitmap of group 1.
+    device.write_at(2 * BLOCK + 64, mmp).unwrap();
+    drop(device);
+    finds_overlap(&image, "mmp");
+    repaired(&image, "mmp");
+    assert_eq!(report(&image, 1, 1000).verdict(), Verdict::Clean);
+}
+
 #[test]
 fn a_group_whose_inode_table_is_lost_loses_no_name() {
     let Some(image) = filled(DESCRIBED) else { return };
     describe(&image, 0, 8, 999_999);
+    // No free block is known for a bitmap without a place, because inodes are missing.
+    describe(&image, 1, 0, 999_999);
     let before = std::fs::read(image.path()).unwrap();
     let plan = plan(image.device(), Shared::Clone).expect("a plan");
     assert!(plan.leaves_faults() && plan.repair().unwrap().is_empty(), "{:?}", plan.actions);
