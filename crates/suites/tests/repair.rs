@@ -250,8 +250,14 @@ const DESCRIBED: &str = "-b 1024 -g 1024 -N 512 -O ^metadata_csum,^uninit_bg,^re
 
 #[test]
 fn bitmaps_without_a_place_of_their_own_are_moved() {
+    bitmaps_are_moved(DESCRIBED);
+    // Without flex_bg, a bitmap must be in its own group.
+    bitmaps_are_moved(&format!("{DESCRIBED},^flex_bg"));
+}
+
+fn bitmaps_are_moved(options: &str) {
     const INODE_BITMAP: u64 = 4;
-    let Some(clean) = filled(DESCRIBED) else { return };
+    let Some(clean) = filled(options) else { return };
     let stats = clean.debugfs("stats");
     let tables = stats.split("inode table at ").skip(1);
     let tables: Vec<u32> =
@@ -266,7 +272,7 @@ fn bitmaps_without_a_place_of_their_own_are_moved() {
     ] {
         let image = copy_of(&clean);
         describe(&image, group, offset, block);
-        keeps_all(&image, &format!("group {group}, offset {offset}: block {block}"));
+        keeps_all(&image, &format!("{options}: group {group}, offset {offset}: block {block}"));
     }
 }
 
