@@ -375,6 +375,15 @@ fn a_group_whose_inode_table_is_lost_loses_no_name() {
     assert!(std::fs::read(image.path()).unwrap() == before);
 }
 
+#[test]
+fn descriptors_of_meta_groups_are_restored_from_the_copies_in_their_groups() {
+    let options =
+        "-b 1024 -g 1024 -N 512 -E num_backup_sb=0 -O meta_bg,sparse_super2,^resize_inode";
+    let Some(image) = filled(options) else { return };
+    image.device().write_at(2 * BLOCK, &[0xff; 1024]).unwrap();
+    keeps_all(&image, "meta_bg");
+}
+
 fn report(image: &Image, threads: usize, findings: usize) -> Report {
     let options = Options { threads, findings, ..Options::default() };
     lanefs_check::check(image.device(), &options, &|_| {}).expect("a superblock")
