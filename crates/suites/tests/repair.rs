@@ -89,13 +89,16 @@ fn a_wrong_inode_number_in_the_superblock_costs_no_file() {
             fields.extend(quotas.into_iter().chain(["orphan_file_inum"]));
         }
         for field in fields {
-            for ino in [file.as_str(), directory.as_str(), "2", "7", "11", "0"] {
+            for ino in [file.as_str(), directory.as_str(), "2", "7", "11", "0", "999999"] {
                 if ino == "0" && (field.contains("quota") || field.contains("orphan")) {
                     continue;
                 }
                 let image = copy_of(&clean);
                 image.debugfs(&format!("ssv {field} {ino}"));
                 keeps_all(&image, &format!("{options}: {field} {ino}"));
+                let features = image.debugfs("features");
+                let keeps = features.contains("orphan_file") || !options.contains("quota");
+                assert!(keeps, "{options}: {field} {ino}: the orphan file is not found");
             }
         }
         for damage in ["ssv first_ino 14", "ssv first_ino 40", "ssv first_ino 5", "ssv rev_level 0"]
