@@ -387,6 +387,61 @@ fn descriptors_of_meta_groups_are_restored_from_the_copies_in_their_groups() {
     keeps_all(&image, "meta_bg");
 }
 
+/// Writes a file, and three transactions to the log that change its first three blocks. The log is
+/// not replayed.
+fn with_log(options: &str) -> Option<Image> {
+    let image = filled(options)?;
+    let source = image.path().with_extension("source");
+    std::fs::write(&source, vec![b'o'; 4096]).expect("a source");
+    image.debugfs(&format!("write {} logged", source.display()));
+    let blocks = image.debugfs("blocks logged");
+    let mut requests = "jo -c -v 3\n".to_string();
+    for (n, block) in (0..3).zip(blocks.split_whitespace()) {
+        let data = image.path().with_extension(format!("data{n}"));
+        std::fs::write(&data, vec![b'1' + n; BLOCK as usize]).expect("data");
+        requests += &format!("jw -b {block} {}\n", data.display());
+    }
+    std::fs::write(&source, requests + "jc\n").expect("requests");
+    let mut debugfs = std::process::Command::new("debugfs");
+    let ran = debugfs.arg("-w").arg("-f").arg(&source).arg(image.path()).output();
+    assert!(ran.expect("debugfs runs").status.success());
+    Some(image)
+}
+
+/// Returns the offset in the image of the log block whose first bytes are `start`.
+fn log_block(image: &Image, start: &[u8]) -> u64 {
+    let blocks = image.debugfs("blocks <8>");
+    let mut blocks = blocks.split_whitespace().map(|block| block.parse::<u64>().unwrap());
+    let device = image.device();
+    let found = blocks.find(|block| {
+        let mut bytes = vec![0; start.len()];
+        device.read_at(block * BLOCK, &mut bytes).unwrap();
+        bytes == start
+    });
+    found.expect("a block") * BLOCK
+}
+
+#[test]
+fn a_damaged_transaction_in_the_log_is_told_and_those_before_it_are_kept() {
+    let Some(clean) = with_log("-b 1024") else { return };
+    let first = log_block(&clean, b"1111");
+    // A damaged copy costs only itself. A damaged descriptor costs its transaction and all later
+    // ones.
+    let (copy, descriptor) = (log_block(&clean, b"2222"), log_block(&clean, b"2222") - BLOCK);
+    assert!(first < descriptor);
+    for (at, expected) in [(copy, "1o3"), (descriptor, "1oo")] {
+        let image = copy_of(&clean);
+        image.device().write_at(at + 100, &[0xee]).unwrap();
+        let before = report(&image, 1, 1000);
+        assert_eq!(before.verdict(), Verdict::Damaged, "{expected}: {:?}", before.findings);
+        let actions = keeps_all(&image, expected);
+        assert!(actions.iter().any(|told| told.contains("is damaged")), "{expected}: {actions:?}");
+        let now = dumped(&image, "logged");
+        let now: Vec<u8> = now.chunks(BLOCK as usize).map(|block| block[0]).collect();
+        assert_eq!(now, [expected.as_bytes(), b"o"].concat(), "{actions:?}");
+    }
+}
+
 fn report(image: &Image, threads: usize, findings: usize) -> Report {
     let options = Options { threads, findings, ..Options::default() };
     lanefs_check::check(image.device(), &options, &|_| {}).expect("a superblock")

@@ -5,6 +5,7 @@ use super::compare::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
 use super::volume::clear_recovery;
 use crate::checker::Error;
+use crate::fault::Fault;
 use crate::groups::{self, Groups, NOWHERE};
 use crate::journal::{self, LogBlocks, Replayed};
 use crate::named;
@@ -349,7 +350,7 @@ fn replay(
     let groups = Groups::read(volume, &report);
     let below: Arc<dyn Device> = device.clone();
     let scratch = OverlayDevice::new(below, MOST_CHANGED);
-    let Replayed::Done { blocks } =
+    let Replayed::Done { blocks, lost } =
         journal::replay_onto(volume, &groups, &scratch, stale, &report)
     else {
         // If the log is damaged, the next check reports that fault.
@@ -371,5 +372,9 @@ fn replay(
     }
     let what = format!("replayed: {blocks} blocks");
     actions.push(Action { place: Place::Journal, what });
+    if let Some(why) = lost {
+        let what = Fault::LogDamaged { why }.to_string();
+        actions.push(Action { place: Place::Journal, what });
+    }
     Ok(())
 }
