@@ -442,6 +442,28 @@ fn a_damaged_transaction_in_the_log_is_told_and_those_before_it_are_kept() {
     }
 }
 
+#[test]
+fn a_file_of_a_user_that_looks_like_a_log_is_not_the_journal() {
+    let Some(clean) = with_log("-b 1024") else { return };
+    let log = clean.path().with_extension("log");
+    clean.debugfs(&format!("dump <8> {}", log.display()));
+    let content = std::fs::read(&log).expect("a dump");
+    // The real log is replayed, but the copy in the file is not.
+    clean.repair();
+    clean.debugfs(&format!("write {} copy", log.display()));
+    clean.repair();
+    clean.assert_clean("with a file that looks like a log");
+    let ino = inode(&clean, "copy");
+    for more in [&[][..], &["clri <8>"], &["clri <8>", "ssv jnl_backup_type 0"]] {
+        let image = copy_of(&clean);
+        image.debugfs(&format!("ssv journal_inum {ino}"));
+        image.debugfs("feature needs_recovery");
+        more.iter().for_each(|request| drop(image.debugfs(request)));
+        let actions = keeps_all(&image, &format!("{more:?}"));
+        assert!(dumped(&image, "copy") == content, "{more:?}: {actions:?}");
+    }
+}
+
 fn report(image: &Image, threads: usize, findings: usize) -> Report {
     let options = Options { threads, findings, ..Options::default() };
     lanefs_check::check(image.device(), &options, &|_| {}).expect("a superblock")

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::field::{Feature, Field};
 use crate::journal::latest_number;
 use crate::mapping::Runs;
-use crate::named::{self, FIRST_INO, Purpose};
+use crate::named::{self, BACKUP_BLOCKS, FIRST_INO, Purpose};
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
@@ -22,8 +22,6 @@ use lanefs_ondisk::superblock::{
 use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino};
 use zerocopy::FromBytes;
 
-/// The value that marks the superblock's copy of the journal inode's block field as valid.
-const BACKUP_BLOCKS: u8 = 1;
 /// The index of the double indirect pointer, which is the only pointer that the resize inode uses.
 const DOUBLE: usize = 13;
 const MMP_MAGIC: u32 = 0x004d_4d50;
