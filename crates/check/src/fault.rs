@@ -161,6 +161,8 @@ pub enum Fault {
     StaleLog,
     #[error("the log cannot be replayed: {why}")]
     NoReplay { why: String },
+    #[error("a part of the log is damaged, and is left out of the replay: {why}")]
+    LogDamaged { why: String },
     #[error("an orphan that is not valid: inode {ino}")]
     Orphan { ino: u32 },
     #[error("{orphans} orphans are to be deleted by the next mount")]
@@ -220,6 +222,7 @@ impl Fault {
             | Special { .. }
             | StaleLog
             | NoReplay { .. }
+            | LogDamaged { .. }
             | BeingChecked => Harm::Unmountable,
             NoRoot | Truncated { .. } | Unreadable => Harm::DataLost { from: None },
             Descriptor(_) => Harm::Unmountable,

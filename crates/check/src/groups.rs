@@ -70,7 +70,7 @@ impl Groups {
         // With `bigalloc`, claiming a cluster twice is no fault here, since a cluster may hold
         // several of these blocks. The blocks themselves are compared below.
         let is_exact = geometry.cluster_bits() == 0;
-        let take = |place: Place, start: Block, len: u64| {
+        for (place, start, len) in self.own_blocks(volume) {
             if let Some(found) = claims.claim(volume.clusters(start, len))
                 && is_exact
                 && first
@@ -78,50 +78,58 @@ impl Groups {
                 let start = Block(found + geometry.first_data_block().0);
                 report.add(place, Fault::DoublyClaimed { start, len: 1 });
             }
-        };
-        if geometry.first_data_block().0 == 0 && geometry.super_block().0 == 1 {
-            take(Place::Superblock, Block(0), 1);
-        }
-        for group in (0..geometry.group_count()).map(Group) {
-            let Some(start) = geometry.group_first_block(group) else { continue };
-            let overhead = u64::from(geometry.group_overhead(group));
-            let place = Place::Descriptor { group };
-            if overhead > 0 {
-                let left = geometry.block_count() - start.0;
-                let start = if group.0 == 0 { geometry.super_block() } else { start };
-                take(place, start, overhead.min(left));
-            }
-            let metadata = self.get(group).into_iter().flat_map(|g| g.metadata(geometry));
-            for (start, len) in metadata.filter(|(start, _)| *start != NOWHERE) {
-                take(place, start, len);
-            }
-        }
-        let mmp = Block(volume.raw().s_mmp_block.get());
-        if volume.incompat(Incompat::MMP) && geometry.contains(mmp) {
-            take(Place::Superblock, mmp, 1);
         }
         if first && !is_exact {
             self.check_overlaps(volume, report);
         }
     }
 
-    /// Reports bitmaps and inode tables that use the same blocks.
-    fn check_overlaps(&self, volume: &Volume, report: &Collector) {
+    /// Returns the runs of blocks that the file system itself uses, with their places.
+    fn own_blocks<'a>(
+        &'a self,
+        volume: &'a Volume,
+    ) -> impl Iterator<Item = (Place, Block, u64)> + 'a {
         let geometry = &volume.geometry;
-        let mut runs = Vec::new();
-        for group in (0..geometry.group_count()).map(Group) {
-            let metadata = self.get(group).into_iter().flat_map(|g| g.metadata(geometry));
-            let metadata = metadata.filter(|(start, _)| *start != NOWHERE);
-            runs.extend(metadata.map(|(start, len)| (start, start.0 + len, group)));
-        }
-        runs.sort_unstable();
-        for pair in runs.windows(2) {
-            if let [(_, end, _), (start, _, group)] = *pair
-                && start.0 < end
-            {
-                let place = Place::Descriptor { group };
+        let is_before = geometry.first_data_block().0 == 0 && geometry.super_block().0 == 1;
+        let before = is_before.then_some((Place::Superblock, Block(0), 1));
+        let mmp = Block(volume.raw().s_mmp_block.get());
+        let has_mmp = volume.incompat(Incompat::MMP) && geometry.contains(mmp);
+        let mmp = has_mmp.then_some((Place::Superblock, mmp, 1));
+        let groups = (0..geometry.group_count()).map(Group);
+        let of_groups = groups.flat_map(move |group| self.group_blocks(volume, group));
+        before.into_iter().chain(of_groups).chain(mmp)
+    }
+
+    /// Returns the blocks of a group's superblock and descriptors, and its bitmaps and table.
+    fn group_blocks<'a>(
+        &'a self,
+        volume: &'a Volume,
+        group: Group,
+    ) -> impl Iterator<Item = (Place, Block, u64)> + 'a {
+        let geometry = &volume.geometry;
+        let overhead = u64::from(geometry.group_overhead(group));
+        let start = geometry.group_first_block(group).filter(|_| overhead > 0);
+        let head = start.map(|start| {
+            let left = geometry.block_count() - start.0;
+            let start = if group.0 == 0 { geometry.super_block() } else { start };
+            (start, overhead.min(left))
+        });
+        let metadata = self.get(group).into_iter().flat_map(|g| g.metadata(geometry));
+        let metadata = metadata.filter(|(start, _)| *start != NOWHERE);
+        let all = head.into_iter().chain(metadata);
+        all.map(move |(start, len)| (Place::Descriptor { group }, start, len))
+    }
+
+    /// Reports blocks of the file system itself that are used twice.
+    fn check_overlaps(&self, volume: &Volume, report: &Collector) {
+        let mut runs: Vec<_> = self.own_blocks(volume).collect();
+        runs.sort_by_key(|(_, start, _)| *start);
+        let mut end = 0;
+        for (place, start, len) in runs {
+            if start.0 < end {
                 report.add(place, Fault::DoublyClaimed { start, len: 1 });
             }
+            end = end.max(start.0 + len);
         }
     }
 }

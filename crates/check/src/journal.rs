@@ -14,8 +14,8 @@ use crate::volume::Volume;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::jbd2::{
-    BlockKind, Commit, FastCommits, FastNext, Header, JournalSuperblock, LogFormat, Revokes,
-    Sequence, Tag, TagFlags, Tags, unescape,
+    BlockKind, Cause, Commit, FastCommits, FastNext, Header, JournalSuperblock, LogChecksums,
+    LogFormat, Revokes, Sequence, Tag, TagFlags, Tags, unescape,
 };
 use lanefs_ondisk::superblock::JournalPlace;
 use lanefs_ondisk::{Block, FileBlock, Ino};
@@ -85,9 +85,13 @@ pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc
 
 fn replay(log: &Log<'_>, start: u32, report: &Collector) -> Option<Arc<dyn Device>> {
     let overlay = OverlayDevice::new(log.volume.device().clone(), MOST_REPLAYED);
-    match log.replay(start, &overlay, report) {
-        Ok(blocks) => {
+    let replayed = log.scan(start).and_then(|found| log.replay(&found, &overlay, report));
+    match replayed {
+        Ok((blocks, lost)) => {
             report.add(Place::Journal, Fault::Replayed { blocks });
+            if let Some(why) = lost {
+                report.add(Place::Journal, Fault::LogDamaged { why });
+            }
             Some(Arc::new(overlay))
         }
         Err(why) => {
@@ -118,10 +122,14 @@ impl LogBlocks {
 
     /// Returns whether one of `blocks` is in the log.
     pub fn overlaps(&self, blocks: &Range<u64>) -> bool {
-        self.runs.extents().iter().any(|extent| {
-            extent.block.0 < blocks.end && blocks.start < extent.block.0 + u64::from(extent.len)
-        })
+        overlaps(&self.runs, blocks)
     }
+}
+
+fn overlaps(runs: &Runs, blocks: &Range<u64>) -> bool {
+    runs.extents().iter().any(|extent| {
+        extent.block.0 < blocks.end && blocks.start < extent.block.0 + u64::from(extent.len)
+    })
 }
 
 /// Returns the latest number of a transaction in the headers of the log's first `blocks` blocks,
@@ -142,6 +150,8 @@ pub enum Replayed {
     Done {
         /// The number of blocks that the replay wrote.
         blocks: u64,
+        /// Why a part of the log was left out, if it was.
+        lost: Option<String>,
     },
     /// The log cannot be replayed.
     Damaged,
@@ -167,10 +177,10 @@ pub fn replay_onto(
     }
     let Some(start) = log.superblock.start() else {
         let asks = volume.incompat(Incompat::RECOVER);
-        return if asks { Replayed::Done { blocks: 0 } } else { Replayed::Empty };
+        return if asks { Replayed::Done { blocks: 0, lost: None } } else { Replayed::Empty };
     };
     let Ok(found) = log.scan(start) else { return Replayed::Damaged };
-    let Ok(blocks) = log.replay(start, target, report) else { return Replayed::Damaged };
+    let Ok((blocks, lost)) = log.replay(&found, target, report) else { return Replayed::Damaged };
     let mut superblock = log.superblock.clone();
     superblock.set_start(None);
     let latest = latest_number(volume, &log.runs, log.superblock.blocks());
@@ -178,7 +188,7 @@ pub fn replay_onto(
     let first = log.runs.block(FileBlock(0)).unwrap_or_default();
     let at = first.0 << volume.geometry.block_size().bits();
     match target.write_at(at, &superblock.encode()) {
-        Ok(()) => Replayed::Done { blocks },
+        Ok(()) => Replayed::Done { blocks, lost },
         Err(_) => Replayed::Damaged,
     }
 }
@@ -226,14 +236,17 @@ impl<'a> Log<'a> {
         area.start + (from_start % size) as u32
     }
 
-    /// Writes the newest logged copy of each block to `target`. Returns how many blocks were
-    /// written.
-    fn replay(&self, start: u32, target: &dyn Device, report: &Collector) -> Result<u64, String> {
-        let found = self.scan(start)?;
-        if self.has_fast_commits(found.end)? {
-            report.unchecked("fast commits in the log");
-        }
+    /// Writes the newest intact copy of each block to `target`. Returns how many blocks were
+    /// written, and the first damage, if there is any. As e2fsck does, leaves out damaged copies,
+    /// and all transactions from a damaged one on.
+    fn replay(
+        &self,
+        found: &Scanned,
+        target: &dyn Device,
+        report: &Collector,
+    ) -> Result<(u64, Option<String>), String> {
         let format = self.superblock.format();
+        let mut lost = None;
         let mut newest: BTreeMap<Block, (u32, Tag)> = BTreeMap::new();
         for copy in &found.copies {
             let revoked = found.revoked.get(&copy.tag.block);
@@ -241,13 +254,26 @@ impl<'a> Log<'a> {
                 continue;
             }
             let bytes = self.read(copy.at)?;
-            copy.tag.check(&bytes, copy.sequence, &format).map_err(|cause| cause.to_string())?;
-            newest.insert(copy.tag.block, (copy.at, copy.tag));
+            let sum = copy.tag.check(&bytes, copy.sequence, &format);
+            let why = match sum.map_err(|cause| cause.to_string()) {
+                Ok(()) if self.may_write(copy.tag.block) => {
+                    newest.insert(copy.tag.block, (copy.at, copy.tag));
+                    continue;
+                }
+                Ok(()) => "it belongs into the log itself, or beyond the end".into(),
+                Err(why) => why,
+            };
+            lost.get_or_insert(format!(
+                "the copy of {} in log block {}: {why}",
+                copy.tag.block, copy.at
+            ));
+        }
+        lost = found.lost.clone().or(lost);
+        // Fast commits continue the last transaction, so they are nothing without it.
+        if lost.is_none() && self.has_fast_commits(found.end)? {
+            report.unchecked("fast commits in the log");
         }
         for (block, (at, tag)) in &newest {
-            if block.0 >= self.volume.geometry.block_count() {
-                return Err(format!("it has a copy of {block}, beyond the end"));
-            }
             let mut bytes = self.read(*at)?;
             if tag.flags.contains(TagFlags::ESCAPE) {
                 unescape(&mut bytes);
@@ -255,7 +281,13 @@ impl<'a> Log<'a> {
             let offset = block.0 << self.volume.geometry.block_size().bits();
             target.write_at(offset, &bytes).map_err(|error| error.to_string())?;
         }
-        Ok(newest.len() as u64)
+        Ok((newest.len() as u64, lost))
+    }
+
+    /// Returns whether a replay may write a block: it is in the file system, and not in the log.
+    fn may_write(&self, block: Block) -> bool {
+        block.0 < self.volume.geometry.block_count()
+            && !overlaps(&self.runs, &(block.0..block.0 + 1))
     }
 
     /// Returns whether a complete fast commit follows the last transaction. The checker does not
@@ -286,11 +318,51 @@ impl<'a> Log<'a> {
             if header.sequence != found.end {
                 break;
             }
-            let Some(used) = open.add(self, at, header, &block, &format, &mut found) else { break };
-            left = left.saturating_sub(used);
-            at = self.after(at, used);
+            match open.add(self, at, header, &block, &format, &mut found) {
+                Ok(Some(used)) => {
+                    left = left.saturating_sub(used);
+                    at = self.after(at, used);
+                }
+                Ok(None) => break,
+                // A transaction that was not committed is not a loss.
+                Err(cause) => {
+                    if self.was_committed(at, &found)? {
+                        found.lost = Some(format!("a transaction in log block {at}: {cause}"));
+                    }
+                    break;
+                }
+            }
         }
         Ok(found)
+    }
+
+    /// Returns whether the transaction after `found`, which is damaged in log block `damaged`, was
+    /// committed: a commit block of this transaction or of the next one follows. A commit block
+    /// that is older than the last transaction of `found` belongs to an older log. The search ends
+    /// after as many blocks without a header as the copies of one descriptor can take.
+    fn was_committed(&self, damaged: u32, found: &Scanned) -> Result<bool, String> {
+        let format = self.superblock.format();
+        if format.checksums == LogChecksums::None {
+            return Ok(false);
+        }
+        let area = self.superblock.log_area();
+        let gap = format.tags_per_descriptor() as u32 + 3;
+        let (mut n, mut end) = (1, gap);
+        while n <= end && n < area.end.saturating_sub(area.start) {
+            let block = self.read(self.after(damaged, n))?;
+            n += 1;
+            let is_next =
+                |header: &Header| [found.end, found.end.next()].contains(&header.sequence);
+            if Header::decode(&block).filter(is_next).is_none() {
+                continue;
+            }
+            end = n.saturating_add(gap);
+            let commit = Commit::decode(&block, &format);
+            if commit.is_ok_and(|commit| (commit.secs, commit.nanos) >= found.time) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -301,11 +373,16 @@ struct Scanned {
     revoked: HashMap<Block, Sequence>,
     /// The last transaction's sequence number plus one.
     end: Sequence,
+    /// The time of the last transaction.
+    time: (u64, u32),
+    /// Why committed transactions after the last one cannot be read, if there are any.
+    lost: Option<String>,
 }
 
 impl Scanned {
     fn new(end: Sequence) -> Scanned {
-        Scanned { copies: Vec::new(), revoked: HashMap::new(), end }
+        let (copies, revoked) = (Vec::new(), HashMap::new());
+        Scanned { copies, revoked, end, time: (0, 0), lost: None }
     }
 }
 
@@ -333,11 +410,11 @@ impl Open {
         block: &[u8],
         format: &LogFormat,
         found: &mut Scanned,
-    ) -> Option<u32> {
-        match header.kind {
+    ) -> Result<Option<u32>, Cause> {
+        Ok(match header.kind {
             BlockKind::Descriptor => {
                 let mut used = 1;
-                for tag in Tags::decode(block, format).ok()? {
+                for tag in Tags::decode(block, format)? {
                     let at = log.after(at, used);
                     self.copies.push(Copy { at, tag, sequence: header.sequence });
                     used += 1;
@@ -345,18 +422,19 @@ impl Open {
                 Some(used)
             }
             BlockKind::Revoke => {
-                self.revoked.extend(Revokes::decode(block, format).ok()?);
+                self.revoked.extend(Revokes::decode(block, format)?);
                 Some(1)
             }
             BlockKind::Commit => {
-                Commit::decode(block, format).ok()?;
+                let commit = Commit::decode(block, format)?;
                 found.copies.append(&mut self.copies);
                 let sequence = header.sequence;
                 found.revoked.extend(self.revoked.drain(..).map(|block| (block, sequence)));
                 found.end = sequence.next();
+                found.time = (commit.secs, commit.nanos);
                 Some(1)
             }
             BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => None,
-        }
+        })
     }
 }

@@ -11,6 +11,7 @@ use crate::run::Run;
 use crate::volume::Volume;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::jbd2::{BlockKind, Header};
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::quota::{Kind, QuotaFile};
@@ -19,6 +20,9 @@ use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
 
 /// The first inode that is not reserved, in every file system that mke2fs makes.
 pub const FIRST_INO: u32 = 11;
+
+/// The value that marks the superblock's copy of the journal inode's block field as valid.
+pub const BACKUP_BLOCKS: u8 = 1;
 
 /// The number of bytes of the magic number at the start of a quota file.
 const MAGIC: usize = 4;
@@ -70,16 +74,29 @@ pub fn is_log(bytes: &[u8]) -> bool {
     Header::decode(bytes).is_some_and(|header| kinds.contains(&header.kind))
 }
 
-/// If the superblock names an inode without a log as the journal, returns the superblock with the
+/// If the superblock names an inode that is not the journal, returns the superblock with the
 /// reserved inode of the journal. The log there is replayed, or repaired.
 pub fn with_journal(volume: &Volume, groups: &Groups) -> Option<Superblock> {
     let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return None };
-    if ino == Ino::JOURNAL || Purpose::Journal.fits(volume, groups, ino) {
+    if ino == Ino::JOURNAL || is_journal(volume, groups, ino) {
         return None;
     }
     let mut raw = volume.raw().clone();
     raw.s_journal_inum.set(Ino::JOURNAL.0);
     Superblock::from_raw(raw).ok()
+}
+
+/// Returns whether an inode that is not the reserved one has the log. A file of a user may have the
+/// content of a log, so either the superblock has a copy of the inode's mapping, or the file is
+/// immutable, as the file that tune2fs makes in a mounted file system.
+fn is_journal(volume: &Volume, groups: &Groups, ino: Ino) -> bool {
+    let fits = |ino| Purpose::Journal.fits(volume, groups, ino);
+    let Some(bytes) = groups.read_inode(volume, ino).filter(|_| fits(ino)) else { return false };
+    let (raw, record) = (volume.raw(), Record::decode(&bytes));
+    let words = raw.s_jnl_blocks.iter().zip(record.block.chunks(4));
+    let is_copied = raw.s_jnl_backup_type == BACKUP_BLOCKS
+        && words.into_iter().all(|(word, bytes)| word.get().to_le_bytes() == bytes);
+    is_copied || (record.flags.contains(InodeFlags::IMMUTABLE) && !fits(Ino::JOURNAL))
 }
 
 /// Checks the numbers in the superblock, after all names were counted.

@@ -123,11 +123,8 @@ fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     match cause {
         Cause::LastOrphan { .. } => raw.s_last_orphan.set(0),
         Cause::FirstInode { .. } => raw.s_first_ino.set(FIRST_INO),
-        Cause::OrphanFileInode { .. } => {
-            let file = Compat::ORPHAN_FILE.bits();
-            raw.s_feature_compat.set(raw.s_feature_compat.get() & !file);
-            raw.s_orphan_file_inum.set(0);
-        }
+        // The root is not an orphan file, so `named` finds the right inode, if there is one.
+        Cause::OrphanFileInode { .. } => raw.s_orphan_file_inum.set(Ino::ROOT.0),
         Cause::FreeInodes { .. } => raw.s_free_inodes_count.set(0),
         Cause::FreeBlocks { .. } => {
             raw.s_free_blocks_count_lo.set(0);

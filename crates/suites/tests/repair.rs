@@ -89,13 +89,16 @@ fn a_wrong_inode_number_in_the_superblock_costs_no_file() {
             fields.extend(quotas.into_iter().chain(["orphan_file_inum"]));
         }
         for field in fields {
-            for ino in [file.as_str(), directory.as_str(), "2", "7", "11", "0"] {
+            for ino in [file.as_str(), directory.as_str(), "2", "7", "11", "0", "999999"] {
                 if ino == "0" && (field.contains("quota") || field.contains("orphan")) {
                     continue;
                 }
                 let image = copy_of(&clean);
                 image.debugfs(&format!("ssv {field} {ino}"));
                 keeps_all(&image, &format!("{options}: {field} {ino}"));
+                let features = image.debugfs("features");
+                let keeps = features.contains("orphan_file") || !options.contains("quota");
+                assert!(keeps, "{options}: {field} {ino}: the orphan file is not found");
             }
         }
         for damage in ["ssv first_ino 14", "ssv first_ino 40", "ssv first_ino 5", "ssv rev_level 0"]
@@ -170,6 +173,41 @@ fn space_for_a_repair_is_not_taken_from_a_file_whose_mapping_is_damaged() {
     image.debugfs("sif <7> block[DIND] 0");
     keeps_all(&image, "two damaged roots");
     assert!(dumped(&image, "one") == one && dumped(&image, "two") == one);
+}
+
+#[test]
+fn a_full_image_gives_no_node_of_a_damaged_file_to_another_file() {
+    let Some(image) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let (one, two) = (write_pieces(&image, "one", 1), write_pieces(&image, "two", 100));
+    let source = image.path().with_extension("source");
+    std::fs::write(&source, vec![7; 7 << 20]).expect("a source");
+    image.debugfs(&format!("write {} filler", source.display()));
+    image.repair();
+    image.assert_clean("full");
+    let places = ["one", "two"].map(|name| image.inode_at(name, BLOCK) + BLOCK_FIELD);
+    let device = image.device();
+    let mut fields = [[0; 60]; 2];
+    places.iter().zip(&mut fields).for_each(|(at, field)| device.read_at(*at, field).unwrap());
+    // The file with the lower inode number gets the node in the higher block. The check reads
+    // nothing below the roots, because their capacities are wrong.
+    for (at, mut field) in places.iter().zip(fields.into_iter().rev()) {
+        field[4..6].copy_from_slice(&[9, 0]);
+        device.write_at(*at, &field).unwrap();
+    }
+    drop(device);
+    repaired_partly(&image);
+    image.debugfs("rm filler");
+    keeps_all(&image, "two damaged roots, and now there is space");
+    assert!(dumped(&image, "one") == two && dumped(&image, "two") == one);
+}
+
+/// Repairs what can be repaired, and writes it in place.
+fn repaired_partly(image: &Image) {
+    let device = image.device();
+    let plan = plan(device.clone(), Shared::Clone).expect("a plan");
+    let (recovery, blocks) = (plan.recovery().unwrap(), plan.repair().unwrap());
+    let repair = Repair { recovery, blocks, block_size: plan.block_size() };
+    repair.write_in_place(&*device).expect("it is written");
 }
 
 #[test]
@@ -250,8 +288,14 @@ const DESCRIBED: &str = "-b 1024 -g 1024 -N 512 -O ^metadata_csum,^uninit_bg,^re
 
 #[test]
 fn bitmaps_without_a_place_of_their_own_are_moved() {
+    bitmaps_are_moved(DESCRIBED);
+    // Without flex_bg, a bitmap must be in its own group.
+    bitmaps_are_moved(&format!("{DESCRIBED},^flex_bg"));
+}
+
+fn bitmaps_are_moved(options: &str) {
     const INODE_BITMAP: u64 = 4;
-    let Some(clean) = filled(DESCRIBED) else { return };
+    let Some(clean) = filled(options) else { return };
     let stats = clean.debugfs("stats");
     let tables = stats.split("inode table at ").skip(1);
     let tables: Vec<u32> =
@@ -266,7 +310,7 @@ fn bitmaps_without_a_place_of_their_own_are_moved() {
     ] {
         let image = copy_of(&clean);
         describe(&image, group, offset, block);
-        keeps_all(&image, &format!("group {group}, offset {offset}: block {block}"));
+        keeps_all(&image, &format!("{options}: group {group}, offset {offset}: block {block}"));
     }
 }
 
@@ -281,14 +325,143 @@ fn with_bigalloc_an_inode_bitmap_is_not_written_into_an_inode_table() {
     keeps_all(&image, "bigalloc");
 }
 
+/// Neither descriptors nor superblock have copies, from which a repair could restore them.
+const WITHOUT_COPIES: &str = "-b 1024 -C 8192 -g 256 -N 512 -E num_backup_sb=0 \
+     -O bigalloc,sparse_super2,^metadata_csum,^uninit_bg,^resize_inode";
+
+fn finds_overlap(image: &Image, what: &str) {
+    let found = report(image, 1, 1000).findings;
+    let mut faults = found.iter().map(|finding| &finding.fault);
+    let finds = faults.any(|fault| matches!(fault, Fault::DoublyClaimed { .. }));
+    assert!(finds, "{what}: {found:?}");
+}
+
+#[test]
+fn with_bigalloc_a_bitmap_is_not_written_over_descriptors() {
+    let Some(clean) = filled(WITHOUT_COPIES) else { return };
+    for (group, block) in [(0, 1), (0, 2), (1, 2)] {
+        for bitmap in ["block_bitmap", "inode_bitmap"] {
+            let image = copy_of(&clean);
+            image.debugfs(&format!("set_bg {group} {bitmap} {block}"));
+            let what = format!("{bitmap} of group {group}: {block}");
+            finds_overlap(&image, &what);
+            keeps_all(&image, &what);
+        }
+    }
+}
+
+#[test]
+fn with_bigalloc_a_bitmap_is_not_written_over_the_block_of_mmp() {
+    // Only mke2fs is run, because debugfs and e2fsck wait for other computers.
+    let Some(image) = Image::make(&format!("{WITHOUT_COPIES},mmp"), "7M") else { return };
+    let device = image.device();
+    let mut superblock = [0; BLOCK as usize];
+    device.read_at(BLOCK, &mut superblock).unwrap();
+    let mmp = &superblock[0x168..0x16c];
+    // The block bitmap of group 1.
+    device.write_at(2 * BLOCK + 64, mmp).unwrap();
+    drop(device);
+    finds_overlap(&image, "mmp");
+    repaired(&image, "mmp");
+    assert_eq!(report(&image, 1, 1000).verdict(), Verdict::Clean);
+}
+
 #[test]
 fn a_group_whose_inode_table_is_lost_loses_no_name() {
     let Some(image) = filled(DESCRIBED) else { return };
     describe(&image, 0, 8, 999_999);
+    // No free block is known for a bitmap without a place, because inodes are missing.
+    describe(&image, 1, 0, 999_999);
     let before = std::fs::read(image.path()).unwrap();
     let plan = plan(image.device(), Shared::Clone).expect("a plan");
     assert!(plan.leaves_faults() && plan.repair().unwrap().is_empty(), "{:?}", plan.actions);
     assert!(std::fs::read(image.path()).unwrap() == before);
+}
+
+#[test]
+fn descriptors_of_meta_groups_are_restored_from_the_copies_in_their_groups() {
+    let options =
+        "-b 1024 -g 1024 -N 512 -E num_backup_sb=0 -O meta_bg,sparse_super2,^resize_inode";
+    let Some(image) = filled(options) else { return };
+    image.device().write_at(2 * BLOCK, &[0xff; 1024]).unwrap();
+    keeps_all(&image, "meta_bg");
+}
+
+/// Writes a file, and three transactions to the log that change its first three blocks. The log is
+/// not replayed.
+fn with_log(options: &str) -> Option<Image> {
+    let image = filled(options)?;
+    let source = image.path().with_extension("source");
+    std::fs::write(&source, vec![b'o'; 4096]).expect("a source");
+    image.debugfs(&format!("write {} logged", source.display()));
+    let blocks = image.debugfs("blocks logged");
+    let mut requests = "jo -c -v 3\n".to_string();
+    for (n, block) in (0..3).zip(blocks.split_whitespace()) {
+        let data = image.path().with_extension(format!("data{n}"));
+        std::fs::write(&data, vec![b'1' + n; BLOCK as usize]).expect("data");
+        requests += &format!("jw -b {block} {}\n", data.display());
+    }
+    std::fs::write(&source, requests + "jc\n").expect("requests");
+    let mut debugfs = std::process::Command::new("debugfs");
+    let ran = debugfs.arg("-w").arg("-f").arg(&source).arg(image.path()).output();
+    assert!(ran.expect("debugfs runs").status.success());
+    Some(image)
+}
+
+/// Returns the offset in the image of the log block whose first bytes are `start`.
+fn log_block(image: &Image, start: &[u8]) -> u64 {
+    let blocks = image.debugfs("blocks <8>");
+    let mut blocks = blocks.split_whitespace().map(|block| block.parse::<u64>().unwrap());
+    let device = image.device();
+    let found = blocks.find(|block| {
+        let mut bytes = vec![0; start.len()];
+        device.read_at(block * BLOCK, &mut bytes).unwrap();
+        bytes == start
+    });
+    found.expect("a block") * BLOCK
+}
+
+#[test]
+fn a_damaged_transaction_in_the_log_is_told_and_those_before_it_are_kept() {
+    let Some(clean) = with_log("-b 1024") else { return };
+    let first = log_block(&clean, b"1111");
+    // A damaged copy costs only itself. A damaged descriptor costs its transaction and all later
+    // ones.
+    let (copy, descriptor) = (log_block(&clean, b"2222"), log_block(&clean, b"2222") - BLOCK);
+    assert!(first < descriptor);
+    for (at, expected) in [(copy, "1o3"), (descriptor, "1oo")] {
+        let image = copy_of(&clean);
+        image.device().write_at(at + 100, &[0xee]).unwrap();
+        let before = report(&image, 1, 1000);
+        assert_eq!(before.verdict(), Verdict::Damaged, "{expected}: {:?}", before.findings);
+        let actions = keeps_all(&image, expected);
+        assert!(actions.iter().any(|told| told.contains("is damaged")), "{expected}: {actions:?}");
+        let now = dumped(&image, "logged");
+        let now: Vec<u8> = now.chunks(BLOCK as usize).map(|block| block[0]).collect();
+        assert_eq!(now, [expected.as_bytes(), b"o"].concat(), "{actions:?}");
+    }
+}
+
+#[test]
+fn a_file_of_a_user_that_looks_like_a_log_is_not_the_journal() {
+    let Some(clean) = with_log("-b 1024") else { return };
+    let log = clean.path().with_extension("log");
+    clean.debugfs(&format!("dump <8> {}", log.display()));
+    let content = std::fs::read(&log).expect("a dump");
+    // The real log is replayed, but the copy in the file is not.
+    clean.repair();
+    clean.debugfs(&format!("write {} copy", log.display()));
+    clean.repair();
+    clean.assert_clean("with a file that looks like a log");
+    let ino = inode(&clean, "copy");
+    for more in [&[][..], &["clri <8>"], &["clri <8>", "ssv jnl_backup_type 0"]] {
+        let image = copy_of(&clean);
+        image.debugfs(&format!("ssv journal_inum {ino}"));
+        image.debugfs("feature needs_recovery");
+        more.iter().for_each(|request| drop(image.debugfs(request)));
+        let actions = keeps_all(&image, &format!("{more:?}"));
+        assert!(dumped(&image, "copy") == content, "{more:?}: {actions:?}");
+    }
 }
 
 fn report(image: &Image, threads: usize, findings: usize) -> Report {

@@ -5,6 +5,7 @@ use super::compare::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
 use super::volume::clear_recovery;
 use crate::checker::Error;
+use crate::fault::Fault;
 use crate::groups::{self, Groups, NOWHERE};
 use crate::journal::{self, LogBlocks, Replayed};
 use crate::named;
@@ -306,13 +307,14 @@ fn other_places(volume: &Volume, group: Group) -> Option<GroupDesc> {
 
 /// Returns the blocks that hold the copies of descriptor block `index`.
 fn copies(geometry: &Geometry, index: u32) -> impl Iterator<Item = Block> + '_ {
-    let old_style = Block(geometry.super_block().0 + 1 + u64::from(index));
-    let is_old = geometry.desc_block(index) == Some(old_style);
-    let first = index.saturating_mul(geometry.descs_per_block());
-    let last = first.saturating_add(geometry.descs_per_block() - 1);
+    let is_old = !geometry.is_meta_bg(index);
+    let per_block = geometry.descs_per_block();
+    let first = index.saturating_mul(per_block);
+    let last = first.saturating_add(per_block - 1);
     let meta = [first.saturating_add(1), last].into_iter().map(Group);
     let groups: Vec<Group> = match is_old {
-        true => geometry.backups().collect(),
+        // Groups with descriptors of their own have no copies of others.
+        true => geometry.backups().filter(|g| !geometry.is_meta_bg(g.0 / per_block)).collect(),
         false => meta.filter(|group| group.0 < geometry.group_count()).collect(),
     };
     groups.into_iter().filter_map(move |group| {
@@ -348,7 +350,8 @@ fn replay(
     let groups = Groups::read(volume, &report);
     let below: Arc<dyn Device> = device.clone();
     let scratch = OverlayDevice::new(below, MOST_CHANGED);
-    let Replayed::Done { blocks } = journal::replay_onto(volume, &groups, &scratch, stale, &report)
+    let Replayed::Done { blocks, lost } =
+        journal::replay_onto(volume, &groups, &scratch, stale, &report)
     else {
         // If the log is damaged, the next check reports that fault.
         return Ok(());
@@ -369,5 +372,9 @@ fn replay(
     }
     let what = format!("replayed: {blocks} blocks");
     actions.push(Action { place: Place::Journal, what });
+    if let Some(why) = lost {
+        let what = Fault::LogDamaged { why }.to_string();
+        actions.push(Action { place: Place::Journal, what });
+    }
     Ok(())
 }

@@ -34,7 +34,7 @@ impl Mender<'_> {
 
     fn mend_group(&mut self, group: Group, is_blocks: bool) {
         let is_unsure = |f: &Finding| match (f.place, &f.fault) {
-            (Place::Descriptor { .. }, Fault::DoublyClaimed { .. }) => true,
+            (Place::Descriptor { .. } | Place::Superblock, Fault::DoublyClaimed { .. }) => true,
             (place, Fault::Descriptor(_)) => place == Place::Descriptor { group },
             _ => false,
         };

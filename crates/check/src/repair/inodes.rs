@@ -67,10 +67,11 @@ impl Mender<'_> {
         if record.links == 0 && before.links != 0 {
             return self.write_inode(ino, bytes);
         }
-        if maps_anew {
-            self.map_anew(ino, &mut bytes, &record);
-        }
+        let has_space = !maps_anew || self.map_anew(ino, &mut bytes, &record);
         self.write_inode(ino, bytes);
+        if !has_space {
+            return;
+        }
         let what =
             if maps_anew { "its blocks are mapped anew" } else { "its fields are corrected" };
         self.act(Place::Inode { ino }, format!("{what} ({})", names(findings)));
@@ -136,7 +137,8 @@ impl Mender<'_> {
         false
     }
 
-    fn map_anew(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
+    /// Maps the valid part of a file anew. Returns false if there is no space for the nodes.
+    fn map_anew(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) -> bool {
         let extents = le16(&record.block, 0) == EXTENT_MAGIC;
         if extents && !record.flags.contains(InodeFlags::EXTENTS) && self.has_extents() {
             // The block field begins with the magic number of an extent node, so the inode has
@@ -156,7 +158,7 @@ impl Mender<'_> {
                 salvaged.extents = salvaged.extents.iter().filter_map(|e| e.clip(&range)).collect();
             }
         }
-        self.rebuild(ino, bytes, salvaged);
+        self.rebuild(ino, bytes, salvaged)
     }
 
     pub fn has_extents(&self) -> bool {

@@ -181,15 +181,20 @@ impl<'a> Mender<'a> {
 
     /// Takes a free cluster; returns its first block.
     pub fn allocate(&mut self) -> Option<Block> {
+        self.allocate_in(0..self.clusters())
+    }
+
+    /// Takes a free cluster among `clusters`, at which the search began.
+    fn allocate_in(&mut self, clusters: Range<u64>) -> Option<Block> {
         loop {
-            if let Some(found) = self.next_free() {
+            if let Some(found) = self.next_free(clusters.end) {
                 return Some(found);
             }
             if self.search.takes_marked {
                 return None;
             }
             self.claim_damaged();
-            self.search = Search { takes_marked: true, ..Search::default() };
+            self.search = Search { next: clusters.start, takes_marked: true, bitmap: None };
         }
     }
 
@@ -199,19 +204,26 @@ impl<'a> Mender<'a> {
             return self.allocate();
         }
         let per_group = u64::from(self.run.volume.geometry.clusters_per_group());
-        let others = std::mem::take(&mut self.search);
-        self.search.next = u64::from(group.0) * per_group;
-        let found = self.next_free();
+        let next = u64::from(group.0) * per_group;
+        let others = std::mem::replace(&mut self.search, Search { next, ..Search::default() });
+        let found = self.allocate_in(next..self.clusters().min(next + per_group));
         self.search = others;
         found
     }
 
-    fn next_free(&mut self) -> Option<Block> {
+    /// Returns the number of clusters in groups.
+    fn clusters(&self) -> u64 {
         let geometry = &self.run.volume.geometry;
+        let blocks = geometry.block_count() - geometry.first_data_block().0;
         let per_group = u64::from(geometry.clusters_per_group());
+        let in_groups = u64::from(geometry.group_count()) * per_group;
+        blocks.div_ceil(1 << geometry.cluster_bits()).min(in_groups)
+    }
+
+    /// Takes the next free cluster before `end`.
+    fn next_free(&mut self, end: u64) -> Option<Block> {
+        let geometry = &self.run.volume.geometry;
         let first = geometry.first_data_block().0;
-        let clusters = (geometry.block_count() - first).div_ceil(1 << geometry.cluster_bits());
-        let end = clusters.min(u64::from(geometry.group_count()) * per_group);
         while self.search.next < end {
             let word = self.run.claims.word_at(self.search.next);
             let at = self.search.next + u64::from(word.trailing_ones());

@@ -55,11 +55,19 @@ impl Mender<'_> {
         } else {
             mapping::walk(self.run.volume, ino, record, &mut salvaged);
         }
-        for extent in &salvaged.extents {
-            self.run.claims.claim(self.run.clusters(extent.block, extent.len.into()));
+        let runs = salvaged.extents.iter().map(|extent| (extent.block, extent.len.into()));
+        for (start, len) in runs.chain(salvaged.nodes.iter().map(|node| (*node, 1))) {
+            self.run.claims.claim(self.run.clusters(start, len));
         }
         let (own, mut seen) = (self.checked_nodes(ino), HashSet::new());
-        let is_own = |node: &Block| own.contains(node) && !self.is_shared(*node);
+        let seed = self.seed(ino, record).filter(|_| record.flags.contains(InodeFlags::EXTENTS));
+        // The checksum of a node says to which file the node belongs.
+        let is_sealed = |node: &Block| {
+            let bytes = self.read_block(*node);
+            seed.zip(bytes).is_some_and(|(seed, bytes)| extent::verify(&bytes, seed).is_ok())
+        };
+        let is_own =
+            |node: &Block| (own.contains(node) || is_sealed(node)) && !self.is_shared(*node);
         salvaged.nodes.retain(|node| seen.insert(*node) && is_own(node));
         salvaged
     }

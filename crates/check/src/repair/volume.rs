@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::field::{Feature, Field};
 use crate::journal::latest_number;
 use crate::mapping::Runs;
-use crate::named::{self, FIRST_INO, Purpose};
+use crate::named::{self, BACKUP_BLOCKS, FIRST_INO, Purpose};
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
@@ -22,8 +22,6 @@ use lanefs_ondisk::superblock::{
 use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino};
 use zerocopy::FromBytes;
 
-/// The value that marks the superblock's copy of the journal inode's block field as valid.
-const BACKUP_BLOCKS: u8 = 1;
 /// The index of the double indirect pointer, which is the only pointer that the resize inode uses.
 const DOUBLE: usize = 13;
 const MMP_MAGIC: u32 = 0x004d_4d50;
@@ -75,19 +73,28 @@ impl Mender<'_> {
         if matches!(fault, Fault::Field { field: Field::Mmp, .. } | Fault::BeingChecked) {
             return self.mend_mmp();
         }
-        let [users, groups] = [USER_QUOTAS, GROUP_QUOTAS].map(|ino| {
-            let is_used = self.read_inode(Ino(ino)).is_some_and(|(_, found)| found.is_in_use());
-            if is_used { ino } else { 0 }
-        });
-        let [projects, orphans] = [Purpose::Quotas(Kind::Project), Purpose::Orphans]
-            .map(|purpose| named::nameless(self.run, purpose).map_or(0, |ino| ino.0));
+        if let Fault::DoublyClaimed { start, .. } = *fault {
+            // The block of mmp.
+            return self.move_bitmaps(Group(0), |block| block == start);
+        }
+        let run = self.run;
+        let used = |ino: u32| {
+            let bytes = run.read_inode(Ino(ino));
+            if bytes.is_some_and(|bytes| Record::decode(&bytes).is_in_use()) { ino } else { 0 }
+        };
+        // The search reads many inodes, so it is made only for the fault that needs it.
+        let nameless = |purpose| named::nameless(run, purpose).map_or(0, |ino| ino.0);
         let edited = self.edit_superblock(|raw| match fault {
             Fault::Field { field: Field::Quotas(kind), .. } => match kind {
-                Kind::User => raw.s_usr_quota_inum.set(users),
-                Kind::Group => raw.s_grp_quota_inum.set(groups),
-                Kind::Project => raw.s_prj_quota_inum.set(projects),
+                Kind::User => raw.s_usr_quota_inum.set(used(USER_QUOTAS)),
+                Kind::Group => raw.s_grp_quota_inum.set(used(GROUP_QUOTAS)),
+                Kind::Project => {
+                    raw.s_prj_quota_inum.set(nameless(Purpose::Quotas(Kind::Project)));
+                }
             },
-            Fault::Field { field: Field::OrphanFile, .. } => set_orphan_file(raw, orphans),
+            Fault::Field { field: Field::OrphanFile, .. } => {
+                set_orphan_file(raw, nameless(Purpose::Orphans));
+            }
             Fault::Field { field, .. } => mend_field(raw, *field),
             Fault::Feature { feature: Feature::ResizeInode } => raw.s_reserved_gdt_blocks.set(0),
             Fault::Feature { feature: Feature::HasJournal } => clear_recovery(raw),
@@ -169,8 +176,12 @@ impl Mender<'_> {
     }
 
     /// Moves the first bitmap of `group` whose block `is_it` accepts to a free block. Its content
-    /// need not be copied, because the last stage computes all bitmaps again.
+    /// need not be copied, because the last stage computes all bitmaps again. Moves nothing if an
+    /// inode table cannot be read, because then a block that seems to be free may belong to a file.
     fn move_bitmaps_of(&mut self, group: Group, is_it: impl Fn(Block) -> bool) {
+        if !self.has_tables() {
+            return;
+        }
         let Some(mut desc) = self.descriptor(group) else { return };
         let bitmaps = [&mut desc.inode_bitmap, &mut desc.block_bitmap];
         let Some(bitmap) = bitmaps.into_iter().find(|block| is_it(**block)) else { return };
