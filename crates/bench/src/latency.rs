@@ -25,7 +25,7 @@ fn bucket(nanos: u64) -> usize {
         return nanos as usize;
     }
     let shift = nanos.ilog2() - BITS;
-    // After the shift, bit 4 is always the highest set bit. It adds `PARTS` to the bucket's number.
+    // The shifted value is at least `PARTS`, so it skips the buckets of the times below `PARTS`.
     shift as usize * PARTS + (nanos >> shift) as usize
 }
 

@@ -63,8 +63,8 @@ impl Plan {
                 // On average, half of a file's last block is unused; `A_FILE` is more than enough
                 // for this half.
                 let a_file = scale.tree.bytes() / files + A_FILE;
-                // One whole tree per thread is added to the number of new files, so that the
-                // estimate is never too small.
+                // The files of one whole tree per thread are added, so that the estimate is never
+                // too small.
                 (new + files * all).min(AT_ONCE * crate::workloads::untar::COPIES * files * all)
                     * a_file
             }

@@ -19,8 +19,8 @@ pub(crate) fn make_image_with(path: &Path, bytes: u64, more: &[&str]) -> Result<
     call(Command::new(find("mke2fs")?).args(words).args(more).arg(path).arg(size))
 }
 
-/// Returns the path of the program `name`. Besides `PATH`, searches the directories for
-/// administrators' programs.
+/// Returns the path of the program `name`. Searches the directories in `PATH`, then `/sbin` and
+/// `/usr/sbin`.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/sbin".into(), "/usr/sbin".into()]);

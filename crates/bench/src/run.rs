@@ -206,8 +206,8 @@ fn new_dir(place: &dyn TargetTree, name: &str) -> Result<String> {
     tried
 }
 
-/// Returns the anonymous memory of this process. Devices in memory are files, so their contents do
-/// not count.
+/// Returns the anonymous memory of this process. The contents of devices in memory do not count,
+/// because these devices are memfd files.
 fn own_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;

@@ -499,8 +499,9 @@ impl Feeder<'_, '_> {
     }
 }
 
-/// Returns the number of a block in a file with this end. No file of ext4 has the block `u32::MAX`,
-/// so the number of the block after it also fits.
+/// Returns `number`, a block of a file, as 32 bits. Fails if it is not below `u32::MAX`, the limit
+/// of ext4; so the number of the next block fits too. `end` is the size of the file, for the
+/// message.
 fn file_block(number: u64, end: u64) -> Result<u32> {
     let fault = lanefs_ext4::mkfs::FileFault::Size { bytes: end };
     let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);

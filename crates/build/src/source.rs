@@ -192,8 +192,8 @@ fn add_layer(
     Ok(())
 }
 
-/// Ends a layer of the tree, which is a source or a layer of a container image. Frees the blocks of
-/// the files that the layer removed.
+/// Ends a layer: a source, or a layer of a container image. Frees the blocks of the files that the
+/// layer removed.
 fn finish(tree: &mut Tree, pipeline: &Pipeline<'_>) {
     pipeline.release(&tree.take_removed());
     tree.next_layer();

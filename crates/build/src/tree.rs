@@ -241,7 +241,8 @@ impl Tree {
         self.make_way(dir, name, over)?;
         match self.node_mut(node).filter(|node| node.links > 0) {
             Some(node) => node.links += 1,
-            // The name was that of a directory with the only name of the file.
+            // The new name replaced a directory that held all names of the file, so the file is
+            // gone.
             None => {
                 let target = String::from_utf8_lossy(name).into_owned();
                 return Err(Error::new("", Cause::LinkIntoItself { name: target }));

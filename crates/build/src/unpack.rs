@@ -150,8 +150,8 @@ fn send_all(
     }
 }
 
-/// Replaces the error of a decoder, which does not say what to do. Keeps an error of reading the
-/// stream itself, if the decoder passes it on.
+/// Replaces a decoder's error by one that names the format and the likely cause. Keeps an error of
+/// reading the stream itself, if the decoder passes it on.
 fn explained(error: io::Error, packing: Packing) -> io::Error {
     let format = match packing {
         _ if error.raw_os_error().is_some() => return error,

@@ -306,7 +306,8 @@ fn as_many_links_as_ext4_allows_and_no_more() {
 #[test]
 fn a_fitted_image_with_small_blocks_has_an_inode_for_each_file() {
     let dir = scratch();
-    // These files need two groups. The inodes of a group are a multiple of 4 and of 8.
+    // These files need two groups. 4,108 inodes per group would fill whole blocks of the inode
+    // tables, but not whole bytes of the bitmaps, and 4,104 would be too few.
     let files: Vec<Vec<u8>> = (0..8203).map(|n| link(&n.to_string(), b'6', "")).collect();
     let source = Source::stream(Cursor::new(files.concat()));
     let block_size = lanefs_ondisk::BlockSize::new(1024);

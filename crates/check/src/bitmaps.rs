@@ -192,7 +192,8 @@ pub fn used_inodes_of(run: &Run<'_>, group: Group, bits: u32) -> Used {
     used
 }
 
-/// Reads a bitmap. A bitmap without a valid block number is reported with its descriptor.
+/// Reads a bitmap. A bitmap without a valid block number is not read; the check of its descriptor
+/// has already reported it.
 fn read(run: &Run<'_>, block: Block, buffer: &mut Vec<u8>, place: Place) -> bool {
     if block == NOWHERE {
         return false;

@@ -135,8 +135,8 @@ pub(crate) fn inspect(
     if journal::needs_replay_elsewhere(&volume) {
         return Err(Error::LogElsewhere);
     }
-    // The log can only be found through the descriptors in place. Their faults are not reported
-    // here, because the log may contain newer descriptors.
+    // The log can only be found through the descriptors as they are before the replay. Their faults
+    // are not reported here, because the log may contain newer descriptors.
     let scratch = Collector::new(0);
     let groups = Groups::read(&volume, &scratch);
     volume = with_journal(volume, &groups, &report);

@@ -48,7 +48,7 @@ impl Policy {
         }
     }
 
-    /// Returns whether a directory with this policy may have a name of inode `ino`.
+    /// Returns whether a directory with this policy may contain a name that refers to inode `ino`.
     pub fn permits(&self, run: &Run<'_>, ino: Ino) -> bool {
         let encrypted = [FileType::Regular, FileType::Directory, FileType::Symlink];
         let is_encrypted = run.states.get(ino).file_type().is_some_and(|t| encrypted.contains(&t));

@@ -26,7 +26,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// Returns whether the field is the number of an inode on which the meaning of inodes depends.
+    /// Returns whether the field decides which inodes are reserved or have a special purpose.
     pub(crate) fn is_inode(self) -> bool {
         matches!(
             self,

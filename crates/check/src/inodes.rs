@@ -119,8 +119,9 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
         check_blocks(run, ino, &maps, bytes);
         return;
     }
-    // As in e2fsck, an attribute block counts in every reserved inode except those of quota files
-    // that are not in use. Attributes inside a reserved inode without a purpose are not checked.
+    // As in e2fsck, the attribute block of a reserved inode is checked and counted, except in a
+    // quota inode that is not in use. Attributes inside a reserved inode without a purpose are not
+    // checked.
     let mut record = record.clone();
     if !is_named && !is_own {
         record.extra_isize = 0;
@@ -173,7 +174,8 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     quota::add(run, ino, record, attributes.values);
 }
 
-/// Checks a file whose data is in its inode. The room for the data may be larger than its size.
+/// Checks a file whose data is in its inode. The file's size may be smaller than the room for
+/// inline data, but not larger.
 fn check_inline(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     let place = Place::Inode { ino };
     if attributes::lacks_inline_data(run, record, bytes) {

@@ -1,5 +1,6 @@
 //! The inodes that the superblock names: journal, orphan file and quota files. A damaged number may
-//! name a file of a user, so the inode must agree with the number.
+//! name a file of a user, so the check compares the inode with the purpose that the superblock
+//! gives it.
 
 use crate::fault::Fault;
 use crate::field::Field;
@@ -99,7 +100,7 @@ fn is_journal(volume: &Volume, groups: &Groups, ino: Ino) -> bool {
     is_copied || (record.flags.contains(InodeFlags::IMMUTABLE) && !fits(Ino::JOURNAL))
 }
 
-/// Checks the numbers in the superblock, after all names were counted.
+/// Checks the inode numbers in the superblock, after all names were counted.
 pub fn check(run: &Run<'_>) {
     let wrong = |field, found: Ino| {
         run.add(Place::Superblock, Fault::Field { field, found: found.0.into() });
@@ -119,7 +120,8 @@ pub fn check(run: &Run<'_>) {
     }
 }
 
-/// Returns the project quota file. A reserved inode is reported elsewhere.
+/// Returns the project quota file; `None` if its number is reserved or too large, which is reported
+/// elsewhere.
 fn project_quotas(volume: &Volume) -> Option<Ino> {
     let [.., projects] = volume.superblock().quota_files();
     projects.filter(|ino| *ino >= volume.geometry.first_ino() && volume.geometry.has_inode(*ino))
@@ -133,8 +135,9 @@ fn has_reserved_file(run: &Run<'_>) -> bool {
     })
 }
 
-/// Returns whether an inode has the purpose for which the superblock names it. A name proves the
-/// opposite. An inode without a name may be damaged, but only if no other inode fits.
+/// Returns whether an inode has the purpose for which the superblock names it. An inode with a name
+/// is a file of a user. An inode without a name is believed if its content fits the purpose, or if
+/// no other nameless inode fits, because then its content may be damaged.
 fn is_believed(run: &Run<'_>, purpose: Purpose, ino: Ino) -> bool {
     let (volume, state) = (run.volume, run.states.get(ino));
     let is_journal =

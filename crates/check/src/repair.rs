@@ -163,7 +163,8 @@ fn round(
     let report = checker::inspect(view, &options, &|_| {}, &mut |run, parents, findings| {
         let mut mender = Mender::new(run, parents, device, shared, findings, actions);
         touches_log = mender.log_is_damaged();
-        // Without its inode table, a group seems to have no inodes, and names of them seem wrong.
+        // If a group's inode table cannot be found, the group seems to have no inodes, and names
+        // that refer to them seem wrong.
         let has_tables = mender.has_tables();
         for stage in Stage::ALL {
             if mends && !changed && (has_tables || stage == Stage::Volume) {

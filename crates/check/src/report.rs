@@ -101,8 +101,8 @@ struct Found {
     left_out: u64,
 }
 
-/// The order in which findings are kept: whether it is a bitmap or a count, the place, and the
-/// number of the finding.
+/// The order in which findings are kept: whether the finding concerns a bitmap or a count (such
+/// findings come last), its place, and its number.
 type Key = (bool, Place, u64);
 
 impl Collector {

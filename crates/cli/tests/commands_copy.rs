@@ -420,7 +420,7 @@ fn mv_leaves_files_that_it_must_not_overwrite() {
     assert_eq!(shell(dir, "cat old new"), "old\nnew\n");
     assert_eq!(lanefs(&["cat", &place("/f"), &place("/g"), &elsewhere]), "old\nnew\nold\n");
 
-    // A directory whose last name is not given is not copied into itself either.
+    // A directory is not copied into itself either if its path does not end in its name.
     lanefs(&["mkdir", &place("/within")]);
     for whole in [place("/"), place("/."), place("/within/.")] {
         assert!(fails(&["cp", "-a", &whole, &place("/within")]).contains("into itself"), "{whole}");
@@ -443,7 +443,7 @@ fn mv_leaves_files_that_it_must_not_overwrite() {
     assert_eq!(lanefs(&["cat", &place("/t/x/u/one")]), "one\n");
     assert!(fails(&["mv", &place("/t/."), &here("new-dir")]).contains("does not end in a name"));
 
-    // Two sources of one name do not become one file.
+    // If two sources have the same name, the second does not replace the copy of the first.
     for command in ["cp", "mv"] {
         lanefs(&["mkdir", &place("/d")]);
         let said = fails(&[command, &here("a/f"), &here("b/f"), &place("/d")]);
@@ -538,7 +538,8 @@ fn a_stream_obeys_the_options_for_the_copy() {
     let f = at(&image.path, "/f");
     assert_eq!(lanefs(&["stat", "-c", "%u:%g", &f]), "5:6\n");
     assert_eq!(lanefs(&["cat", &f]), "--owner 5:6 - disk.img:/f\n");
-    // Reading this device fails before a file system is mounted by it.
+    // A read from `/dev/fuse` fails unless a file system has been mounted through the same open
+    // file.
     if can_mount() {
         let said = fails(&["cp", "/dev/fuse", &f]);
         assert!(said.starts_with("lanefs cp: /dev/fuse: "), "{said}");

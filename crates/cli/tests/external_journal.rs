@@ -211,7 +211,8 @@ fn a_killed_mount_is_recovered_from_the_journals_device() {
         let (status, said) = code(refused);
         assert!(status != Some(0) && said.contains("journal"), "{refused:?}: {said}");
     }
-    // `--journal` is also accepted if only one of the two images has its journal on that device.
+    // `--journal` is also accepted for a copy between two images of which only one has its journal
+    // on that device.
     let inside = pair.dir.path().join("inside.img");
     lanefs(&["mkfs", "-q", "--size", "16M", word(&inside)]);
     let [from, to] = [&inside, &pair.image].map(|image| format!("{}:/", word(image)));

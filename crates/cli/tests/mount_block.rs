@@ -123,8 +123,8 @@ fn a_device_in_use_is_refused_and_left_alone() {
         refused();
         run(Command::new("umount").arg(&point));
     }
-    // Lanefs has mounted the device. The kernel's ext4 refuses the device too, since the kernel
-    // itself, not the server, holds the claim on it.
+    // Lanefs has mounted the device. The kernel's ext4 refuses the device too, since the device is
+    // claimed. The claim belongs to the mount, not to the server.
     let mut mounted = Mounted::in_foreground_at(&disk.device.path, &point, &[]);
     refused();
     assert!(!ext4(&other).success());

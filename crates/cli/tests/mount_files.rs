@@ -152,8 +152,8 @@ fn data_in_the_kernels_cache_is_not_reported_as_a_hole() {
     });
 }
 
-/// Archives a file that is open for writing and whose data is still in the kernel's cache. tar and
-/// cp take a file that shows no allocated sectors for a hole, and do not read it.
+/// Archives a file that is open for writing and whose data is still in the kernel's cache. If a
+/// file shows no allocated sectors, tar and cp treat it as a hole and do not read it.
 #[test]
 #[ignore = "long: a real mount"]
 fn a_file_that_is_being_written_is_archived_whole() {
@@ -379,8 +379,8 @@ fn flags_one_by_one(dir: &Path) -> Vec<(&'static str, u32, Result<(), Errno>, u3
 #[test]
 #[ignore = "long: a real mount"]
 fn flags_are_set_or_refused_as_on_the_kernels_ext4() {
-    // Three flags: data in the journal, which Lanefs refuses; a flag of older kernels that no
-    // longer has a meaning; DAX.
+    // Three flags that Lanefs does not set, even if the kernel does: data in the journal, which
+    // Lanefs refuses; a flag of older kernels that no longer has a meaning; DAX.
     const DIFFERENT: [u32; 3] = [0x4000, 0x40_0000, 0x200_0000];
     let image = Image::new("64M");
     let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };

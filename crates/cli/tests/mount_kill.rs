@@ -189,7 +189,7 @@ fn synced_changes_survive_a_kill_of_the_server() {
         }
         fs::remove_file(&copy).unwrap();
 
-        // Lanefs replays the log of the image itself.
+        // On the original image, Lanefs replays the log.
         let again = Mounted::new(&image, &[]);
         check_promises(&again.path.join(format!("round {round}")), &promises, "Lanefs");
         fs::remove_dir_all(again.path.join(format!("round {round}"))).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of verity files on a mount. The program fsverity makes and measures them; writes to them
-//! must fail.
+//! Tests of verity files on a mount. The program `fsverity` creates and measures these files;
+//! writes to them must fail.
 
 mod mounting;
 
@@ -103,7 +103,8 @@ fn fsverity_makes_and_measures_files_on_a_mount() {
 }
 
 /// While the tree is built, the file is opened for writing again and again. The first open that
-/// fails must fail during that time.
+/// fails must return "Text file busy", the error during the build. After the build, the error is
+/// "Operation not permitted".
 #[test]
 #[ignore = "long: a real mount"]
 fn a_file_that_becomes_a_verity_file_is_not_opened_for_writing() {

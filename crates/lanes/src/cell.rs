@@ -202,10 +202,10 @@ mod loom_tests {
                     }
                 })
             };
-            // The writer is the thread that runs first. For each location, Loom looks for other
-            // schedules only at the last access before the present one. If the reader ran first,
-            // that access would be the load with which a store begins, so Loom would not try other
-            // orders of the reader's accesses.
+            // The writer is the thread that runs first. Loom reorders an access only with the
+            // latest earlier access to the same location. If the reader ran first, the latest
+            // earlier access to each location would be the load with which a store begins, so Loom
+            // would not try other orders of the reader's accesses.
             (1..=2).for_each(|n| cell.store([n; 2]));
             reader.join().expect("no panic");
             assert_eq!(cell.load(), [2; 2]);

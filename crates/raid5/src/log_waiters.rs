@@ -18,7 +18,7 @@ pub(crate) enum WakeReason {
     /// The thread's entries are durable.
     Durable,
     /// The thread now has the turn to write a header, or the log has changed in another way; for
-    /// example, another member has it now. The thread must read the log's state.
+    /// example, the log has moved to another member. The thread must read the log's state.
     Look,
 }
 

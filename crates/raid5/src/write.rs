@@ -341,8 +341,8 @@ impl Array {
     /// The row now lacks two members: the one that failed during this write, and another one. The
     /// data of the other one can be computed only from old parity and old data. So a half-finished
     /// write would lose data that was acknowledged earlier. Chunks whose old content was not read
-    /// stay as they are, since no data depends on this content. Strips whose parity was written are
-    /// complete and keep the new data.
+    /// keep the new content, since no other data is computed from their old content. Strips whose
+    /// parity was written are complete and keep the new data.
     ///
     /// A failed write can have changed a part of its range. So parity is in doubt in each strip
     /// that has neither the old contents nor all of the new ones.

@@ -19,8 +19,8 @@ impl Status {
         let status = Status { repository };
         let who = ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid"];
         status.git(&["init", "-q"])?;
-        // With -f, also adds files that a .gitignore of the tree excludes. Otherwise each status
-        // would match these untracked files with the patterns again.
+        // With -f, `git add` also adds files that a .gitignore of the tree excludes. Otherwise each
+        // `git status` would match these untracked files against the patterns again.
         status.git(&["add", "-A", "-f"])?;
         status.git(&[&who[..], &["commit", "-q", "-m", "all of it"]].concat())?;
         status.git(&["status", "--porcelain"])?;

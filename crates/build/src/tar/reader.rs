@@ -16,8 +16,8 @@ const MOST_EXTENDED: u64 = 8 << 20;
 /// The largest number of bytes that the target of a symbolic link has in any file system of Linux.
 const MOST_TARGET: usize = 4095;
 
-/// The largest accepted size of a file's extended attributes. The largest block of ext4 holds half
-/// of it.
+/// The largest accepted size of a file's extended attributes. It is twice the largest block size of
+/// ext4.
 const MOST_ATTRIBUTES: usize = 128 << 10;
 
 #[derive(Debug)]
@@ -83,7 +83,8 @@ impl<R: Read> Reader<R> {
             let bytes = self.extended(&header)?;
             let added = match kind {
                 b'g' => {
-                    // Without this reference the global records are changed in place.
+                    // Dropping `local` drops its reference to the global records, so they are
+                    // changed in place and not copied.
                     drop(local);
                     let added = Arc::make_mut(&mut self.global).add(&bytes);
                     local = Records::below(&self.global);
@@ -119,7 +120,8 @@ impl<R: Read> Reader<R> {
         seek(&mut self.input, rest);
     }
 
-    /// Returns how many bytes lie before the next header. A header may claim almost 2^64 bytes.
+    /// Returns how many bytes lie before the next header. The sum saturates, because a header may
+    /// claim almost 2^64 bytes.
     fn take_rest(&mut self) -> u64 {
         std::mem::take(&mut self.left).saturating_add(std::mem::take(&mut self.padding))
     }
@@ -327,7 +329,7 @@ fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> 
     Ok(meta)
 }
 
-/// Returns what a source that is no archive is, according to its first block.
+/// Describes a source that is not a tar, by its first block.
 fn foreign(start: &[u8; BLOCK]) -> &'static str {
     match start {
         [b'B', b'Z', b'h', ..] => "it is compressed by bzip2, so decompress it first",

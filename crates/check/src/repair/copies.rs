@@ -41,7 +41,7 @@ pub fn recover(
     Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
 }
 
-/// Corrects the number of the journal's inode, if it names another inode.
+/// Corrects the superblock's number of the journal's inode, if that inode is not the journal's.
 fn recover_journal(
     device: &Arc<OverlayDevice>,
     volume: Volume,
@@ -279,7 +279,7 @@ fn guess_descriptor(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut 
 }
 
 /// Returns the descriptor of `group` with the block numbers of a valid copy, if these differ from
-/// the block numbers in place.
+/// the block numbers in the descriptor itself.
 fn other_places(volume: &Volume, group: Group) -> Option<GroupDesc> {
     let geometry = &volume.geometry;
     let (index, range) = geometry.desc_place(group)?;

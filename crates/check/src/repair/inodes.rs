@@ -189,8 +189,8 @@ impl Mender<'_> {
             false => FileType::Regular,
         };
         if kind == FileType::Directory && self.run.volume.is_quota_file(ino) {
-            // The superblock refers to a wrong inode, because this one is a directory and not a
-            // quota file.
+            // The inode is a directory and not a quota file, so the number in the superblock is
+            // wrong.
             return self.forget_quotas(ino);
         }
         if ino == Ino::ROOT && kind != FileType::Directory {

@@ -253,7 +253,8 @@ impl<'a> Mender<'a> {
             self.search.bitmap = Some((group, self.valid_bitmap(group)));
         }
         let bitmap = self.search.bitmap.as_ref().and_then(|(_, bitmap)| bitmap.as_ref());
-        // A cluster of a group without a valid bitmap may belong to a damaged file.
+        // In a group without a valid bitmap, any cluster may belong to a damaged file, so all are
+        // taken as marked.
         bitmap.is_none_or(|bitmap| bitmap.get((cluster % per_group) as u32))
     }
 

@@ -72,7 +72,7 @@ impl Mender<'_> {
         salvaged
     }
 
-    /// Returns the nodes of a file that the check has claimed. Any other node that the salvage
+    /// Returns the nodes that the check has claimed for a file. Any other node that the salvage
     /// reaches may belong to another file.
     fn checked_nodes(&self, ino: Ino) -> HashSet<Block> {
         let mut walked = Salvaged::default();
@@ -82,7 +82,8 @@ impl Mender<'_> {
         walked.nodes.into_iter().collect()
     }
 
-    /// Claims the blocks of all files with damaged mappings, which the check did not reach.
+    /// Claims the blocks of all files with damaged mappings, because the check did not reach all of
+    /// these blocks.
     pub fn claim_damaged(&self) {
         let damaged = self.findings.iter().filter(|f| Stage::of(f) == Some(Stage::Files));
         let inos: BTreeSet<Ino> = damaged.filter_map(|finding| finding.place.ino()).collect();
@@ -134,7 +135,7 @@ impl Walk<'_> {
             return None;
         }
         let bytes = self.mender.read_block(block)?;
-        // A node that another file uses too belongs to the file that the checksum is for.
+        // If several files refer to the node, it belongs to the file whose seed fits its checksum.
         let is_foreign = self.seed.is_some_and(|seed| extent::verify(&bytes, seed).is_err());
         if is_foreign && self.mender.is_shared(block) {
             return None;

@@ -33,7 +33,8 @@ const EXTRA: u16 = 32;
 impl Mender<'_> {
     /// Mends the superblock, the descriptors and the journal.
     pub fn mend_volume(&mut self, found: &[Finding]) {
-        // All other findings may follow from a wrong number of an inode.
+        // A wrong inode number in the superblock may be the cause of all other findings, so it is
+        // mended first and alone.
         let field = |finding: &Finding| match finding.fault {
             Fault::Field { field, .. } => Some(field),
             _ => None,
@@ -46,7 +47,8 @@ impl Mender<'_> {
         for finding in found {
             match finding.place {
                 Place::Descriptor { group } => self.mend_descriptor(group, &finding.fault),
-                // Without its inode table, a log only seems to be lost.
+                // If the inode table with the journal's inode cannot be found, the log only seems
+                // to be lost.
                 Place::Journal if !self.has_tables() => {}
                 Place::Journal => self.mend_journal(&finding.fault),
                 _ => self.mend_superblock(&finding.fault),
@@ -162,8 +164,8 @@ impl Mender<'_> {
         self.act(Place::Descriptor { group }, format!("corrected ({fault})"));
     }
 
-    /// Moves a bitmap that is in a block of other metadata: a bitmap of `group`, or else of another
-    /// group.
+    /// Moves a bitmap that is in a block of other metadata. If no bitmap of `group` is in such a
+    /// block, moves a bitmap of another group.
     fn move_bitmaps(&mut self, group: Group, is_it: impl Fn(Block) -> bool) {
         let all = (0..self.run.volume.geometry.group_count()).map(Group);
         let has_it = |group: &Group| {
@@ -212,7 +214,8 @@ impl Mender<'_> {
         let block_size = self.run.volume.geometry.block_size();
         let uuid = self.run.volume.superblock().uuid();
         let mut head = JournalSuperblock::new(block_size, blocks, uuid);
-        // If a number of the old log were used again, a replay could go on to an old transaction.
+        // If the new log used sequence numbers of the old log again, a replay could continue with
+        // an old transaction.
         if let Some(latest) = latest_number(self.run.volume, &runs, blocks) {
             head.set_sequence(latest.next());
         }

@@ -1,4 +1,5 @@
-//! Recognises what an image or a device contains, other than an ext4 file system to work on.
+//! Recognises what an image or a device contains in place of an ext4 file system, or what a command
+//! would overwrite on it.
 
 use super::Failure;
 use lanefs_device::Device;

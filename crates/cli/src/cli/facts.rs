@@ -32,8 +32,8 @@ pub fn file_facts(image: &Path, path: &Path, attr: &Attr) -> Value {
     facts
 }
 
-/// Adds the bytes of the text under `key` in base64, under the key with `_bytes` at its end, if
-/// they are not UTF-8. The text then has a replacement character for each wrong byte.
+/// If `bytes` are not UTF-8, adds them in base64 to `facts`, with `_bytes` appended to `key`. The
+/// text under `key` itself then has a replacement character for each wrong byte.
 pub fn keep_bytes(facts: &mut Value, key: &str, bytes: &[u8]) {
     if std::str::from_utf8(bytes).is_err() {
         facts[format!("{key}_bytes")] = json!(base64::encode(bytes));

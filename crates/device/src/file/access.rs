@@ -243,9 +243,9 @@ impl Device for FileDevice {
             let way = way | FallocateFlags::KEEP_SIZE;
             match rustix::fs::fallocate(&self.file, way, at, len) {
                 Ok(()) => return Ok(()),
-                // INVAL: a block device requires whole sectors. BUSY: another open file, such as
-                // `claim` or that of a mount, has claimed the block device, and a page of the range
-                // is dirty or in use. Nothing was zeroed.
+                // INVAL: a block device requires whole sectors. BUSY: the block device is claimed
+                // through another open file (`claim`, or the open file of a mount), and a page of
+                // the range is dirty or in use. Nothing was zeroed.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR | Errno::BUSY) => {
                 }
                 Err(e) => return Err(DeviceError::new(Operation::Write, offset, len, e)),

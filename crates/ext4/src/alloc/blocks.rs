@@ -71,8 +71,8 @@ impl Groups {
                 }
                 return Ok(run);
             }
-            // The blocks were drawn, so they exist. Other threads must have freed them in groups
-            // that this search had already passed.
+            // The draw guarantees that free blocks exist. Other threads must have freed them in
+            // groups that this search had already passed.
         }
         Err(Error::NoSpace)
     }

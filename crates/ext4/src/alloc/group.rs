@@ -345,8 +345,8 @@ impl Ready {
     /// Claims a run that fits `ask`, or returns the length of the longest run. The caller knows
     /// from earlier searches that no run is longer than `bound`, so a search that is certain to
     /// fail is skipped. A run that is at least as long as a RAID row is claimed at the start of a
-    /// row, if enough blocks are free there. A run that continues from `ask.from` may start
-    /// anywhere.
+    /// row, if enough blocks are free there. A run that starts at `ask.from` need not start at the
+    /// start of a row.
     pub(crate) fn claim_run(
         &mut self,
         ask: &Ask,

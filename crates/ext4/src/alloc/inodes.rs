@@ -26,11 +26,11 @@ pub(crate) struct Parent<'a> {
 }
 
 impl Groups {
-    /// Claims an inode number. A file's number is in the group where its directory places files.
-    /// The subdirectories of a directory are placed far from each other if it [is a
-    /// top](Parent::is_top), and otherwise in the groups after its own, each in the next group. If
-    /// several callers work in the group or in the parent at the same time, each caller gets a
-    /// group in its own region. May sleep.
+    /// Claims an inode number. A file's number is in the group where its directory places files. If
+    /// a directory [is a top](Parent::is_top), its subdirectories are placed far from each other.
+    /// Otherwise they are placed in the groups after the directory's own group, each in the next
+    /// group. If several callers work in the group or in the parent at the same time, each caller
+    /// gets a group in its own region. May sleep.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if there is no free inode; damage or an I/O error in a bitmap.
@@ -93,8 +93,8 @@ impl Groups {
             }
             Some(group) => region::below(group.0, parent.before, groups),
             // If every group of the region has a directory, the groups outside of the region are
-            // tried too. (If there are few groups, regions overlap, so these directories may be
-            // another caller's.)
+            // tried too. (If there are few groups, regions overlap, so another caller may have made
+            // the directories in this region.)
             None => self.empty_from(self.next_in_region(caller).0, 0..groups),
         }
     }

@@ -12,7 +12,8 @@ use lanefs_lanes::{LaneArc, Mutex, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::{Block, Corruption, Group};
 
-/// The number of locks. Groups with the same lock are not read at the same time.
+/// The number of locks for reading bitmaps. Several groups share a lock, so their bitmaps are not
+/// read at the same time.
 const LOADERS: usize = 64;
 
 /// The bitmaps of all groups.

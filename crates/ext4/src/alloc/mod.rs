@@ -16,11 +16,11 @@
 //! | `stripe` | the stripe that large runs are aligned to |
 //! | `load` | reads the bitmaps of groups |
 //! | `choose` | the order in which groups are tried, without I/O |
-//! | `visit` | the attempt of a search in one group |
+//! | `visit` | a search's visit to one group |
 //! | `decisions`, `older` | the decisions that older kernels make differently, and the older ways |
 //! | `space` | how many blocks may still be claimed |
 //! | `claim` | a claimed run or inode number |
-//! | `trim` | free blocks that are claimed to be discarded |
+//! | `trim` | claims free blocks for a moment, so that they can be discarded |
 //! | `growth` | the groups that are added to a file system in use |
 //! | `groups`, `blocks`, `inodes`, `capture` | the operations that the rest of the crate calls |
 //!
@@ -51,7 +51,7 @@
 //!   a region of groups, which keeps callers with different directories apart (`docs/scaling.md`).
 //!   If the group of a search's goal is busy, the search continues in the caller's region, because
 //!   in the next group it would meet all other threads that skip the same group.
-//! - On a RAID, a run that is at least as long as a row starts where a row starts, if such a run is
+//! - On a RAID, a run of at least the length of a row begins at a row boundary, if such a run is
 //!   free and the run does not continue a file. So the array writes whole rows.
 //!
 //! # When is there no space?

@@ -74,10 +74,10 @@ impl Format {
         if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
             let bytes = read.read_block(desc.inode_bitmap)?;
             let bitmap = Bitmap::decode_inodes(&bytes, group, desc, geometry, checksums)?;
-            // The allocation of an inode initialises the inode table up to that inode. If an inode
-            // in the unused part were in use, the initialisation could take more blocks than a
-            // transaction can have. So a bitmap with a set bit in the unused part counts as
-            // damaged.
+            // The allocation of an inode initialises the inode table up to that inode. If bits in
+            // the unused part were set, the next allocation would skip their inodes, and the
+            // initialisation could take more blocks than a transaction can have. So a bitmap with a
+            // set bit in the unused part counts as damaged.
             let unused = bits.saturating_sub(desc.itable_unused)..bits;
             if geometry.features().has_descriptor_checksums()
                 && let Some(bit) = bitmap.next_set(unused)

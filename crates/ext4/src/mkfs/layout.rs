@@ -288,9 +288,9 @@ impl Layout {
 
     /// Returns the root node of a file's extents.
     ///
-    /// If the extents outgrew the inode, bytes of the first extents still follow the index entries
-    /// that replaced the extents. These bytes mean nothing, but mke2fs leaves them, and the images
-    /// must be equal.
+    /// If the inode cannot hold all extents, index entries overwrite the first extents there, and
+    /// the bytes after the last index entry remain. They mean nothing, but mke2fs leaves them too,
+    /// and the images must be equal.
     pub(super) fn root_node(&self, file: &File) -> [u8; 60] {
         if !self.has_extents() {
             return self.map_of(file).block_field();

@@ -131,7 +131,8 @@ impl Numbers {
         if numbers.groups == 0 {
             return Err(MkfsError::TooSmall { bytes: blocks << block_size.bits() });
         }
-        // A multiple of 8 is never rounded down, so there are at least `inodes`.
+        // `fill_table` never rounds a multiple of 8 down, so the groups have at least `inodes`
+        // inodes in total.
         let per_group = inodes.div_ceil(numbers.groups).next_multiple_of(8);
         numbers.inodes_per_group = numbers.fill_table(per_group);
         if numbers.inodes_per_group > numbers.most_inodes_per_group() {
@@ -166,8 +167,9 @@ impl Numbers {
                 self.blocks = blocks;
                 continue;
             }
-            // With blocks of 8 KiB or more, a group can have fewer inodes than a bitmap has bits.
-            // To keep this lower limit, mke2fs makes fewer inodes, not smaller groups.
+            // With blocks of 8 KiB or more, the maximum number of inodes in a group is smaller than
+            // the number of bits in a bitmap. If a group would exceed this maximum, mke2fs makes
+            // fewer inodes, not smaller groups.
             let per_group = per_group.min(self.most_inodes_per_group());
             self.inodes_per_group = self.fill_table(per_group);
             self.reserve_descriptors();

@@ -103,7 +103,8 @@ fn with_blocks(superblock: &Superblock, blocks: u64) -> Result<Superblock, SizeE
     if more > 0 {
         make_room_for_descriptors(superblock, &mut raw, more)?;
     } else if fewer > 0 && old.features().compat.contains(Compat::RESIZE_INODE) {
-        // The reserved blocks must all fit into one block of pointers.
+        // The resize inode has one block of pointers to the reserved blocks, so their number is
+        // limited.
         let most = old.block_size().bytes() as u64 / 4;
         let reserved = (u64::from(old.reserved_gdt_blocks()) + fewer).min(most);
         raw.s_reserved_gdt_blocks.set(reserved as u16);

@@ -86,9 +86,10 @@ pub fn existing_signature(device: &dyn Device) -> Result<Option<&'static str>, D
     Ok(None)
 }
 
-/// Returns where md may keep a superblock at the end of a device. For format 0.90, the superblock
-/// starts 64 KiB before the device's length rounded down to a multiple of 64 KiB. For format 1.0,
-/// the superblock is 8 KiB before the end, rounded down to a multiple of 4 KiB.
+/// Returns where md may keep a superblock at the end of a device. For format 0.90, the device's
+/// length is rounded down to a multiple of 64 KiB, and the superblock starts 64 KiB before that
+/// offset. For format 1.0, the superblock is 8 KiB before the end, rounded down to a multiple of 4
+/// KiB.
 fn md_at_end(len: u64) -> impl Iterator<Item = u64> {
     let old = (len & !0xffff).checked_sub(0x10000);
     let new = len.checked_sub(0x2000).map(|at| at & !0xfff);

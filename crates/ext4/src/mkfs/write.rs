@@ -171,7 +171,8 @@ pub(super) fn descriptor_copies(
         let place = |group| behind(group, geometry.group_has_super(group).into());
         return holders.into_iter().filter_map(place).collect();
     }
-    // The groups of `meta_bg` have only their own descriptor block.
+    // Groups in the `meta_bg` area have no copy of this descriptor block, but only of the block
+    // that describes them.
     let has_all = |group: &&Group| !geometry.is_meta_bg(group.0 / geometry.descs_per_block());
     let holders = with_super.iter().filter(has_all);
     holders.filter_map(|&group| behind(group, 1 + u64::from(index))).collect()

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 impl Mount {
     /// Makes the mount read-only, and the file system on the device clean, as after an unmount: all
     /// changes are at their final locations, and the log is empty. Operations in progress finish,
-    /// or fail with [`Error::ReadOnly`]. A mount that is read-only already stays as it is.
+    /// or fail with [`Error::ReadOnly`]. A mount that is already read-only stays as it is.
     ///
     /// # Errors
     /// [`Error::Busy`] if a removed file is open, as in mount(2), because its deletion would have

@@ -71,9 +71,10 @@ pub(super) fn open(
         return Ok(Opened { device, log: Some(log), superblock, access });
     }
     let replay = find_log::plan(&*device, &superblock, &log)?;
-    // Shrinking takes effect when the superblock is written, because the new size and the flag that
-    // requests the replay are in the same sector. A torn superblock with the older version of this
-    // sector has neither the new size nor the flag, so the shrinking did not take effect.
+    // The new size and the flag that requests the replay are in the same sector of the superblock,
+    // so the shrinking takes effect when this sector is written. A torn superblock with the older
+    // version of this sector has neither the new size nor the flag, so the shrinking did not take
+    // effect.
     let asks = superblock.features().incompat.contains(Incompat::RECOVER);
     if is_torn && !asks && shrinks(&replay, &superblock) {
         wipe(&*device, &superblock, &mut log)?;

@@ -32,7 +32,8 @@ pub struct MountOptions {
     pub synchronous: Synchronous,
     /// How the mount reacts when an operation finds a damaged structure.
     pub on_error: OnError,
-    /// Whether freed blocks are discarded after the commit that frees them is durable.
+    /// Whether freed blocks are discarded. They are discarded only after the commit that frees them
+    /// is durable.
     pub discard: bool,
     /// Large allocations are aligned to stripes of this many blocks. 0 uses the stripe that the
     /// superblock or the device specifies.

@@ -7,7 +7,8 @@
 //! is right (a backup in another group, or a copy in the log). Each field that a mount changes has
 //! its old or its new value, and both are valid: the counts are taken from the descriptors, and the
 //! log is replayed whether or not the superblock requests the replay. A copy in the log must agree
-//! only in the fields by which the log was found, since the replay writes this copy in place.
+//! only in the fields by which the log was found, since the replay writes this copy over the torn
+//! superblock.
 
 use super::find_log;
 use crate::error::Error;

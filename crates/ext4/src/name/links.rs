@@ -130,8 +130,9 @@ pub(crate) fn prepare_drop_link<'o>(
 }
 
 /// Apply: removes one link of `victim`, or all links of a directory. An inode without remaining
-/// links is deleted now if it owns nothing except its number and the caller has the only hold.
-/// Otherwise such an inode becomes an orphan, and the thread that drops the last hold deletes it.
+/// links is deleted now if the caller has the only hold, and the inode owns nothing except its
+/// number. Otherwise such an inode becomes an orphan, and the thread that drops the last hold
+/// deletes it.
 pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc<Inode>) {
     let now = now();
     let left = match victim.file_type {

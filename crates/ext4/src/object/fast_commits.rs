@@ -43,11 +43,11 @@ impl FastCommits {
 
     /// Returns whether an inode at `place` is in the same inode-table block as the journal's inode.
     ///
-    /// Before e2fsck 1.47.0 replays the log, it reads the table block that contains the journal's
-    /// inode. It keeps a copy of this block until it replays a fast commit's inode record that is
-    /// for another table block. If the first record is for the same block, e2fsck puts the record
-    /// into the old copy, and writes the copy to the device. So the block loses all changes that
-    /// the replayed transactions made to it.
+    /// e2fsck 1.47.0 reads the table block that contains the journal's inode, and only then replays
+    /// the log. e2fsck keeps a copy of this block until a fast commit has an inode record for
+    /// another table block. If the first record is for the same block, e2fsck puts the record into
+    /// the old copy, and writes the copy to the device. So the block loses all changes that the
+    /// replayed transactions made to it.
     pub(super) fn is_beside_journal(&self, place: &InodePlace) -> bool {
         (place.group, place.table_block) == (self.journal.group, self.journal.table_block)
     }

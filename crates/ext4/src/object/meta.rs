@@ -61,7 +61,7 @@ impl Latest {
     }
 }
 
-/// The contents of a block, in the form that the closures given to [`MetaCache::look`] receive.
+/// The contents of a block, as [`MetaCache::look`] passes them to its closures.
 pub(crate) struct Contents<'a> {
     bytes: &'a [u8],
     names: Option<&'a OnceLock<Option<NameIndex>>>,

@@ -26,8 +26,8 @@
 //! object with a given number, under a loader lock (`crate::cache`).
 //!
 //! - The link count of a nameless inode becomes zero before the object becomes dead, so that no
-//!   look-up loads the inode again. The last reference to a nameless inode deletes it
-//!   (`ops/delete.rs`).
+//!   look-up loads the inode again. When the last reference to a nameless inode is dropped, the
+//!   inode is deleted (`ops/delete.rs`).
 //! - A new inode gets a number only if neither a live object in memory nor a record with links has
 //!   that number. If such an object or record exists, the bitmap is wrong: the create fails with a
 //!   corruption error, and the number stays taken while the file system is mounted.

@@ -72,7 +72,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value = "5",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) slices: u32,
-    /// Locking policies, each measured as a separate target, for lib:ram and lib:raid5: before
+    /// Locking policies for lib:ram and lib:raid5, each measured as a separate target: before
     /// (older kernels), after (Lanefs), or single policies joined by +, as in
     /// overwrite=exclusive+busy_group=wait. lib:raid5 also has stripe_wake=all|one
     #[arg(long, value_name = "P,...", value_delimiter = ',')]

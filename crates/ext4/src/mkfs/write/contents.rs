@@ -118,8 +118,9 @@ impl Writer<'_, '_, '_> {
         inode.file_acl = stored.block;
         blocks += u64::from(stored.block.is_some());
         // With `bigalloc` an inode takes whole clusters, so its number of blocks is rounded up.
-        // This is right for a directory without a block of attributes, and there are no other
-        // files: a file system with `bigalloc` cannot be created together with files.
+        // This is right for a directory without a block of attributes. With `bigalloc` only such
+        // directories occur here, because a file system with `bigalloc` cannot be created together
+        // with files.
         let clusters = self.format.clusters;
         let blocks = blocks.div_ceil(clusters.blocks().into()) << clusters.bits();
         inode.sectors = blocks << (self.format.block_size.bits() - 9);

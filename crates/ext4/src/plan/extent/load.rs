@@ -85,8 +85,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Adds all extents of `node`, whose file blocks end before `to`. Recurses at most six calls
-    /// deep.
+    /// Adds all extents of `node`. The file blocks that `node` maps end before `to`. Recurses at
+    /// most six calls deep.
     fn node(&mut self, node: Node, to: u32) -> Result<(), Error> {
         match node.entries {
             Entries::Leaf(extents) => extents.into_iter().for_each(|extent| self.map.push(extent)),
