@@ -151,3 +151,29 @@ fn orphan_present_without_orphans_is_cleared() {
     debugfs(image.path.to_str().unwrap(), &["feature orphan_present"]);
     is_found_and_repaired(&image, "superblock: orphan_present is set, and the orphan file has no");
 }
+
+#[test]
+fn an_invalid_state_of_mmp_is_mended_after_a_wait_and_told() {
+    // The number of an interrupted e2fsck, and a number that no mount uses.
+    std::thread::scope(|scope| {
+        for number in [0xe24d_4d50_u32, 0xf000_0000] {
+            scope.spawn(move || mmp_is_mended(number));
+        }
+    });
+}
+
+fn mmp_is_mended(number: u32) {
+    let image = Image::with("8M", &["-b", "1024", "-O", "mmp,^metadata_csum"]);
+    let path = image.path.to_str().unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut block = [0; 8];
+    file.read_exact_at(&mut block, 1024 + 0x168).unwrap();
+    let at = u64::from_le_bytes(block) * 1024 + 4;
+    file.write_all_at(&number.to_le_bytes(), at).unwrap();
+    assert_eq!(tool(LANEFS, &["check", path]).0, Some(4), "{number:#x}");
+    let (status, said) = repair(&[path]);
+    assert_eq!(status, Some(1), "{number:#x}: {said}");
+    assert!(said.contains("mmp is written anew") && said.contains(": repaired\n"), "{said}");
+    let (status, said) = repair(&[path]);
+    assert!(status == Some(0) && said.contains("already clean"), "{number:#x}: {said}");
+}

@@ -2,11 +2,12 @@
 
 use crate::cli::{
     Failure, ImageArguments, JournalArguments, OutputArguments, Report as Failures, WholeImage,
+    complain,
 };
 use lanefs::device::{Access, Device};
 use lanefs_check::repair::{Action, Plan, Shared, plan};
 use lanefs_check::{Error, Finding, Harm, Place};
-use lanefs_ext4::{Exclusive, Fault};
+use lanefs_ext4::{Error as Ext4Error, Exclusive, Fault};
 use lanefs_offline::{Repair, Undo, view_without_fast_commits, view_without_log_elsewhere};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -85,7 +86,7 @@ fn undo(arguments: &Arguments, file: &Path) -> Result<u8, Failure> {
     let bytes = std::fs::read(file).map_err(|error| Failure::host(file.display(), &error))?;
     let undo = Undo::decode(&bytes).map_err(|error| Failure::new(file.display(), error))?;
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
-    let exclusive = take(&whole)?;
+    let exclusive = take(&whole, &arguments.image)?;
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
     undo.apply(&*device).map_err(|error| whole.failure(error))?;
     drop((device, exclusive));
@@ -100,7 +101,7 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
     let whole = WholeImage::open(&arguments.image, arguments.options, access)?;
     let shared = if arguments.cut_shared { Shared::Cut } else { Shared::Clone };
-    let exclusive = if arguments.dry_run { None } else { take(&whole)? };
+    let exclusive = if arguments.dry_run { None } else { take(&whole, &arguments.image)? };
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
     let journal = arguments.journal.open(access)?;
     let replayed = replay_elsewhere(device, journal.as_ref(), arguments);
@@ -114,13 +115,18 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
         let what = "replayed from its own device".into();
         plan.actions.insert(0, Action { place: Place::Journal, what });
     }
+    let mends_mmp = exclusive.as_ref().is_some_and(Exclusive::mends);
+    if mends_mmp {
+        let what = "the block of mmp is written anew".into();
+        plan.actions.insert(0, Action { place: Place::Superblock, what });
+    }
     let repair = blocks(&plan).map_err(|error| whole.failure(error))?;
     let writes = !repair.recovery.is_empty() || !repair.blocks.is_empty();
     if writes && !arguments.dry_run {
         write(arguments, &whole, &device, &plan, &repair)?;
     }
     failures.printed(print(&plan, &repair, arguments));
-    let code = match (plan.leaves_faults(), writes || is_replayed) {
+    let code = match (plan.leaves_faults(), writes || is_replayed || mends_mmp) {
         _ if !plan.after.unchecked.is_empty() => FAILED,
         (true, _) => LEFT,
         (false, true) if arguments.dry_run => LEFT,
@@ -172,9 +178,18 @@ fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {
 
 /// Takes the exclusive right to write to a file system that has the feature `mmp`. Returns `None`
 /// if the file system does not have this feature. Also returns `None` if the superblock or the MMP
-/// block is damaged, because the repair handles this damage.
-fn take(whole: &WholeImage<'_>) -> Result<Option<Exclusive>, Failure> {
-    match Exclusive::take(&whole.device()) {
+/// block is damaged, because the repair handles this damage. A file system that e2fsck left marked
+/// as being checked is taken over.
+fn take(whole: &WholeImage<'_>, image: &Path) -> Result<Option<Exclusive>, Failure> {
+    let taken = match Exclusive::take(&whole.device()) {
+        Err(error @ Ext4Error::BeingChecked { .. }) => {
+            let image = image.display();
+            complain(format_args!("lanefs repair: {image}: {error}: waiting for a sign of it"));
+            Exclusive::take_over(&whole.device())
+        }
+        taken => taken,
+    };
+    match taken {
         Err(error) if matches!(error.fault(), Fault::Image { .. }) => Ok(None),
         taken => taken.map_err(|error| whole.failure(error)),
     }
@@ -231,6 +246,7 @@ fn print(plan: &Plan, repair: &Repair, arguments: &Arguments) -> io::Result<()> 
     match (count, arguments.dry_run) {
         (0, _) if plan.leaves_faults() => writeln!(out, "{image}: nothing can be repaired"),
         (0, _) if plan.actions.is_empty() => writeln!(out, "{image}: already clean"),
+        (0, false) => writeln!(out, "{image}: repaired"),
         (_, true) => writeln!(out, "{image}: to be repaired: {count} blocks"),
         (_, false) => writeln!(out, "{image}: repaired: {count} blocks written"),
     }

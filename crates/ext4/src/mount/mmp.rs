@@ -47,6 +47,7 @@ struct Place {
 pub struct Exclusive {
     inner: Arc<Inner>,
     thread: Option<thread::JoinHandle<()>>,
+    mends: bool,
 }
 
 struct Inner {
@@ -78,10 +79,28 @@ impl Exclusive {
         Exclusive::take_for(device, &Primary::read(&**device)?.superblock)
     }
 
+    /// Works like [`Exclusive::take`], but also takes a file system that e2fsck marked as being
+    /// checked. Waits as for a mount, to see whether e2fsck still changes the block. Only a repair
+    /// may do this, since the check may have been interrupted between two writes.
+    ///
+    /// # Errors
+    /// As for [`Exclusive::take`]; [`Error::BeingChecked`] if the block changes.
+    pub fn take_over(device: &Arc<dyn Device>) -> Result<Option<Exclusive>, Error> {
+        Exclusive::take_by(device, &Primary::read(&**device)?.superblock, &claim_over)
+    }
+
     /// Does the same as [`Exclusive::take`], for a caller that has read the superblock.
     pub(super) fn take_for(
         device: &Arc<dyn Device>,
         superblock: &Superblock,
+    ) -> Result<Option<Exclusive>, Error> {
+        Exclusive::take_by(device, superblock, &claim)
+    }
+
+    fn take_by(
+        device: &Arc<dyn Device>,
+        superblock: &Superblock,
+        claim: &dyn Fn(&Place, &Mmp, u16, &dyn Fn()) -> Result<Mmp, Error>,
     ) -> Result<Option<Exclusive>, Error> {
         if device.is_read_only() {
             return Ok(None);
@@ -91,7 +110,13 @@ impl Exclusive {
             0 => UPDATE_INTERVAL,
             interval => interval.min(*CHECK_INTERVALS.end()),
         };
-        let mine = claim(&place, interval, &|| thread::sleep(Duration::from_secs(1)))?;
+        let found = place.read()?;
+        let mends = match found.state {
+            Use::Checked => true,
+            Use::Mounted(number) => number > LAST_SEQUENCE,
+            Use::Clean => false,
+        };
+        let mine = claim(&place, &found, interval, &|| thread::sleep(Duration::from_secs(1)))?;
         let guarded = Arc::new(GuardedDevice::new(device.clone()));
         let state = Mutex::new(Rank::Load, State { mine, has_ended: false });
         let inner = Arc::new(Inner { place, guarded, interval, state, ended: Condvar::new() });
@@ -100,7 +125,13 @@ impl Exclusive {
             .name("lanefs-mmp".into())
             .spawn(move || counting.count())
             .map_err(|_| Error::Busy)?;
-        Ok(Some(Exclusive { inner, thread: Some(thread) }))
+        Ok(Some(Exclusive { inner, thread: Some(thread), mends }))
+    }
+
+    /// Returns whether the block was in a state that a check reports: marked as being checked, or
+    /// with a number that no mount stores. Taking the right has replaced that state.
+    pub fn mends(&self) -> bool {
+        self.mends
     }
 
     /// Returns the time for which [`Exclusive::take`] will wait, with a description of the reason;
@@ -169,14 +200,19 @@ impl Inner {
     }
 }
 
-/// Takes the right to write; `pause` sleeps for a second. Returns the stored contents of the block.
-fn claim(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
-    let found = place.read()?;
-    if found.state == Use::Checked {
-        return Err(found.into());
+/// Takes the right to write, unless the block says that a check is running.
+fn claim(place: &Place, found: &Mmp, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
+    match found.state {
+        Use::Checked => Err(found.clone().into()),
+        _ => claim_over(place, found, interval, pause),
     }
-    let patience = patience(&found, interval);
-    place.watch(&found, patience, pause)?;
+}
+
+/// Takes the right to write; `found` is the content of the block, and `pause` sleeps for a second.
+/// Returns the stored contents of the block.
+fn claim_over(place: &Place, found: &Mmp, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
+    let patience = patience(found, interval);
+    place.watch(found, patience, pause)?;
     let number = RandomState::new().build_hasher().finish() as u32 % LAST_SEQUENCE + 1;
     let mine = Mmp {
         state: Use::Mounted(number),
@@ -237,10 +273,12 @@ impl Place {
         Ok(self.device.write_durable_at(self.offset(), &bytes)?)
     }
 
-    /// Fails unless the block still has the number and the computer name of `expected`.
+    /// Fails unless the block still has the number and the computer name of `expected`. A check
+    /// changes only the time.
     fn check(&self, expected: &Mmp) -> Result<(), Error> {
         let found = self.read()?;
-        match found.state == expected.state && found.node == expected.node {
+        let is_same = found.state == expected.state && found.node == expected.node;
+        match is_same && (found.state != Use::Checked || found.time == expected.time) {
             true => Ok(()),
             false => Err(found.into()),
         }

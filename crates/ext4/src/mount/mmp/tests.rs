@@ -20,11 +20,15 @@ fn put(place: &Place, mmp: &Mmp) {
     place.device.write_at(place.offset(), &bytes).unwrap();
 }
 
+fn take(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
+    claim(place, &place.read()?, interval, pause)
+}
+
 #[test]
 fn an_unmounted_file_system_is_taken_without_waiting() {
     let place = place();
     put(&place, &mmp(Use::Clean, ""));
-    let mine = claim(&place, 5, &|| panic!("a wait")).unwrap();
+    let mine = take(&place, 5, &|| panic!("a wait")).unwrap();
     assert!(matches!(mine.state, Use::Mounted(1..=LAST_SEQUENCE)));
     assert_eq!(place.read().unwrap(), mine);
 }
@@ -35,7 +39,7 @@ fn a_dead_mount_is_replaced_after_two_waits() {
     for (interval, patience) in [(0, 11), (40, 81), (300, 360), (u16::MAX, 360)] {
         put(&place, &Mmp { check_interval: interval, ..mmp(Use::Mounted(7), "dead") });
         let waited = Cell::new(0);
-        claim(&place, 1, &|| waited.set(waited.get() + 1)).unwrap();
+        take(&place, 1, &|| waited.set(waited.get() + 1)).unwrap();
         assert_eq!(waited.get(), 2 * patience, "{interval}");
     }
 }
@@ -45,7 +49,7 @@ fn a_living_mount_is_refused_with_its_name_and_time() {
     let place = place();
     put(&place, &mmp(Use::Mounted(7), "other"));
     let waited = Cell::new(0);
-    let taken = claim(&place, 5, &|| {
+    let taken = take(&place, 5, &|| {
         waited.set(waited.get() + 1);
         if waited.get() == 3 {
             put(&place, &mmp(Use::Mounted(8), "other"));
@@ -63,7 +67,7 @@ fn of_two_computers_that_start_together_one_fails() {
     let place = place();
     put(&place, &mmp(Use::Mounted(7), "dead"));
     let waits = Cell::new(0);
-    let taken = claim(&place, 5, &|| {
+    let taken = take(&place, 5, &|| {
         waits.set(waits.get() + 1);
         if waits.get() == 15 {
             put(&place, &mmp(Use::Mounted(1), "quicker"));
@@ -76,16 +80,38 @@ fn of_two_computers_that_start_together_one_fails() {
 fn a_file_system_that_is_checked_is_refused() {
     let place = place();
     put(&place, &mmp(Use::Checked, "here"));
-    let refused = claim(&place, 5, &|| panic!("a wait")).expect_err("a check");
+    let refused = take(&place, 5, &|| panic!("a wait")).expect_err("a check");
     assert!(refused.to_string().contains("started on here at 1970"), "{refused}");
     assert!(refused.to_string().contains("clear_mmp"), "{refused}");
+}
+
+#[test]
+fn a_dead_check_is_taken_over_after_two_waits_and_a_living_one_is_not() {
+    let place = place();
+    let found = mmp(Use::Checked, "here");
+    put(&place, &found);
+    let waited = Cell::new(0);
+    let wait = || waited.set(waited.get() + 1);
+    claim_over(&place, &found, 5, &wait).unwrap();
+    assert_eq!(waited.get(), 22);
+    put(&place, &found);
+    waited.set(0);
+    let taken = claim_over(&place, &found, 5, &|| {
+        wait();
+        if waited.get() == 3 {
+            put(&place, &Mmp { time: 2, ..found.clone() });
+        }
+    });
+    assert!(matches!(taken, Err(Error::BeingChecked { .. })));
+    assert_eq!(waited.get(), 3, "it waits no longer than it needs to");
+    assert_eq!(place.read().unwrap().state, Use::Checked, "it wrote");
 }
 
 #[test]
 fn a_number_of_another_computer_ends_the_counting() {
     let place = place();
     put(&place, &mmp(Use::Clean, ""));
-    let mine = claim(&place, 1, &|| ()).unwrap();
+    let mine = take(&place, 1, &|| ()).unwrap();
     let second = Duration::from_secs(1);
     let next = place.next(&mine, 1, second).unwrap();
     assert_ne!(next.state, mine.state);
@@ -103,7 +129,7 @@ fn a_number_of_another_computer_ends_the_counting() {
 fn a_slow_mount_makes_others_wait_for_longer() {
     let place = place();
     put(&place, &mmp(Use::Clean, ""));
-    let mut mine = claim(&place, 1, &|| ()).unwrap();
+    let mut mine = take(&place, 1, &|| ()).unwrap();
     for (elapsed, interval) in [(1, 5), (20, 40), (1_000, 300), (2, 5)] {
         mine = place.next(&mine, 1, Duration::from_secs(elapsed)).unwrap();
         assert_eq!(mine.check_interval, interval, "{elapsed}");
