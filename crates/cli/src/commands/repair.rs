@@ -2,12 +2,11 @@
 
 use crate::cli::{
     Failure, ImageArguments, JournalArguments, OutputArguments, Report as Failures, WholeImage,
-    complain,
 };
 use lanefs::device::{Access, Device};
 use lanefs_check::repair::{Action, Plan, Shared, plan};
 use lanefs_check::{Error, Finding, Harm, Place};
-use lanefs_ext4::{Error as Ext4Error, Exclusive, Fault};
+use lanefs_ext4::{Exclusive, Fault};
 use lanefs_offline::{Repair, Undo, view_without_fast_commits, view_without_log_elsewhere};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -57,6 +56,10 @@ pub struct Arguments {
     /// copy
     #[arg(long)]
     cut_shared: bool,
+    /// Repair an image that an interrupted e2fsck marked as being checked (feature mmp). Make sure
+    /// that no e2fsck uses the image: one that waits for an answer gives no sign
+    #[arg(long, conflicts_with = "dry_run")]
+    take_over: bool,
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
@@ -86,7 +89,7 @@ fn undo(arguments: &Arguments, file: &Path) -> Result<u8, Failure> {
     let bytes = std::fs::read(file).map_err(|error| Failure::host(file.display(), &error))?;
     let undo = Undo::decode(&bytes).map_err(|error| Failure::new(file.display(), error))?;
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
-    let exclusive = take(&whole, &arguments.image)?;
+    let exclusive = take(&whole, arguments)?;
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
     undo.apply(&*device).map_err(|error| whole.failure(error))?;
     drop((device, exclusive));
@@ -101,7 +104,7 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
     let whole = WholeImage::open(&arguments.image, arguments.options, access)?;
     let shared = if arguments.cut_shared { Shared::Cut } else { Shared::Clone };
-    let exclusive = if arguments.dry_run { None } else { take(&whole, &arguments.image)? };
+    let exclusive = if arguments.dry_run { None } else { take(&whole, arguments)? };
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
     let journal = arguments.journal.open(access)?;
     let replayed = replay_elsewhere(device, journal.as_ref(), arguments);
@@ -178,16 +181,11 @@ fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {
 
 /// Takes the exclusive right to write to a file system that has the feature `mmp`. Returns `None`
 /// if the file system does not have this feature. Also returns `None` if the superblock or the MMP
-/// block is damaged, because the repair handles this damage. A file system that e2fsck left marked
-/// as being checked is taken over.
-fn take(whole: &WholeImage<'_>, image: &Path) -> Result<Option<Exclusive>, Failure> {
-    let taken = match Exclusive::take(&whole.device()) {
-        Err(error @ Ext4Error::BeingChecked { .. }) => {
-            let image = image.display();
-            complain(format_args!("lanefs repair: {image}: {error}: waiting for a sign of it"));
-            Exclusive::take_over(&whole.device())
-        }
-        taken => taken,
+/// block is damaged, because the repair handles this damage.
+fn take(whole: &WholeImage<'_>, arguments: &Arguments) -> Result<Option<Exclusive>, Failure> {
+    let taken = match arguments.take_over {
+        true => Exclusive::take_over(&whole.device()),
+        false => Exclusive::take(&whole.device()),
     };
     match taken {
         Err(error) if matches!(error.fault(), Fault::Image { .. }) => Ok(None),

@@ -80,13 +80,14 @@ impl Exclusive {
     }
 
     /// Works like [`Exclusive::take`], but also takes a file system that e2fsck marked as being
-    /// checked. Waits as for a mount, to see whether e2fsck still changes the block. Only a repair
-    /// may do this, since the check may have been interrupted between two writes.
+    /// checked. Waits as for a mount, to see whether e2fsck still changes the block. An e2fsck that
+    /// waits for an answer does not change it, so a person must know that none is running. Only a
+    /// repair may do this, since the check may have been interrupted between two writes.
     ///
     /// # Errors
     /// As for [`Exclusive::take`]; [`Error::BeingChecked`] if the block changes.
     pub fn take_over(device: &Arc<dyn Device>) -> Result<Option<Exclusive>, Error> {
-        Exclusive::take_by(device, &Primary::read(&**device)?.superblock, &claim_over)
+        Exclusive::take_by(device, &Primary::read(&**device)?.superblock, CheckMark::TakenOver)
     }
 
     /// Does the same as [`Exclusive::take`], for a caller that has read the superblock.
@@ -94,13 +95,13 @@ impl Exclusive {
         device: &Arc<dyn Device>,
         superblock: &Superblock,
     ) -> Result<Option<Exclusive>, Error> {
-        Exclusive::take_by(device, superblock, &claim)
+        Exclusive::take_by(device, superblock, CheckMark::Refused)
     }
 
     fn take_by(
         device: &Arc<dyn Device>,
         superblock: &Superblock,
-        claim: &dyn Fn(&Place, &Mmp, u16, &dyn Fn()) -> Result<Mmp, Error>,
+        mark: CheckMark,
     ) -> Result<Option<Exclusive>, Error> {
         if device.is_read_only() {
             return Ok(None);
@@ -116,7 +117,8 @@ impl Exclusive {
             Use::Mounted(number) => number > LAST_SEQUENCE,
             Use::Clean => false,
         };
-        let mine = claim(&place, &found, interval, &|| thread::sleep(Duration::from_secs(1)))?;
+        let pause = || thread::sleep(Duration::from_secs(1));
+        let mine = claim(&place, &found, mark, interval, &pause)?;
         let guarded = Arc::new(GuardedDevice::new(device.clone()));
         let state = Mutex::new(Rank::Load, State { mine, has_ended: false });
         let inner = Arc::new(Inner { place, guarded, interval, state, ended: Condvar::new() });
@@ -200,17 +202,27 @@ impl Inner {
     }
 }
 
-/// Takes the right to write, unless the block says that a check is running.
-fn claim(place: &Place, found: &Mmp, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
-    match found.state {
-        Use::Checked => Err(found.clone().into()),
-        _ => claim_over(place, found, interval, pause),
-    }
+/// What happens if e2fsck has marked the file system as being checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CheckMark {
+    /// The file system is not taken.
+    Refused,
+    /// The file system is taken if the mark does not change for some time.
+    TakenOver,
 }
 
 /// Takes the right to write; `found` is the content of the block, and `pause` sleeps for a second.
 /// Returns the stored contents of the block.
-fn claim_over(place: &Place, found: &Mmp, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
+fn claim(
+    place: &Place,
+    found: &Mmp,
+    mark: CheckMark,
+    interval: u16,
+    pause: &dyn Fn(),
+) -> Result<Mmp, Error> {
+    if found.state == Use::Checked && mark == CheckMark::Refused {
+        return Err(found.clone().into());
+    }
     let patience = patience(found, interval);
     place.watch(found, patience, pause)?;
     let number = RandomState::new().build_hasher().finish() as u32 % LAST_SEQUENCE + 1;

@@ -21,7 +21,7 @@ fn put(place: &Place, mmp: &Mmp) {
 }
 
 fn take(place: &Place, interval: u16, pause: &dyn Fn()) -> Result<Mmp, Error> {
-    claim(place, &place.read()?, interval, pause)
+    claim(place, &place.read()?, CheckMark::Refused, interval, pause)
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_file_system_that_is_checked_is_refused() {
     put(&place, &mmp(Use::Checked, "here"));
     let refused = take(&place, 5, &|| panic!("a wait")).expect_err("a check");
     assert!(refused.to_string().contains("started on here at 1970"), "{refused}");
-    assert!(refused.to_string().contains("clear_mmp"), "{refused}");
+    assert!(refused.to_string().contains("--take-over"), "{refused}");
 }
 
 #[test]
@@ -92,11 +92,11 @@ fn a_dead_check_is_taken_over_after_two_waits_and_a_living_one_is_not() {
     put(&place, &found);
     let waited = Cell::new(0);
     let wait = || waited.set(waited.get() + 1);
-    claim_over(&place, &found, 5, &wait).unwrap();
+    claim(&place, &found, CheckMark::TakenOver, 5, &wait).unwrap();
     assert_eq!(waited.get(), 22);
     put(&place, &found);
     waited.set(0);
-    let taken = claim_over(&place, &found, 5, &|| {
+    let taken = claim(&place, &found, CheckMark::TakenOver, 5, &|| {
         wait();
         if waited.get() == 3 {
             put(&place, &Mmp { time: 2, ..found.clone() });
