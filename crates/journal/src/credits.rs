@@ -124,7 +124,8 @@ impl Credits {
     ) -> Result<(), Short> {
         let mut pool = self.pool.0.lock();
         let ahead = pool.ahead(ticket.map(|t| t.number));
-        // Only the first thread in the queue takes grains from other lanes' stashes.
+        // A thread takes grains from the stashes of all lanes only if no other thread is ahead of
+        // it in the queue.
         if ahead == 0 && pool.left < grains {
             self.collect(tid, &mut pool);
         }
@@ -162,9 +163,8 @@ impl Credits {
             let mut stash = self.stashes.of(lane).lock();
             stash.move_to(tid);
             stash.grains += grains;
-            // If a thread waits, the stash keeps no grains; all of them go to the pool. There may
-            // be nothing left to commit. Then no commit wakes the waiting thread; only the return
-            // of grains to the pool does.
+            // If a thread waits, the stash keeps no grains: all of them go to the pool, so that the
+            // waiting thread may get them before the transaction closes.
             let keep = if self.waiting.load(Ordering::Relaxed) > 0 { 0 } else { self.keep() };
             if stash.grains <= 2 * keep {
                 return;
@@ -261,7 +261,8 @@ impl Stash {
 
 impl Ticket<'_> {
     /// Waits until there may be enough grains for this request, or until `over` returns true. The
-    /// first call does not wait, because there may be enough grains already.
+    /// first call returns at once if the request is first in the queue, or if the pool has enough
+    /// grains already.
     pub(crate) fn wait(&self, over: impl Fn() -> bool) {
         let mut pool = self.credits.pool.lock();
         while !over() && !self.take_call(&mut pool) {
@@ -280,9 +281,9 @@ impl Drop for Ticket<'_> {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        // The grains that were reserved for this thread are no reason to wake other waiters. But
-        // the waiter that is now first in the queue is woken, because only the first waiter may
-        // take grains from the stashes.
+        // This thread took its own grains, so the pool has no more grains for the other waiters
+        // than before. Only the waiter that is now first in the queue is woken, because only the
+        // first waiter may take grains from the stashes.
         pool.queue.front_mut().map(Request::call);
     }
 }

@@ -10,8 +10,8 @@
 //! flush.
 //!
 //! Each inode keeps the mark of its last write (in crate `ext4`). So an fsync waits only for the
-//! writes of its inode. Besides that mark, an fsync reads only words that no operation except a
-//! flush writes. Each lane keeps a mark too, for a caller that wants all writes durable.
+//! writes of its inode. The other words that an fsync reads are written only by flushes. Each lane
+//! keeps a mark too, for a caller that wants all writes durable.
 //!
 //! Flushes run one at a time, because the host reports lost writes to only one caller. A second
 //! concurrent flush may return success although writes are lost. After a failure all later flushes

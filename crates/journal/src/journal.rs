@@ -42,7 +42,7 @@ pub struct Journal<O, D> {
     /// wait for a commit must not share lines with threads that read the fields above for every
     /// handle. Lock rank: [`Rank::Journal`].
     pub(crate) progress: Padded<Mutex<Progress>>,
-    /// Notified when the server has work.
+    /// Notified when the server (the thread in [`Journal::serve`]) has work.
     pub(crate) work: Padded<Condvar>,
     /// Notified when a transaction becomes durable or settled, and when a round ends. One of the
     /// two condition variables is for transactions with even numbers, the other for transactions

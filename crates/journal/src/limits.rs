@@ -25,7 +25,7 @@ pub(crate) struct Limits {
 /// The numbers of tags and records that fit into a block in the log's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Density {
-    /// The least number of blocks that a full descriptor block lists.
+    /// A full descriptor block lists at least this many blocks.
     pub(crate) tags: u32,
     /// The number of records in one revoke block.
     pub(crate) revokes: u32,

@@ -2,7 +2,8 @@
 //!
 //! A claim draws its blocks from this count before it searches. So every search that starts can
 //! succeed, and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in
-//! advance. Near the limit the stashes are empty, and the numbers are exact.
+//! advance. As soon as reserved blocks are drawn, the stashes stay empty, and the numbers are
+//! exact.
 //!
 //! # No refusal while there is room
 //!

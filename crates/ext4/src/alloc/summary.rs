@@ -18,7 +18,7 @@ struct Summary {
     /// Whether the group has blocks that are not taken.
     has_blocks: AtomicBool,
     has_inodes: AtomicBool,
-    /// At least one more than the order of the longest run; 0 if the group has no run.
+    /// An upper bound for the order of the longest run, plus one; 0 only if the group has no run.
     level: AtomicU8,
     /// Whether the group has a directory, or had one since the mount. Never cleared, so that
     /// creating and removing directories does not write the cache line again.

@@ -43,8 +43,8 @@ pub struct AllocStatistics {
     /// Free inodes that another thread took between the search and the claim; only with the policy
     /// `inode_claim=two-step`.
     pub bits_lost: u64,
-    /// How often several callers worked in one group, so that a directory's new inodes, or a file's
-    /// new blocks, were taken from the caller's own region.
+    /// How often the place for a directory's new inodes, or for a file's new blocks, moved to the
+    /// caller's own region, because several callers worked in one group.
     pub moves: u64,
     /// Preallocation windows that were claimed.
     pub windows: u64,

@@ -20,8 +20,8 @@ pub(super) struct Visit<'a> {
     pub by: Option<&'a Worker>,
 }
 
-/// A caller that claims blocks or inodes for an inode, and whether it met other callers: whether
-/// several callers claim in one group at the same time (`meetings.rs`).
+/// A caller that claims blocks or inodes for an inode. `met` is set if several callers claim in one
+/// group at the same time (`meetings.rs`).
 pub(super) struct Worker {
     pub caller: Caller,
     /// The directory of a new inode, or the file that gets blocks.

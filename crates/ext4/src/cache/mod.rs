@@ -38,8 +38,8 @@ pub(crate) trait Cached: Send + Sync + 'static {
     fn used(&self) -> &Used;
 
     /// Makes the object dead if nothing needs it in memory. It is needed if it has a hold, if it
-    /// has a change that waits for a commit, or if a transaction after `settled` changed it,
-    /// because the work that follows that transaction's commit may not be done.
+    /// has a change that waits for a commit, or if a transaction after `settled` changed it: the
+    /// work that follows that transaction's commit may still be unfinished.
     ///
     /// # Locking
     /// Waits for no lock: if another thread has the object's guard, the object counts as needed.
@@ -190,9 +190,10 @@ impl<T: Cached> Cache<T> {
     }
 
     /// Moves this lane's hand until `wanted` objects are evicted or have dropped their contents.
-    /// The hand passes at most `buckets` buckets and makes at most two rounds, because the first
-    /// round may only clear marks. Returns how many objects were evicted or have dropped their
-    /// contents. `settled` is the last transaction whose work after the commit is done.
+    /// The hand passes at most `buckets` buckets and makes at most two rounds. It may need the
+    /// second round, if all objects have marks that the first round clears. Returns how many
+    /// objects were evicted or have dropped their contents. `settled` is the last transaction whose
+    /// work after the commit is done.
     pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         let hand = self.hands.mine();
         let mut at = hand.load(Ordering::Relaxed);

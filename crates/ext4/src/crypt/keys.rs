@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// The bytes that precede the purpose in the context of each key derivation.
+/// The prefix of HKDF's `info` argument in each key derivation. The purpose follows it.
 const PREFIX: &[u8; 8] = b"fscrypt\0";
 
 /// The largest length of a master key in bytes.
@@ -42,7 +42,8 @@ pub enum BadKey {
 }
 
 impl MasterKey {
-    /// Creates the key from its bytes: 32 to 64, as AES-256 requires.
+    /// Creates the key from its 32 to 64 bytes. (AES-256 requires at least 32, and fscrypt allows
+    /// at most 64.)
     ///
     /// # Errors
     /// [`BadKey`] for another length.

@@ -16,12 +16,12 @@ use std::ops::Range;
 /// limits.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 
-/// Where a step may cover blocks that are mapped as written.
+/// Where in its range a step may cover blocks that are already mapped as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overlap {
     Anywhere,
-    /// Before all other blocks. If the tree has no room for the other blocks, a write has then
-    /// changed nothing behind them.
+    /// Only at the start, before all blocks that the step maps as written. So if the tree has no
+    /// room for the new mappings, the write has not yet overwritten any data behind those blocks.
     AtStart,
 }
 
@@ -127,8 +127,8 @@ impl FileData<'_> {
         };
         let goal = self.goal_at(map, at);
         // `drawn` is dropped only after the window is listed. Until then, a thread that lacks space
-        // waits for this claim. So that thread finds the window when it takes back the blocks of
-        // all listed windows.
+        // waits for this claim. When it then takes back the blocks of all listed windows, it finds
+        // this window too.
         let Found { mut claim, drawn, elsewhere } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),

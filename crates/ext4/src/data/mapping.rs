@@ -126,8 +126,8 @@ impl<'m> FileData<'m> {
     }
 
     /// Returns whether the bytes `offset..end` cover a part of an unwritten block or, with
-    /// `bigalloc`, of a hole. The cluster of such a hole may be in use, and then all writes to the
-    /// hole go to the same block.
+    /// `bigalloc`, of a hole. If the cluster of such a hole is in use, the hole already has its
+    /// place on the device, so concurrent writes to the hole would write to the same block.
     pub(crate) fn cover_part_of_unwritten(&self, offset: u64, end: u64) -> Result<bool, Error> {
         let block_size = self.objects.volume.block_size() as u64;
         let is_inside = |edge: &u64| !edge.is_multiple_of(block_size);
@@ -389,8 +389,8 @@ pub(crate) fn check_reach(form: Form, extents: &[Extent]) -> Result<(), Error> {
 }
 
 /// Fails if mappings of this form cannot refer to `block`: a block map reaches 2^32 blocks. The
-/// kernel's ext4 first looks for a block below 2^32, and returns this error only if there is none.
-/// Lanefs returns it at once.
+/// kernel's ext4 first looks for a block below 2^32, and fails only if there is none. Lanefs fails
+/// at once.
 fn check_block_reach(form: Form, block: Block) -> Result<(), Error> {
     match form {
         Form::BlockMap if block.0 >= BLOCKS_END => Err(Error::NoSpace),

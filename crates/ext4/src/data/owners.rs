@@ -50,8 +50,9 @@ impl Objects {
     #[cold]
     fn add_owner(&self, ledger: &Ledger, id: u32) -> Result<(), Error> {
         let inode = self.get_any(ledger.ino, None)?;
-        // A quota file has no name, so no other thread takes its operation lock. The lock of its
-        // mappings serialises the threads that add ids.
+        // A quota file has no name, so no file operation takes its operation lock, and this
+        // function does not take it either. The lock of its mappings serialises the threads that
+        // add ids.
         let _adding = inode.mapping.lock();
         if ledger.knows(id) {
             return Ok(());

@@ -39,9 +39,10 @@ pub(crate) struct NewValue {
 pub(crate) enum Put<'v> {
     /// The value is stored in the inode or the attribute block.
     Here(&'v [u8]),
-    /// The value is stored in the inode, or in the attribute block if room for entries is left
-    /// there. Otherwise the first large value could fill the block, and no other value could move
-    /// to an inode of its own. The kernel's ext4 leaves the same room.
+    /// The value is stored in the inode, or in the attribute block if the values in the block then
+    /// still leave some room for entries. Without this room, the first large value could fill the
+    /// block, and no other value could move to an inode of its own, because its entry would have no
+    /// place. The kernel's ext4 leaves the same room.
     HereWithRoom(&'v [u8]),
     /// The value is stored in this separate inode.
     Elsewhere(&'v NewValue),

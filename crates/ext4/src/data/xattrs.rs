@@ -1,8 +1,8 @@
 //! Reads and changes extended attributes and access control lists as an inode stores them.
 //!
 //! An attribute block that several inodes share (the kernel creates such blocks) is copied on
-//! write. Its reference count is decremented under the block's own guard, and the inode that
-//! decrements the count to zero frees the block.
+//! write. Its reference count is decremented under the block's own guard, and the thread that drops
+//! the last reference frees the block.
 //!
 //! With `ea_inode` a value that fits neither into the inode nor into the attribute block is written
 //! to an inode of its own (`values.rs`). A default ACL of that size is not inherited: if a

@@ -4,8 +4,8 @@
 //! Instead of blocks, a fast commit contains inode fields, mappings and names. These changes are
 //! applied to the file system as the last transaction left it, in this order:
 //! 1. `inodes`: the fields and the mappings of all inodes, in the order of the changes. If an inode
-//!    number was reused, only the last inode with this number counts. The blocks of the inode that
-//!    had the number before the fast commits are freed.
+//!    number was reused, only the last inode with this number counts. If an older inode had the
+//!    number before the fast commits, the blocks of that older inode are freed.
 //! 2. `trees`: first the blocks that the files now have are marked in the bitmaps, so that no new
 //!    node or directory block takes one of them. Then the extent trees are changed.
 //! 3. `names`: names are added and removed, in the order of the changes. An inode's link count is

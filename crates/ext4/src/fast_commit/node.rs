@@ -98,9 +98,9 @@ impl Node {
         self.born.is_some() && self.before.is_some()
     }
 
-    /// Returns whether change `n` concerns this inode and not an older inode with its number. If no
-    /// inode had the number before, earlier changes concern this inode too, because the record of
-    /// an inode may come after the inode's first name.
+    /// Returns whether change `n` concerns this inode and not an older inode with its number. If
+    /// this inode is the only one that had the number, changes before the inode's first record
+    /// concern it too, because that record may come after the inode's first name.
     pub(super) fn is_meant(&self, n: usize) -> bool {
         let is_first = self.before.is_none() && self.births == 1;
         is_first || self.born.is_none_or(|born| born <= n)

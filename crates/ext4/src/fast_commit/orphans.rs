@@ -17,7 +17,7 @@ const LONGEST: usize = 1 << 20;
 
 impl Inodes<'_> {
     /// Adds the inodes that lost their last name to the list of orphans. Removes from the list all
-    /// numbers that now belong to another inode. Returns the first inode in the list.
+    /// numbers whose inodes have links now. Returns the first inode in the list.
     pub(super) fn update_orphans(&mut self) -> Result<Option<Ino>, Error> {
         let old = list(&self.draft)?;
         let in_list: BTreeSet<Ino> = old.iter().copied().collect();
@@ -50,8 +50,8 @@ impl Node {
         self.now.as_ref().is_some_and(|inode| inode.links == 0)
     }
 
-    /// Returns whether an inode that had no links has links now. If so, the inode's number now
-    /// belongs to another inode.
+    /// Returns whether the inode with this number had no links and has links now. Either another
+    /// inode got the number, or an unnamed file got a name.
     fn lives_again(&self) -> bool {
         self.before.as_ref().is_some_and(|inode| inode.links == 0) && !self.is_nameless()
     }

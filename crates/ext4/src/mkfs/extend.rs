@@ -21,9 +21,9 @@ pub const DOUBLE_INDIRECT: usize = 13;
 pub struct NewGroup {
     /// The number of the group.
     pub group: Group,
-    /// The group's descriptor. It says that no inode is in use, and that the inode table is zeroed,
-    /// which [`NewGroup::write`] does. It has `BLOCK_UNINIT` if the block bitmap need not be
-    /// written.
+    /// The group's descriptor. It says that no inode is in use, and that the inode table is zeroed.
+    /// ([`NewGroup::write`] zeroes the table.) It has `BLOCK_UNINIT` if the block bitmap need not
+    /// be written.
     pub desc: GroupDesc,
     /// The blocks in this group that hold the group's own metadata, or metadata of other new
     /// groups.

@@ -48,8 +48,8 @@ impl<'d> Filling<'d> {
         }
     }
 
-    /// Chooses the layout, and wipes the signatures of older formats. From here on the old contents
-    /// of the device are lost.
+    /// Chooses the layout, and wipes the signatures of whatever format the device had before. From
+    /// here on the old contents of the device are lost.
     ///
     /// # Errors
     /// The errors of [`super::mkfs`] and of [`Filling::check`].

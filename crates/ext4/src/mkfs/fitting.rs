@@ -85,8 +85,8 @@ impl Fitting {
     }
 
     /// Decides from the end of the data and the wanted free space whether there is a journal. This
-    /// is decided before the files get inode numbers: only with a journal there can be an orphan
-    /// file, whose inode number is below theirs.
+    /// is decided before the files get inode numbers: only with a journal can there be an orphan
+    /// file, and its inode number is below those of the files.
     pub(super) fn choose_journal(
         &mut self,
         options: &mut MkfsOptions,

@@ -20,9 +20,9 @@ pub struct JournalLength {
 }
 
 impl JournalLength {
-    /// Returns the journal's length in a file system of `blocks` blocks with these features.
-    /// `by_size` is the length without the blocks for fast commits, if the options do not specify
-    /// it.
+    /// Returns the journal's length in a file system of `blocks` blocks with these features. If the
+    /// options do not specify the length without the blocks for fast commits, that length is
+    /// `by_size`.
     pub(super) fn choose(
         options: &MkfsOptions,
         features: Features,

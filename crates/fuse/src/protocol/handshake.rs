@@ -104,9 +104,9 @@ fn not_wanted(wishes: Wishes) -> u64 {
         flags |= init::ASYNC_DIO;
     }
     if wishes.checks != Checks::ByKernel {
-        // The server refuses these flags. With POSIX_ACL the kernel would check permissions. With
-        // NO_OPENDIR_SUPPORT the kernel would not send OPENDIR, and the server could not check the
-        // caller's permission.
+        // On such a mount the server checks permissions itself, so it refuses these flags. With
+        // POSIX_ACL the kernel would check permissions too. With NO_OPENDIR_SUPPORT the kernel
+        // would not send OPENDIR, and the server could not check the caller's permission.
         flags |= init::POSIX_ACL | init::NO_OPENDIR_SUPPORT;
     }
     flags

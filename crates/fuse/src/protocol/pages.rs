@@ -56,7 +56,7 @@ impl Pages {
         self.start.as_ptr().wrapping_add(at)
     }
 
-    /// Returns the memory to the host. Its next use finds zeros.
+    /// Returns the memory to the host. The next access to the memory finds zeros.
     pub fn give_back(&mut self) {
         // SAFETY: these are private pages of this value, and no reference to them exists.
         // If the call fails, the pages stay.

@@ -14,11 +14,11 @@
 //! outside of user namespaces. It clears set-user-ID, set-group-ID and file capabilities.
 //!
 //! With `HANDLE_KILLPRIV_V2` the kernel marks the writes that must clear set-ID bits and
-//! capabilities, sends them at once, and keeps its cached mode. So the server invalidates the
-//! attributes *before* it answers; otherwise the writer could execute the new contents with the
-//! owner's rights. The requests of fallocate(2) and copy_file_range(2) have no such mark; on these
-//! requests the server clears the bits unless the caller is root. Without `HANDLE_KILLPRIV_V2` the
-//! kernel would ask for `security.capability` before each write(2).
+//! capabilities, and sends these writes at once. It does not update its cached mode. So the server
+//! invalidates the attributes *before* it answers; otherwise the writer could execute the new
+//! contents with the owner's rights. The requests of fallocate(2) and copy_file_range(2) have no
+//! such mark; on these requests the server clears the bits unless the caller is root. Without
+//! `HANDLE_KILLPRIV_V2` the kernel would ask for `security.capability` before each write(2).
 
 mod attrs;
 mod checks;

@@ -41,8 +41,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-/// The largest number of threads of all queues together. It may be exceeded, since every queue is
-/// allowed [`FEWEST_MOST`] threads in any case.
+/// The number of threads that all queues together should not exceed. There may still be more
+/// threads, since every queue is allowed [`FEWEST_MOST`] threads in any case.
 const ALL: usize = 1024;
 /// The largest number of requests from one processor that are served at once. Further requests wait
 /// in the kernel's queue.

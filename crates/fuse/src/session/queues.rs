@@ -31,7 +31,7 @@ pub struct Queue {
     most: usize,
     reserve: usize,
     /// The number of requests so far. It may be too low, because two threads that count at the same
-    /// time may count one request. The watch only compares it with the number that it saw last.
+    /// time may add only 1 in total. The watch only compares it with the number that it saw last.
     served: AtomicU64,
 }
 

@@ -1,6 +1,6 @@
-//! Tests the bitmaps and descriptors that commits write, with random transactions. While a
-//! transaction runs, the commit of the previous one captures its groups, which means that it copies
-//! their bitmaps and descriptors as that transaction left them.
+//! Tests the bitmaps and descriptors that commits write, with random transactions. While one
+//! transaction runs, the commit of the previous transaction captures the groups that the previous
+//! transaction changed: it copies their bitmaps and descriptors as that transaction left them.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};

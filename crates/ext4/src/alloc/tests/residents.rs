@@ -4,7 +4,8 @@ use super::placement::imagined_set_up;
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
-/// A reader that evicts all bitmaps that are not held, as commits do, whenever the cap is exceeded.
+/// A reader that evicts all bitmaps that are not held when the cap is exceeded. (The real reader
+/// requests a commit, which then evicts them.)
 struct Committing<'g> {
     groups: &'g Groups,
     rounds: AtomicU64,

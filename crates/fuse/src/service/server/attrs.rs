@@ -89,10 +89,10 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     change
 }
 
-/// Returns the permissions to set if the caller has no right to keep set-ID bits: the permissions
-/// without these bits. If there are no such bits to remove, returns `asked`. Fails if the inode's
-/// flags forbid the change. Since the kernel does not send the caller's groups, the caller counts
-/// as a possible member of the file's group.
+/// Returns the permissions to set in a change that must remove set-ID bits: `asked`, or else the
+/// present permissions, without the bits that the caller may not keep. If there are no such bits,
+/// returns `asked`. Fails if the inode's flags forbid the change. Since the kernel does not send
+/// the caller's groups, the caller counts as a possible member of the file's group.
 fn stripped(rights: &Rights, asked: Option<u16>) -> Result<Option<u16>, Error> {
     let before = asked.unwrap_or(rights.permissions);
     let left = without_set_id(before, Member::Possibly);
@@ -384,8 +384,8 @@ mod tests {
         };
         let (atime, mtime, ctime) = (fattr::ATIME, fattr::MTIME, fattr::CTIME);
         let (atime_now, mtime_now) = (atime | fattr::ATIME_NOW, mtime | fattr::MTIME_NOW);
-        // The kernel sends times that it has set itself: both times after a write, then the ctime
-        // after a change of the inode.
+        // The kernel sends times that it has set itself: mtime and ctime after a write, but only
+        // ctime after a change of the inode.
         assert_eq!(change(mtime | ctime | fattr::FH, 5, 5), Change::empty());
         assert_eq!(change(ctime, 0, 5), Change::empty());
         // The requests of touch(1), with the writeback cache and without.

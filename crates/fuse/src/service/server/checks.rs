@@ -10,10 +10,10 @@
 //! server's replies expire at once. The kernel then sends a LOOKUP for each component of a path,
 //! and the server checks the search permission. The kernel also sends OPEN, OPENDIR and ACCESS (the
 //! option `no_open` is refused on such a mount). The writeback cache is not enabled, because with
-//! it the kernel would set times on behalf of any user. A request does not contain the caller's
-//! supplementary groups; the server reads them from `/proc/PID/status`, if this file shows the same
-//! user and group as the request. Leaving a directory by ".." needs no permission, because the
-//! kernel sends no request for it.
+//! it the kernel would send changes of times on behalf of any user, and the server could not check
+//! the caller. A request does not contain the caller's supplementary groups; the server reads them
+//! from `/proc/PID/status`, if this file shows the same user and group as the request. Leaving a
+//! directory by ".." needs no permission, because the kernel sends no request for it.
 
 use super::host::supplementary_groups;
 use super::{Done, Server};

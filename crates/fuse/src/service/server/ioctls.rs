@@ -77,8 +77,8 @@ impl Server {
             GET_VERSION => put_word(attr.generation, &input, outbox),
             SET_FLAGS => {
                 let flags = word(request.data(input.in_size as usize)?)?;
-                // The kernel's ext4 has the same error, except for files of a few blocks, which it
-                // changes to a block map.
+                // The kernel's ext4 returns the same error, except for files of a few blocks, which
+                // it converts to a block map.
                 if attr.flags & !flags & EXTENTS != 0 {
                     return Err(Errno::OPNOTSUPP);
                 }

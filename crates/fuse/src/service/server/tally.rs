@@ -10,8 +10,9 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The attribute of the root that has the counters as text, for the owner of the mount and root.
-/// listxattr does not list this attribute, and it is never on disk.
+/// The attribute of the root directory whose value is the counters as text. Only the owner of the
+/// mount and user root may read it. listxattr does not list this attribute, and it is never on
+/// disk.
 pub const ATTRIBUTE: &[u8] = b"system.lanefs_statistics";
 
 /// The operations that are counted separately, and the names of their counters.

@@ -273,7 +273,8 @@ const CAPABILITY: &[u8] = b"security.capability";
 #[test]
 fn each_write_and_truncation_removes_capabilities() {
     let scene = scene();
-    // A program may get its permission to be executed only after the write.
+    // A file may become executable only after the write, so a file without execute permission must
+    // lose its capabilities too.
     for mode in [0o644, 0o755] {
         let file = scene.create(format!("{mode:o}").as_bytes(), mode);
         let writes = || scene.write(file).unwrap();
