@@ -9,6 +9,7 @@ mod copier;
 mod host;
 mod image;
 mod progress;
+mod seen;
 mod trail;
 mod tree;
 
@@ -16,5 +17,6 @@ pub use copier::{Copier, Dereference, Existing, Keep, Plan, Recursion, Verbose};
 pub use host::HostTree;
 pub use image::{ImageNode, ImageTree};
 pub use progress::Progress;
+pub use seen::Seen;
 pub use trail::Trail;
 pub use tree::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};

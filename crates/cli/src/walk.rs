@@ -5,9 +5,7 @@
 //! accepts. It needs memory for one open directory at each level, and one bit for each directory.
 
 mod each;
-mod seen;
 mod walker;
 
 pub use each::{Depth, each_file};
-pub use seen::Seen;
 pub use walker::{Entry, Order, Visit, Walk, is_spare_lost_and_found};

@@ -8,8 +8,9 @@
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
 use lanefs_ext4::{Attr, Error, InodeRef, NewKind, Privilege, SetAttr, SetXattr};
+use lanefs_lanes::sync::unscheduled::Barrier;
 use lanefs_vfs::{Credentials, Follow, NewNode, OpenFlags, Vfs, VfsOptions};
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// User 7, the owner of the program.

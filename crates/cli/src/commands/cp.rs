@@ -9,9 +9,8 @@ use crate::cli::{
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageNode, ImageTree, Keep, Meta, Plan, Progress,
-    Recursion, Settings, Source, Target, Trail, Verbose,
+    Recursion, Seen, Settings, Source, Target, Trail, Verbose,
 };
-use crate::walk::Seen;
 use destination::{Destination, Kind};
 use lanefs::{FileSystem, FileType, Follow};
 use lanefs_ext4::Ascent;

@@ -4,8 +4,8 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, Size, human, keep_bytes,
     long_help,
 };
-use crate::copy::{ImageTree, Meta};
-use crate::walk::{Entry, Order, Seen, Visit, Walk};
+use crate::copy::{ImageTree, Meta, Seen};
+use crate::walk::{Entry, Order, Visit, Walk};
 use lanefs::{FileType, Follow};
 use serde_json::json;
 use std::io::{self, Write};

@@ -1,8 +1,7 @@
 //! Copies trees on several threads.
 
-use super::{Attribute, Content, Identity, Meta, Progress, Settings, Sink, Source, Target};
+use super::{Attribute, Content, Identity, Meta, Progress, Seen, Settings, Sink, Source, Target};
 use crate::cli::{Failure, Report};
-use crate::walk::Seen;
 use lanefs::FileType;
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::collections::HashMap;

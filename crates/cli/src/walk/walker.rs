@@ -1,8 +1,7 @@
 //! Walks a tree depth first.
 
-use super::seen::Seen;
 use crate::cli::Failure;
-use crate::copy::{Listing, Meta, Source};
+use crate::copy::{Listing, Meta, Seen, Source};
 use lanefs::FileType;
 
 /// The order of the names in a directory.

@@ -104,6 +104,7 @@ pub fn fill(dir: &Path) {
         : > d/nothing
         seq 1 200000 > d/e/numbers
         head -c 3000001 /dev/urandom > d/e/f/noise
+        printf A | dd of=d/e/f/noise bs=1 seek=2000000 conv=notrunc status=none
         truncate -s 100M d/hole
         printf 'x' | dd of=d/spots bs=1 seek=5000000 conv=notrunc status=none
         printf 'y' | dd of=d/spots bs=1 seek=50000000 conv=notrunc status=none

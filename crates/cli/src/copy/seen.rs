@@ -1,6 +1,6 @@
 //! A set of files.
 
-use crate::copy::Identity;
+use super::Identity;
 use std::collections::HashMap;
 
 /// The number of inode numbers that a page covers.
