@@ -96,7 +96,7 @@ pub enum BusyGroup {
 /// Where the search for blocks of a large file starts if there is no room at the file's goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StreamGoal {
-    /// In the group after that of the file's goal.
+    /// In the group after the group of the file's goal.
     #[default]
     Inode,
     /// Where the last large file found blocks: one position for the whole file system.

@@ -172,7 +172,8 @@ fn work(base: &Arc<RamDevice>) -> Arc<RecordingDevice> {
 }
 
 /// Returns device states in which a write of the superblock was torn: one of its two sectors is
-/// old, and the other is new. The number is that of the write among the recorded events.
+/// old, and the other is new. Each state is returned with the index of its write in the recorded
+/// events.
 fn torn(recording: &RecordingDevice) -> Vec<(usize, OverlayDevice)> {
     let all = recording.recording();
     let mut states = Vec::new();
@@ -279,8 +280,9 @@ fn numbers(device: &dyn Device) -> (BTreeMap<u32, Vec<u64>>, u32) {
     (found, log.superblock.sequence().0)
 }
 
-/// The superblock does not request the replay of the log, so a mount empties it. Its later
-/// transactions cannot be found by the scan, because the second one is damaged.
+/// The superblock does not request the replay of the log, so a mount empties the log. The mount's
+/// scan of the log cannot find the third and later transactions, because the second transaction is
+/// damaged.
 #[test]
 fn after_a_log_is_dropped_no_number_in_it_is_used_again() {
     let image = Image::made(&["-b", "1024"], "16M");

@@ -3,8 +3,8 @@
 //! file must be zeroed, the inode stays until that deferred work is done.
 //!
 //! The device of these tests holds back a flush, or the zeroing of a tail, as long as a test needs.
-//! Meanwhile every object that may be evicted is evicted, because the cache has size zero, and the
-//! inode under test is opened again.
+//! The cache has size zero, so every object that may be evicted is evicted in the meantime. Then
+//! the inode under test is opened again.
 
 mod image;
 

@@ -268,7 +268,7 @@ impl QuotaFile {
         new
     }
 
-    /// Counts one more entry in `block`, the first data block on the list of those with free
+    /// Counts one more entry in `block`, which is the first on the list of data blocks with free
     /// entries. Takes the block off the list if it is full.
     fn count_entry(&mut self, block: u32) {
         let entries = (self.word(block, data::COUNT) & 0xffff) + 1;

@@ -61,10 +61,10 @@ impl BlockSize {
     }
 }
 
-/// The number of values of a 16-bit count.
+/// The number of different values that a 16-bit count can have.
 const COUNTS: u32 = 1 << 16;
 
-/// A point in time in an inode: seconds since 1970 and nanoseconds below a second.
+/// A point in time in an inode: seconds since 1970, and nanoseconds within the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time {
     /// Seconds since 1970-01-01 UTC, from -2^31 to 2^34 - 2^31 - 1 (year 2446) on 256-byte inodes.

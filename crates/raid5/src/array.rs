@@ -6,9 +6,9 @@
 //! - Acknowledged writes can be read back after any single member has failed.
 //! - When a member fails an operation, the failure is recorded on all other members before the
 //!   operation returns.
-//! - Once writes are stopped, nothing is recorded any more, so a member can be removed without a
-//!   record of its failure. Therefore each flush, and each write that leaves out a member, checks
-//!   before it returns whether writes are stopped, and fails if they are.
+//! - Once writes are stopped, nothing is recorded any more: if a member then fails and is removed,
+//!   the other members do not record its failure. Therefore each flush, and each write that leaves
+//!   out a member, checks before it returns whether writes are stopped, and fails if they are.
 //!
 //! *Locking*: a thread takes a range of a row, then a unit of the row budget, then does member I/O.
 //! The locks of the array's state and of the log's state are taken after the range and the unit,

@@ -4,8 +4,8 @@
 //! at most one event behind takes the role that the freshest superblock records for its device
 //! number. A device that is further behind missed writes and is left out.
 //!
-//! A device may be one event behind, because a crash can come between the writes of two
-//! superblocks, and md counts one event for a change. Lanefs counts two events for a change (see
+//! One event behind is tolerated, because a crash can come between the writes of two superblocks,
+//! and md counts one event for a change. Lanefs counts two events for a change (see
 //! [`crate::Metadata`]), so this rule leaves out every device that missed a change. If md was the
 //! last to write an array, an outdated device may be one event behind or not behind at all. The
 //! reason is that md takes an event back when an array becomes clean again. Further rules cover

@@ -57,8 +57,8 @@ impl Background {
 }
 
 fn keep(array: &Array, shared: &Shared) {
-    // An error is ignored. It has stopped the array's writes or failed a member, or the data of a
-    // missing member is unknown. The array's state records which.
+    // An error is ignored, because the array's state records its effect: writes are stopped, a
+    // member has failed, or the data of a missing member is unknown.
     let _ = catch_up(array, shared);
     let mut guard = shared.sleep.lock();
     while !shared.ends() {

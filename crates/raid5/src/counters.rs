@@ -77,7 +77,8 @@ counts! {
     Corrected reads_corrected,
     /// The times that a thread waited for a range of a row.
     RowWait row_waits,
-    /// Parts of rows that were written by another thread, together with that thread's own part.
+    /// Parts of rows that a thread took from waiting threads, to write them together with its own
+    /// part.
     Gathered gathered,
     /// Waits for a unit of the row budget.
     BudgetWait budget_waits,
@@ -97,7 +98,8 @@ counts! {
     FlushWait flush_waits,
 }
 
-/// Counters by lane, so that counting shares no cache line.
+/// One set of counters for each lane, so that threads on different lanes share no cache line when
+/// they count.
 #[derive(Debug)]
 pub(crate) struct Counters {
     lanes: PerLane<[AtomicU64; COUNTS]>,

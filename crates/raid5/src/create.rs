@@ -89,7 +89,8 @@ struct Plan {
     bad_blocks: u64,
 }
 
-/// Makes the devices members of a new array, in the order given. The devices' contents are lost.
+/// Turns the devices into the members of a new array, in the order given. The devices' contents are
+/// lost.
 ///
 /// # Errors
 /// If the devices are too small, the options invalid, or a device fails.
@@ -232,7 +233,8 @@ impl Plan {
         };
         let chunk = (options.chunk / SECTOR).max(1);
         let mut headroom = 128 * MIB;
-        // Like mdadm, aims at 1/1024 of the device, but keeps at least two chunks.
+        // Like mdadm, halves the headroom until it is at most 1/1024 of the device, but not to less
+        // than two chunks.
         while headroom << 10 > sectors && headroom / 2 >= chunk / 2 * 4 {
             headroom /= 2;
         }

@@ -85,7 +85,7 @@ impl Array {
                 return Ok(());
             }
             let others = self.members.not_in_sync() - Slots::one(member.id.slot);
-            // The array can always work without a shadow.
+            // `still` returns `None` for a shadow, without which the array can always work.
             let needed = !others.is_empty() && self.members.still(member.id).is_some();
             if !needed && begun.elapsed() >= limit {
                 let late = format!("no answer to a flush in {limit:?}");

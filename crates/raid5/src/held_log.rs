@@ -15,7 +15,7 @@ impl ParityLog {
 /// A log that is held back: no header is written to it.
 pub(crate) struct HeldLog<'l>(&'l ParityLog);
 
-/// What is left to do until a held log has no unfinished entry.
+/// What must still be done so that a held log has no unfinished entry.
 pub(crate) enum Left {
     /// Nothing: no entry is unfinished, and none can become unfinished.
     Nothing,
@@ -26,8 +26,8 @@ pub(crate) enum Left {
 }
 
 impl HeldLog<'_> {
-    /// Returns what is left to do until no entry is unfinished. If only other threads can do it,
-    /// the call waits for a change of the log's state and returns [`Left::Changed`].
+    /// Returns what must still be done so that no entry is unfinished. If only other threads can do
+    /// it, the call waits for a change of the log's state and returns [`Left::Changed`].
     ///
     /// # Errors
     /// The errors of `check`. The log's lock is held from `check` to the start of the wait. So if

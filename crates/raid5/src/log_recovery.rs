@@ -118,8 +118,8 @@ pub fn recover(
     Ok(outcome)
 }
 
-/// Computes the parity of the first block of the data areas from its data, and writes it durably.
-/// Does nothing if a member of the first row is missing.
+/// Computes the parity of the first block of row 0 from the data of this block, and writes the
+/// parity durably. Does nothing if a member of the first row is missing.
 ///
 /// # Errors
 /// The error of the first member that cannot be read or written.
@@ -284,7 +284,7 @@ impl Logged<'_> {
     }
 }
 
-/// Returns the number of bytes of which parity is computed at once: a block of 4 KiB, or a sector
+/// Returns the number of bytes for which parity is computed at once: a block of 4 KiB, or a sector
 /// if the entry does not cover whole blocks.
 fn block_of(extent: &Extent) -> u64 {
     let whole = extent.first.is_multiple_of(4096) && extent.strip.is_multiple_of(4096);

@@ -60,9 +60,9 @@ impl Array {
                     }
                     state = log.state.lock();
                     state.end_turn(epoch, log);
-                    // If the log's epoch has changed, the log has moved to another member. The
-                    // new value of `durable` is then harmless: every thread that waits for the
-                    // log since the move has a higher ticket.
+                    // If the log's epoch has changed, the log has moved to another member. The new
+                    // value of `durable` is then harmless: every thread that has started to wait
+                    // for the log since the move has a higher ticket.
                     state.durable = state.durable.max(unit.through);
                     let durable = state.durable;
                     let mut wakes = state.waiters.take_served(durable);
@@ -112,7 +112,7 @@ impl Array {
         }
     }
 
-    /// Handles the case that the member that has the log fails while a header is written.
+    /// Handles a failure of the log's member while a header is written.
     fn lose_log(&self, log: &ParityLog, epoch: u64, lost: Lost) -> Result<LogOutcome, DeviceError> {
         // Recording the failure moves the log, which wakes all waiting threads. If another thread
         // recorded the failure already, that thread has removed the member.
@@ -145,8 +145,8 @@ impl Array {
     }
 
     /// Writes the unit, which is a header with its partial parity, to the member that had the log
-    /// when the unit was built. If the log has moved to another member since, that member may use
-    /// this range of bytes for something else.
+    /// when the unit was built. If the log has moved to another member since, that member is not
+    /// written, because it may use this range of bytes for something else.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
         // If the member was removed, the thread that removed it updates the log's state.
         let Some(member) = self.members.still(unit.location.member) else { return Ok(()) };

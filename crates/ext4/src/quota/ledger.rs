@@ -148,7 +148,7 @@ impl Ledger {
         let mut stored = self.stored.lock();
         let Stored { file, blocks, promised } = &mut *stored;
         for id in fold.new_owners(self.kind) {
-            // An id whose limits were set is listed too, but it has an entry already.
+            // `new_owners` also returns ids whose limits were set, which have an entry already.
             if file.get(id).is_none() {
                 let added = file.add(id);
                 debug_assert!(added, "room was made before the id was added");

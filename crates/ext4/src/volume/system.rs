@@ -23,7 +23,8 @@ impl SystemBlocks {
         log: impl IntoIterator<Item = (Block, u32)>,
     ) -> SystemBlocks {
         let mut all = SystemBlocks::of_groups(geometry, Group(0), descriptors);
-        // With `bigalloc` and 1 KiB blocks the superblock is not in group 0's overhead, so it is
+        // With `bigalloc` and 1 KiB blocks, group 0 starts at block 0, but its superblock is in
+        // block 1. Its metadata then ends one block later than assumed above, so the whole range is
         // added here.
         all.push(geometry.primary_metadata());
         all.push(0..geometry.first_data_block().0);

@@ -28,8 +28,9 @@ use tree::{Totals, Tree};
 const SCHEDULES: usize = 150;
 /// e2fsck checks one of this many resulting disks.
 const JUDGED: u64 = 50;
-/// The number of steps after which a schedule counts as endless. If all other threads wait for
-/// ever, the checker reports no deadlock, because the committer's timed waits still end.
+/// The number of steps after which a schedule counts as endless. If all threads except the
+/// committer wait for ever, the checker reports no deadlock, because the committer's timed waits
+/// still end.
 const ENDLESS: usize = 400_000;
 
 /// The number of schedules that this process ran.
@@ -280,7 +281,7 @@ fn config(endless: Option<usize>) -> shuttle::Config {
     config
 }
 
-/// Prints the number of schedules up to the first failure.
+/// Makes each panic print the number of the schedule in which it happens.
 fn report_failures() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -152,8 +152,8 @@ impl Watch {
 #[derive(Debug)]
 enum Found {
     Open(File),
-    /// The server belongs to another user, or it is in another PID namespace and another process
-    /// has its PID in this namespace.
+    /// The server belongs to another user. Or the server is in another PID namespace, and in this
+    /// namespace its PID belongs to another process.
     Closed,
     /// The process has terminated, or no longer has this descriptor open.
     Missing,

@@ -222,9 +222,9 @@ fn directory(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Returns whether the kernel made a connection for `device`. If so, the first request can be read
-/// from `device` at once. If the block device is mounted as `fuseblk` already, mount(2) reuses that
-/// mount, and `device` belongs to no connection.
+/// Returns whether the kernel made a connection for `device`, which is an open /dev/fuse. If so,
+/// the first request can be read from `device` at once. If the block device is mounted as `fuseblk`
+/// already, mount(2) reuses that mount, and `device` belongs to no connection.
 fn is_connected(device: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(device, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

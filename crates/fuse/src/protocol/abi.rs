@@ -118,8 +118,8 @@ pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// A flag of WRITE's `write_flags`, with the meaning of [`OPEN_KILL_SUIDGID`].
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// A flag of GETATTR's `getattr_flags`: the request has a handle, because the kernel needs the
-/// attributes for a read, write or seek, not for stat(2).
+/// A flag of GETATTR's `getattr_flags`: the request has a handle. The kernel sends one if it needs
+/// the attributes for a read, write or seek, but not for stat(2).
 pub const GETATTR_FH: u32 = 1 << 0;
 /// A notification: the kernel drops an inode's cached attributes, and also its cached pages if an
 /// offset is given. In the notification's header, this code stands where a reply has the error

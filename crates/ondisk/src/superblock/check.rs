@@ -187,7 +187,8 @@ fn first_data_block(
 }
 
 /// Returns the number of groups in a flexible group. Without the feature `flex_bg` it is 1, because
-/// then the field has no meaning. It is also 1 if the field is 0, as in the kernel (6.18).
+/// then `s_log_groups_per_flex` has no meaning. It is also 1 if the field is 0, as in the kernel
+/// (6.18).
 fn flex_size(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     if !features.incompat.contains(Incompat::FLEX_BG) {
         return Ok(1);

@@ -68,9 +68,9 @@ impl Superblock {
     }
 }
 
-/// Returns whether two superblocks of a file system state the same way to compute its checksums.
-/// The uuid, from which the checksums of `gdt_csum` start, may differ, because it is not needed to
-/// find the log.
+/// Returns whether the checksums of a file system are computed in the same way according to both
+/// superblocks. The uuid, from which the checksums of `gdt_csum` start, may differ, because it is
+/// not needed to find the log.
 fn are_alike(old: Checksums, new: Checksums) -> bool {
     match (old, new) {
         (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,

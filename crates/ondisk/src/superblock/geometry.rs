@@ -303,7 +303,8 @@ impl Geometry {
         u32::from(self.group_has_super(group)) + self.group_desc_blocks(group)
     }
 
-    /// Returns the primary block (not a backup) of descriptor block `index`, counted from 0.
+    /// Returns the block that holds the primary copy (not a backup) of descriptor block `index`,
+    /// which is counted from 0.
     pub fn desc_block(&self, index: u32) -> Option<Block> {
         if index >= self.desc_blocks() {
             return None;
@@ -352,7 +353,8 @@ impl Geometry {
     }
 
     /// Returns whether descriptor block `meta_group` and its backups lie in the groups that this
-    /// block describes. With `meta_bg`, this is so from block `s_first_meta_bg` on.
+    /// block describes. With `meta_bg`, this is so for all descriptor blocks from number
+    /// `s_first_meta_bg` on.
     pub fn is_meta_bg(&self, meta_group: u32) -> bool {
         self.features.incompat.contains(Incompat::META_BG) && meta_group >= self.first_meta_bg
     }

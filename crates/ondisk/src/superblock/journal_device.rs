@@ -14,8 +14,8 @@ use crate::features::Incompat;
 use crate::types::{Block, BlockSize};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The largest number of blocks per group that mke2fs stores. It stores this number although the
-/// device has no groups.
+/// The largest number of blocks per group that mke2fs stores in a superblock. mke2fs also sets this
+/// field for a journal device, which has no groups.
 const MOST_PER_GROUP: u32 = 65528;
 const VALID: u16 = 1;
 const ERRORS_CONTINUE: u16 = 1;

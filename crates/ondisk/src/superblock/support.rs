@@ -42,8 +42,8 @@ impl Superblock {
         }
     }
 
-    /// Returns the reason why Lanefs must not write to a file system although it supports writing
-    /// with each of the features; `None` if there is no such reason.
+    /// Returns the reason why Lanefs must not write to this file system, although Lanefs supports
+    /// writing with each of the file system's features; `None` if there is no such reason.
     fn read_only_reason(&self) -> Option<&'static str> {
         let has_extents = self.features().incompat.contains(Incompat::EXTENTS);
         let (clusters, blocks) = (self.geometry.clusters(), self.geometry.block_count());

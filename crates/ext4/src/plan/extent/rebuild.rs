@@ -103,8 +103,8 @@ pub fn node_blocks(
     Ok(found)
 }
 
-/// Adds the blocks of all nodes below `node`, which ends before `to`. Recurses at most six calls
-/// deep, and reads no leaf.
+/// Adds the blocks of all nodes below `node`, which ends before `to`. Recurses at most five calls
+/// deep, because it does not read the leaves.
 fn below(
     node: &Node,
     to: u32,

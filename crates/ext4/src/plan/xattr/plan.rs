@@ -106,7 +106,8 @@ fn place<'a>(
     Some((inode_without(state, old)?, BlockChange::Write(block)))
 }
 
-/// Returns whether the values in the block leave [`XattrState::entry_room`] free of values.
+/// Returns whether the values in the block leave at least [`XattrState::entry_room`] bytes for
+/// entries.
 fn leaves_entry_room(state: &XattrState<'_>, in_block: &[Attribute<'_>]) -> bool {
     let values = in_block.iter().map(|attribute| xattr::value_room(&attribute.value));
     values.sum::<usize>().saturating_add(state.entry_room) <= state.block_size

@@ -16,7 +16,8 @@ pub struct XattrState<'a> {
     pub block: Option<(Block, &'a [u8])>,
     /// Block size in bytes.
     pub block_size: usize,
-    /// The number of bytes at the start of the block that new values leave to entries.
+    /// The number of bytes at the start of the block that are for entries only: a new value must
+    /// not use them.
     pub entry_room: usize,
 }
 
@@ -65,8 +66,8 @@ impl<'a> Decoded<'a> {
 }
 
 impl<'a> XattrState<'a> {
-    /// Returns the attributes whose values are in inodes of their own: those stored in the inode
-    /// first, then those in the block.
+    /// Returns the attributes whose values are in inodes of their own. Attributes with entries in
+    /// this inode are listed separately from those with entries in the block.
     ///
     /// # Errors
     /// A corruption error.
