@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 /// A shared value with one reference count per lane: clones on different lanes write different
 /// lines.
 ///
-/// Meant for the few values that all threads clone often, such as a mount, because the counts of
-/// each value take some kilobytes. The handle that [`LaneArc::new`] returns keeps the counts of all
-/// lanes in memory. After this handle is dropped, the clones still work, but a lane that has no
-/// clone uses the count of another lane.
+/// The counts of each value take some kilobytes, so this type is meant only for the few values that
+/// all threads clone often, such as a mount. The handle that [`LaneArc::new`] returns keeps the
+/// counts of all lanes in memory. After this handle is dropped, the clones still work, but a lane
+/// that has no clone uses the count of another lane.
 ///
 /// ```
 /// let shared = lanefs_lanes::LaneArc::new(7);

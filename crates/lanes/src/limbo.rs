@@ -25,9 +25,10 @@ const STEP_BYTES: usize = MOST_BYTES / 8;
 
 /// Returns the number of values that a lane's limbo list keeps. A lane frees the oldest values
 /// beyond this number, a few at a time, and advances the epoch (twice) only if these values cannot
-/// be freed. So a lane advances the epoch twice for about this number of retired values. An advance
-/// moves some cache lines of every lane, so the list is longer if there are more lanes. With few
-/// lanes the list is short, so that new objects get memory that is still in the processor's caches.
+/// be freed. So a lane advances the epoch twice each time it has retired about this many values. An
+/// advance moves some cache lines of every lane, so the list is longer if there are more lanes.
+/// With few lanes the list is short, so that new objects get memory that is still in the
+/// processor's caches.
 pub(crate) fn usual() -> usize {
     usual_with(Lane::given().len())
 }

@@ -28,7 +28,7 @@ use std::ops::Range;
 use table::{Bucket, Locked, Node, Table};
 
 /// A map from `K`, a number, to `V`. Both types must be cheap to clone (for `V` use an `Arc`),
-/// because a map that grows clones keys and values. A clone of a removed value may exist until no
+/// because a growing map clones its keys and values. A clone of a removed value may exist until no
 /// pin can see it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,

@@ -19,7 +19,7 @@
 //! meanwhile sees the closed state and undoes its entry. To undo the entry it does the same as a
 //! member that leaves, including the notification, since the closing thread may have counted the
 //! entry and be waiting for its end. No thread spins, because the member for which it would spin
-//! may be preempted, and several threads may share a lane.
+//! may be preempted.
 //!
 //! *Locking*: [`Rank::Membership`], held only for condition waits and for `swap`.
 

@@ -169,8 +169,8 @@ mod loom_tests {
             };
             set.insert(2);
             leaver.join().expect("no panic");
-            // The search starts in an earlier word, so that it finds the number only by the upper
-            // bit.
+            // The upper bit is checked directly, because a search from 0 starts in the number's own
+            // word and does not need this bit.
             assert_eq!(set.levels[1][0].load(Ordering::Relaxed) & 1, 1, "{LOST}");
             assert_eq!(set.next(0), Some(2));
         });

@@ -1,4 +1,4 @@
-//! The operation lock: readers share it, usually without writing to a common cache line; changes
+//! The operation lock: readers share it, usually without writing to a common cache line; writers
 //! hold it exclusively.
 //!
 //! A lock that several lanes take shared becomes *biased*. A reader of a biased lock only writes

@@ -2,9 +2,10 @@
 //! shuttle).
 //!
 //! Code that the checkers explore takes these names from here, and its locks from the root of this
-//! crate. Code that the checkers must not see takes these names from [`unscheduled`]. No other code
-//! takes them from `std`; a test searches the sources of all crates for violations
-//! (`tests/facade.rs`). Under `loom`, atomics have no `const` constructor and `Arc` has no `Weak`.
+//! crate. Code that the checkers must not see takes these names from [`unscheduled`]. Except for
+//! `Arc` and `Weak`, only this module and the worlds take them from `std` itself; a test searches
+//! the sources of all crates for violations (`tests/facade.rs`). Under `loom`, atomics have no
+//! `const` constructor and `Arc` has no `Weak`.
 
 pub use crate::world::Arc;
 #[cfg(not(loom))]

@@ -1,6 +1,6 @@
 //! Tests a heap that does not reuse freed memory, so that an address always belongs to the same
-//! object. This setting also holds for threads that start later, so the test needs a process of its
-//! own.
+//! object. The heap keeps this setting for all threads that start later, even those of other tests,
+//! so this test needs a process of its own.
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::LineHeap;

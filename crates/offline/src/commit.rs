@@ -251,8 +251,9 @@ impl Image {
 
     /// Writes the superblock and its backups: one backup before the primary superblock and the
     /// others after it. With two or more backups, an intact backup agrees at every moment with the
-    /// primary superblock, whether the primary is the old or the new one. With a single backup, at
-    /// least one of the two is always intact: a torn primary has the new backup.
+    /// primary superblock, whether the primary is the old or the new one. With a single backup, the
+    /// primary or the backup is always intact: the backup is durable before the write of the
+    /// primary starts.
     pub(crate) fn write_all_superblocks(&self) -> Result<(), Error> {
         let geometry = self.geometry();
         let mut backups = geometry.backups();

@@ -58,7 +58,7 @@ impl Image {
         Ok(resized(&self.superblock, blocks)?)
     }
 
-    /// Frees the blocks that are added to the last group.
+    /// Extends the last group's bitmap by the blocks that are added to the group, as free blocks.
     fn extend_last_group(&mut self, new: &Geometry) -> Result<(), Error> {
         let old = self.geometry();
         let last = Group(old.group_count() - 1);

@@ -11,7 +11,7 @@ use lanefs_ondisk::{Block, Corruption};
 const USUAL_INTERVAL: u16 = 5;
 
 impl Image {
-    /// Allocates the `mmp` block, which marks the file system as not mounted, and sets the feature;
+    /// Sets the feature, and allocates an `mmp` block that marks the file system as not mounted;
     /// the caller commits. Does nothing if the file system has the feature.
     pub(crate) fn add_mmp(&mut self) -> Result<(), Error> {
         if self.superblock.mmp_block().is_some() {

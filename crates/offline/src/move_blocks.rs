@@ -24,7 +24,8 @@ impl Image {
     /// in `quotas`. The journal must lie before `end`.
     pub(crate) fn move_blocks(&mut self, end: u64, quotas: &mut Quotas) -> Result<(), Error> {
         // The quota files are moved first, because a file is copied from its blocks on the device.
-        // Later, these blocks would lack the changes of usage that are in memory only.
+        // After other files were moved, the quota files' blocks on the device would lack the
+        // changes of usage that are still in memory only.
         let quota_files = self.superblock.quota_files();
         let mut files: Vec<Ino> = quota_files.into_iter().flatten().chain([BOOT_LOADER]).collect();
         files.extend(self.used_inodes()?.iter().filter(|ino| !quota_files.contains(&Some(**ino))));

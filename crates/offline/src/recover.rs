@@ -34,7 +34,7 @@ pub struct Condition {
     /// The number of blocks that the replay writes.
     pub blocks: u64,
     /// The log holds a transaction, but the superblock does not request its replay. A program that
-    /// changed the file system without a mount ended before it wrote that request. The recovery
+    /// changed the unmounted file system was interrupted before it wrote that request. The recovery
     /// drops this transaction.
     pub has_stale_log: bool,
     /// The number of deleted files to be freed, plus the number of truncations to be finished.

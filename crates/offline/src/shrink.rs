@@ -36,7 +36,7 @@ impl Image {
         if blocks >= now.block_count() {
             return Ok(now.block_count());
         }
-        // Without a valid superblock of this size, the size is too small.
+        // If no valid superblock is possible for this size, the size is reported as too small.
         let new = match self.resized(blocks).ok().map(|target| target.geometry()) {
             Some(new) if self.fits_within(&new)? => new,
             new => {

@@ -110,8 +110,8 @@ const SETTABLE: Features = Features {
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::VERITY),
 };
-/// Features that can be cleared. Clearing them touches no metadata besides that named for
-/// [`SETTABLE`].
+/// Features that can be cleared. Clearing them touches only the metadata that the comment on
+/// [`SETTABLE`] names.
 const CLEARABLE: Features = Features {
     compat: Compat::HAS_JOURNAL.union(Compat::FAST_COMMIT).union(Compat::STABLE_INODES),
     incompat: Incompat::CSUM_SEED.union(Incompat::MMP),

@@ -103,7 +103,7 @@ impl Array {
 
     /// Works like [`Array::attach`], and calls `record` to write the member's metadata: the slot
     /// changes in the metadata and in this array under one lock. `record` also returns the member's
-    /// standing, with either no row or all rows valid.
+    /// standing: either no row is valid, or all rows are.
     pub(crate) fn attach_recording(
         &self,
         slot: usize,
@@ -221,9 +221,7 @@ impl Array {
 
     /// Recomputes the parity of all rows whose parity may be wrong after a crash.
     ///
-    /// # Errors
-    /// When a member fails, or progress cannot be recorded. Also at the first row in which a member
-    /// with data is missing: this data can be computed only from the row's parity as it is.
+    /// # Errors When a member fails, or progress cannot be recorded. Also at the first row that lacks a member with data: the missing data can be computed only from the parity that the row has now.
     pub fn resync(&self, progress: Callback<'_>) -> Result<Ended, DeviceError> {
         let mut at = 0;
         let mut recorded = 0;
@@ -263,8 +261,8 @@ impl Array {
                 // member computes the parity from the data.
                 return Ok(());
             }
-            // A member was replaced during the check, which is made again. While the row is held,
-            // no member can be rebuilt or copied, so this loop terminates.
+            // A member was replaced during the check, so the check is made again. While the row is
+            // held, no member can be rebuilt or copied, so this loop terminates.
         }
     }
 

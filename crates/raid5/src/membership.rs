@@ -48,7 +48,7 @@ impl Array {
         }
     }
 
-    /// Handles a shadow's failure: its member keeps the slot. Returns `true` if the shadow became
+    /// Handles a shadow's failure: the slot keeps its member. Returns `true` if the shadow became
     /// the member before it failed, so that a member of the array has failed.
     pub(crate) fn lose_shadow(&self, lost: &Lost) -> bool {
         let _state = self.state();

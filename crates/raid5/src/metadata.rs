@@ -8,10 +8,10 @@
 //!   is two events behind. Linux makes the same distinction.
 //! - If a change cannot be written to a member, a further change records that member as failed on
 //!   the other members.
-//! - If the array cannot work without the member, the change ends with an error. All live members
-//!   are then at most one event behind the freshest one, so a start accepts all of them. The next
-//!   change first writes the last superblocks again. So no live member is further behind, however
-//!   many changes fail.
+//! - If the array cannot work without the member that failed, the change ends with an error. All
+//!   live members are then at most one event behind the freshest one, so a start accepts all of
+//!   them. The next change first writes the last superblocks again. So no live member is further
+//!   behind, however many changes fail.
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
@@ -141,7 +141,8 @@ impl Metadata {
     }
 
     /// Returns the fields that all superblocks share, as they are on the members. Until the first
-    /// change is written, these fields include members that were not given.
+    /// change is written, these fields still list members whose devices were not given when the
+    /// array was assembled.
     pub fn recorded(&self) -> Superblock {
         self.known.lock().recorded.clone()
     }
@@ -335,8 +336,8 @@ impl State {
     /// - If the array is not active, the result is `unsynced_from`.
     /// - If it is active and has no log, any row may be being written, so the result is sector 0.
     /// - If it is active and has a log, recovery restores the parity of the rows that were being
-    ///   written. So the result is `unsynced_from` or, if that is `None`, sector 0, because the
-    ///   superblocks must record that the array is active.
+    ///   written, so the result is `unsynced_from`. If that is `None`, the result is sector 0,
+    ///   because the superblocks must record that the array is active.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {
@@ -423,8 +424,8 @@ impl State {
             }
             self.unfinished = false;
         }
-        // The events are counted from the last superblocks that were written. So a member that the
-        // array needs is never more than one event behind, even if changes fail.
+        // The event count continues from the last superblocks that were written. So a member that
+        // the array needs is never more than one event behind, even if changes fail.
         let (before, time) = (self.recorded.events(), now());
         let after = before.saturating_add(2);
         if let Some(intents) = &mut self.intents {

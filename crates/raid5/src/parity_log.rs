@@ -27,7 +27,7 @@
 //!
 //! | torn write | header that recovery uses |
 //! |---|---|
-//! | the empty header | the newest of the previous lap, if any: no other byte is written |
+//! | the empty header | the newest of the previous lap, or none: only the first header's bytes change |
 //! | the first unit, its header not written | the empty header: all others are older |
 //! | the first unit, its header written | that header; the checksum refuses its partial parity |
 //! | the first unit, its header mixed with the empty one | no header |

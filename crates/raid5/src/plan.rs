@@ -37,8 +37,8 @@ pub(crate) enum Missing {
 pub(crate) enum Trust {
     /// The parity is right.
     Right,
-    /// The parity may be wrong, as after a crash before resync: it must be computed from data
-    /// without old parity.
+    /// The parity may be wrong, as after a crash before resync: the new parity must be computed
+    /// from data alone.
     Unknown,
 }
 
@@ -95,7 +95,8 @@ pub(crate) fn plan(shape: StripShape) -> Option<Plan> {
                 return reconstruct(rest | shape.partial, write);
             }
             // The old contents of the missing chunk are computed from the old parity and all other
-            // chunks. As all these are read anyway, the new parity is computed from data alone.
+            // chunks. All data of the row is known then, so the new parity is the XOR of the new
+            // data.
             let others = all - Slots::one(lost);
             let method = if rest.is_empty() { Method::FullRow } else { Method::Reconstruct };
             match shape.parity {

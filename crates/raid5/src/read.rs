@@ -106,8 +106,8 @@ impl Array {
         let mut first = true;
         for from in (0..self.shape.members()).filter(|s| *s != slot) {
             let Some(member) = self.members.of_row(from, place.row) else {
-                // The row lacks the members in `from` and in `slot`. But if a member has been added
-                // to `slot` meanwhile, the caller can try again.
+                // The row lacks two members: the one in slot `from` and the one in slot `slot`. But
+                // if a member has been added to `slot` meanwhile, the caller can try again.
                 if self.members.of_row(slot, place.row).is_some() {
                     return Err(ReadError::Gone);
                 }

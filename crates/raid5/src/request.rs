@@ -6,9 +6,9 @@
 //! After its reads, it takes parts only if they complete the written strips, so that nothing more
 //! has to be read. No thread waits for further parts, so a single write is not delayed.
 //!
-//! A thread whose part was taken continues when the part is written, with the durability that it
-//! asked for. After an error, each thread writes its own part alone, so it gets only its own
-//! errors.
+//! A thread whose part was taken continues when the part is written. The part is written with the
+//! durability that this thread asked for. After an error, each thread writes its own part alone, so
+//! it gets only its own errors.
 
 use crate::array::Array;
 use crate::counters::Count;

@@ -1,5 +1,5 @@
-//! The blocks whose parity is right although their row waits for a resync: since the start, parity
-//! was computed from all data of the block and written.
+//! The blocks whose parity is right although their row waits for a resync: after the array was
+//! started, their parity was computed from all data of the block and written.
 //!
 //! The table is in memory only. After the next start, the whole row is in doubt again.
 
@@ -7,14 +7,16 @@ use crate::layout::{BLOCK, Geometry};
 use lanefs_lanes::{Mutex, Padded, Rank};
 use std::collections::HashMap;
 
-/// The number of shards of the table. Each has cache lines of its own, like those of the row locks.
+/// The number of shards of the table. Each shard has cache lines of its own, like the shards of the
+/// row locks.
 const SHARDS: u64 = 64;
 /// The approximate number of bytes that the table may use. Blocks that do not fit stay in doubt.
 const MOST: u64 = 16 << 20;
 /// The approximate overhead of a row in the table, in bytes.
 const OVERHEAD: u64 = 64;
 
-/// For each row with such blocks, a bit for each block.
+/// For each row in the table, a bit for each block; a set bit means that the block's parity is
+/// right.
 type Shard = Mutex<HashMap<u64, Box<[u64]>>>;
 
 #[derive(Debug)]

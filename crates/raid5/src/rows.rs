@@ -275,8 +275,8 @@ impl RowHold<'_> {
             return Vec::new();
         }
         let taken: Vec<Taken> = chosen.into_iter().filter_map(Taken::from_queue).collect();
-        // Without the parts whose loans are over, the others may not fit together. Their threads
-        // then write them alone.
+        // If a loan is over, the remaining parts may not fit together, so no part is taken. Each
+        // thread then writes its own part alone.
         if taken.iter().all(|taken| taken.bytes.is_some()) { taken } else { Vec::new() }
     }
 }

@@ -206,13 +206,15 @@ impl Start {
         Consistency::Bitmap { chunk: intents.header.chunk(), bits }
     }
 
-    /// Records that parity may be wrong from the start, and returns from which byte on.
+    /// Records that the parity of all rows may be wrong. Returns the byte of the data areas from
+    /// which parity may be wrong.
     ///
     /// With a log, offset 0 in a superblock says that only the logged rows are in doubt. So the
-    /// first block is restored at once, and the offset of the second block is recorded. Otherwise,
-    /// if a member were missing at the next start, the array would be started with wrong parity. If
-    /// the first block cannot be restored, all rows stay in doubt: the next start begins with the
-    /// row of the recorded offset, which is the first row unless a chunk is a single block.
+    /// first block is restored at once, and the offset of the second block is recorded. If offset 0
+    /// were recorded and a member were missing at the next start, the array would be started with
+    /// wrong parity. If the first block cannot be restored, all rows stay in doubt: a resync works
+    /// on whole rows, and the recorded offset lies in the first row. If a chunk is a single block,
+    /// this offset lies in the second row, so this function fails instead.
     fn record_doubt(
         &self,
         geometry: &Geometry,

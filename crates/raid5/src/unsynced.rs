@@ -98,8 +98,8 @@ impl Unsynced {
         self.torn.any.store(true, Ordering::Release);
     }
 
-    /// Records that parity was written in the blocks with bytes in this range of offsets, and that
-    /// it was computed without old parity in doubt.
+    /// Records that right parity was written in the blocks with bytes in this range of offsets: it
+    /// was computed without any old parity that may be wrong.
     ///
     /// # Locking
     /// The caller holds these blocks exclusively.

@@ -433,8 +433,8 @@ impl Array {
         self.check_recorded(write.row, missing | failed.slots)
     }
 
-    /// Checks that the failure of these members is recorded, so that the data of a write without
-    /// them is not lost after the next start.
+    /// Checks that the failure of these members is recorded. Otherwise the next start could use
+    /// these members again, and the data of a write that they missed would be lost.
     fn check_recorded(&self, row: u64, absent: Slots) -> Result<(), DeviceError> {
         if absent.is_empty() {
             return Ok(());

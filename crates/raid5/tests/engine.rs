@@ -275,7 +275,7 @@ fn missing_data_is_not_computed_from_parity_in_doubt() {
     assert_eq!(array.degraded(), Slots::one(lost));
     assert!(array.resync(&mut on).unwrap_err().to_string().contains("row 10"));
     assert_eq!(array.status().unsynced_rows, 20, "the rest stays in doubt");
-    // A rebuild stops at this row. It does not write wrong data for it.
+    // A rebuild stops at row 10, and does not write wrong data for this row.
     let new = rig.replace(lost);
     array.attach(lost, new).unwrap();
     assert!(

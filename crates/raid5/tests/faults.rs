@@ -130,7 +130,7 @@ fn a_second_failure_stops_writes_and_loses_nothing_that_was_acknowledged() {
                 assert!(array.status().stopped);
                 assert_eq!(rig.record.said().failed, Slots::one(0), "the second is not recorded");
                 // If the failed write covered a block of the missing member, this block may hold
-                // anything, or cannot be read.
+                // anything or be unreadable.
                 let same = |from: usize, to: usize| {
                     let mut got = vec![0; to - from];
                     array.read_at(from as u64, &mut got).unwrap();
@@ -148,7 +148,8 @@ fn a_second_failure_stops_writes_and_loses_nothing_that_was_acknowledged() {
 #[test]
 fn a_second_failure_in_the_middle_of_a_block_does_not_change_other_data() {
     for consistency in consistencies() {
-        // The member whose write fails halfway: that of the written data, or that of the parity.
+        // The member whose write fails halfway: the member with the written data, or the member
+        // with the parity.
         for index in [Some(0), None] {
             let mut rig = rig(&consistency);
             let slot = index.map_or(rig.shape.parity_slot(0), |i| rig.shape.data_slot(0, i));

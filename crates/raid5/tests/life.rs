@@ -211,7 +211,8 @@ fn a_degraded_array_whose_logs_were_damaged_is_refused_unless_that_is_accepted()
         let whole = members.copies();
         let array = whole.open(None).expect("an array");
         assert!(array.array().status().unsynced_rows > 0);
-        // Before that, no member is computed, even after another crash.
+        // Until parity is recomputed, the array does not start without a member, even after another
+        // crash.
         array.array().fail(2).expect("one may be missing");
         match whole.copies().open(Some(2)).expect_err("parity is in doubt") {
             AssembleError::DirtyAndDegraded { slot: 2, logs, .. } => assert!(logs.is_empty()),
@@ -571,7 +572,8 @@ fn a_failed_member_is_known_to_the_others_and_rebuilt_on_another_device() {
             .map(|slot| members.candidates(None)[*slot].superblock.roles())
             .collect();
         assert!(roles.iter().all(|roles| roles[2] == Role::Faulty), "{roles:?}");
-        // The member that returns after the others recorded its failure is left out.
+        // The member in slot 2 returns after the other members recorded its failure, so it is left
+        // out.
         let array = members.open(None).expect("an array");
         assert_eq!(array.left_out().len(), 1, "{consistency:?}");
         let (name, device) = ram("new");
@@ -958,7 +960,7 @@ fn the_array_is_resynced_and_marked_clean_in_the_background() {
         assert!(start.elapsed().as_secs() < 30, "{:?}", array.array().status());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // The array is not closed, so the copies have its state after a power cut.
+    // The array is not closed, so the copies are as the members would be after a power cut.
     let copies = members.copies();
     assert_eq!(copies.candidates(None)[0].superblock.resync_from(), None);
     assert_eq!(wrong_rows(&copies.open(None).expect("an array")), 0);

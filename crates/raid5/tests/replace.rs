@@ -445,8 +445,8 @@ fn a_new_device_that_fails_leaves_the_array_as_it_was() {
                 let mut writes = 0u8;
                 let mut model = model;
                 let progress = &mut |p: Progress| {
-                    // The write goes to a row that is copied already, so the new member may fail
-                    // during this write too.
+                    // The row of this write is copied already, so the write goes to the new member
+                    // too, which may fail during it.
                     writes = writes.wrapping_add(1);
                     let at = (p.done / 2) as usize;
                     model[at..at + 100].fill(writes);

@@ -11,7 +11,8 @@ const CHUNK: u64 = 16384;
 const BLOCK: u64 = 4096;
 const ROWS: u64 = 12;
 
-/// Starts an array in which all parity is wrong, and may be wrong from row 2 on.
+/// Starts an array in which all parity is wrong. The array assumes only that parity may be wrong
+/// from row 2 on.
 fn start(consistency: Consistency) -> (Rig, Array) {
     let mut rig = Rig::new(Layout::LeftSymmetric, 4, CHUNK, ROWS).with(consistency);
     for (slot, member) in rig.members.iter().flatten().enumerate() {
@@ -24,7 +25,8 @@ fn start(consistency: Consistency) -> (Rig, Array) {
     (rig, array)
 }
 
-/// Expects that in `row` only these blocks of the lost chunk can be read, and all others.
+/// Expects that in `row` all blocks of the other chunks can be read, but only these blocks of the
+/// lost chunk.
 fn expect_readable(array: &Array, model: &[u8], row: u64, lost: u64, readable: &[u64]) {
     for chunk in 0..3 {
         for block in 0..CHUNK / BLOCK {
@@ -43,7 +45,7 @@ fn blocks_written_since_the_start_can_be_read_without_their_member() {
     for consistency in [Consistency::Resync, Consistency::PartialParity { signature: 7 }] {
         let (rig, array) = start(consistency);
         let (shape, mut model) = (rig.shape, content(&array));
-        // The chunk in `row` of the member that will fail.
+        // The index of the data chunk of `row` that is on the member that will fail.
         let lost = |row| (0..3).find(|i| shape.data_slot(row, *i as usize) == 0).unwrap();
         let at = |row, chunk: u64| row * shape.row_len() + chunk * CHUNK;
         let mut put = |at: u64, len: u64| {

@@ -3,7 +3,7 @@
 //! Three of seven seeds are *forgetful*. Their runs have a cache of 96 to 300 KiB and a commit
 //! every millisecond. Their flushes are slow, or are held back until some operations are done. In
 //! three quarters of these runs, no file stays open. Under these conditions, inodes leave memory
-//! and are loaded again before the commit that changed them is durable.
+//! and are loaded again before the commit with their changes is durable.
 
 use crate::policies::mount_options;
 use lanefs_device::{Device, GatedDevice, Pace};

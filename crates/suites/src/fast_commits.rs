@@ -4,9 +4,9 @@
 //! An fsync makes a promise only for its own file, so after a crash each file is checked
 //! separately. Its names, mode and size must be as they were after one of its own changes: the last
 //! one that was promised, the last one that had started, or one between them. Each word of 8 bytes
-//! in the file must be as it was after one of these changes; if the file was shorter then, the word
-//! may be zero. No other file may exist. Three programs replay the log: Lanefs, e2fsck and the
-//! kernel.
+//! in the file must be as it was after one of these changes; if one of these changes left the file
+//! too short to contain the word, the word may also be zero. No other file may exist. Three
+//! programs replay the log: Lanefs, e2fsck and the kernel.
 
 mod file_history;
 mod findings;

@@ -7,12 +7,12 @@
 //! |---|---|---|
 //! | `model` | do four threads get the results of a tree in memory (the model)? | the model, e2fsck, a remount |
 //! | `fsx` | are all bytes of a file right after each operation? | a copy in memory, e2fsck |
-//! | `crash` | does a crash keep all promises, and show no other state? | the history of the workload, e2fsck, `lanefs check` |
+//! | `crash` | does a crash keep every promised change, and leave no change that the workload did not make? | the history of the workload, e2fsck, `lanefs check` |
 //! | `fast-commits` | does a crash after fast commits keep what each fsync promised? | the versions of each file; e2fsck and the kernel replay too |
 //! | `faults` | is each failing read, write and flush reported, and nothing lost? | the model, e2fsck |
 //! | `hostile` | does a damaged image do harm? | the expected words of the error; limits of time and memory |
 //! | `changes` | do the checker and e2fsck agree on an image with one change of metadata? | e2fsck |
-//! | `--power-cuts` | does another run finish a recover, tune, resize, trim or edit that lost power at any write? | e2fsck, the files before and after |
+//! | `--power-cuts` | if the power is cut at any write of recover, tune, resize, trim or edit, does another run of the command finish the work? | e2fsck, the files before and after |
 //! | `--repairs` | is an image with one change clean after a repair, with all other files as before? | e2fsck, `lanefs check`, the files before |
 //! | `lanefs-formats` | do all formats pass these suites, and does the kernel accept their images? | those of the suites, debugfs |
 //! | `arrays` | do `model` and `fsx` pass on a RAID-5 array: whole, degraded, rebuilding? | those of the two suites |
@@ -24,8 +24,8 @@
 //! state, and must find nothing else to repair; with the option `--states`, e2fsck does this for
 //! only one state in eight.
 //!
-//! Most *damaged images* have no checksums, so that the damage reaches the checks that follow the
-//! checksum.
+//! Most *damaged images* have no checksums. With checksums, most damage would be reported as a
+//! wrong checksum, and the checks that follow would not be tested.
 #![forbid(unsafe_code)]
 
 pub mod array;

@@ -381,8 +381,8 @@ impl Generator {
         if self.rng.u32(..3) == 0 {
             return Op::RemoveXattr { path, name };
         }
-        // A value that is not large is small enough that all attributes of the file fit into the
-        // inode and one block of 1 KiB.
+        // Except for large values, the length is chosen such that all attributes of the file fit
+        // into the inode and one block of 1 KiB.
         let room = 600usize.saturating_sub(self.model.xattr_bytes(&path) + name.len() + 20);
         let len = match self.large_values && self.rng.u32(..3) == 0 {
             true => self.rng.usize(LARGEST_INSIDE + 1..9000),

@@ -268,7 +268,8 @@ impl Device for Meeting {
             let mut inside = self.inside.lock().expect("no panic");
             *inside += 1;
             self.entered.notify_all();
-            // If the writes exclude each other, the second one does not come.
+            // If Lanefs makes these writes one after the other, the second write does not arrive
+            // while the first one waits, so the wait has a time limit.
             let patience = Duration::from_millis(200);
             let met = self.entered.wait_timeout_while(inside, patience, |inside| *inside < 2);
             drop(met.expect("no panic"));
@@ -277,8 +278,8 @@ impl Device for Meeting {
     }
 }
 
-/// The cluster of the hole is in use, so both writes go to the same block. Each of them fills the
-/// block's rest with zeros, unless the other one has been made before.
+/// The cluster of the hole is in use, so both writes go to the same block. A write fills the rest
+/// of the block with zeros, unless the other write is already done.
 #[test]
 fn two_writes_to_parts_of_a_hole_in_a_cluster_in_use_are_both_kept() {
     let Some(image) = Image::make("-b 4096 -O bigalloc -C 16384", "32M") else { return };

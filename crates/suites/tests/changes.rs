@@ -152,8 +152,9 @@ fn clear_block_bitmap(device: &dyn Device, group: u64) {
     device.write_at(at, &[0; 1024]).expect("the bitmap");
 }
 
-/// Returns the numbers in the headers of the log's blocks, each with its block's position, and the
-/// number at which the log starts or continues.
+/// Returns the transaction number in the header of each log block, with the block's byte offset on
+/// the device. Also returns the transaction number in the log's superblock, at which the log starts
+/// or continues.
 fn log_numbers(device: &dyn Device) -> (Vec<(u32, u64)>, u32) {
     let superblock = Primary::read(device).expect("a superblock").superblock;
     let log = log::find(device, &superblock, Ino::JOURNAL).expect("a log");

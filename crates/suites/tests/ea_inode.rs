@@ -220,7 +220,8 @@ fn a_value_without_room_is_refused_and_leaves_nothing() {
     image.assert_clean("full");
 }
 
-/// The first value would fill the attribute block, so that no entry could follow it.
+/// If the first value were stored in the attribute block, it would fill the block, and the entries
+/// of the other attributes would have no room.
 #[test]
 fn a_large_value_leaves_room_for_the_entries_of_others() {
     for (options, len) in [("-b 1024 -O ea_inode", 960), ("-b 4096 -O ea_inode", 4040)] {
@@ -239,8 +240,9 @@ fn a_large_value_leaves_room_for_the_entries_of_others() {
     }
 }
 
-/// The two lists of the new directory fill the attribute block. The lists of a new inode are not
-/// stored in inodes of their own, so they may leave no room for entries.
+/// The access ACL and the default ACL of the new directory fill its attribute block. Lanefs does
+/// not store the ACLs of a new inode in inodes of their own, so these ACLs need not leave room for
+/// entries.
 #[test]
 fn a_directory_inherits_two_lists_that_fill_its_attribute_block() {
     let Some(image) = Image::make("-b 1024 -O ea_inode", "16M") else { return };

@@ -118,8 +118,8 @@ fn mount(device: Arc<dyn Device>) -> Mount {
 const LONG: usize = 11_000;
 const SHORT: usize = 5_000;
 
-/// Returns the bytes of the device between the end of the short file and the end of the file system
-/// block. The bytes start at the first AES block that lies entirely after the end of the file.
+/// Returns the bytes on the device between the end of the short file and the end of its last block.
+/// The bytes start at the first AES block that lies entirely after the end of the file.
 fn after_end(fs: &Fs, file: &InodeRef, device: &dyn Device) -> Vec<u8> {
     let size = SHORT as u64;
     let block = u64::from(fs.stat_fs().block_size);

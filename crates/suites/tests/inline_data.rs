@@ -132,7 +132,7 @@ fn the_kernel_and_lanefs_read_and_change_each_others_files_in_inodes() {
     }
 }
 
-/// Removes the directory `d`, whose files Lanefs changed, with the kernel.
+/// Lets the kernel remove the directory `d`, whose files Lanefs changed.
 fn both_again(image: &Image, options: &str) {
     let Some(mount) = image.kernel_mount("noatime") else { return };
     std::fs::remove_dir_all(mount.path().join("d")).expect("the kernel removes everything");

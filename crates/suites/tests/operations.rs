@@ -326,7 +326,8 @@ fn extents_are_listed_as_by_the_kernel() {
         let block = block_size_of(options);
         let small = File::At(b"small".to_vec());
         let small = Op::Write { file: small, offset: 0, len: 50, seed: 1 };
-        // The kernel makes this file, because the kernel stores such a small file in the inode.
+        // The kernel makes this file, because only the kernel, not Lanefs, stores such a small new
+        // file in the inode.
         let Some(_) = by_kernel(&image, &[create(b"small"), small]) else { return };
         let mut ops = vec![create(b"f"), create(b"empty")];
         for (n, len) in [(0, 3), (5, 1), (7, 20), (100, 2)] {

@@ -226,8 +226,8 @@ mod loom_tests {
 
     // In the tests below, the writer is the model's main thread, which runs first. Loom searches
     // for other schedules only from the last access to a location. If the reader ran first, the
-    // last access would be the writer's load before its store, so loom would not search from the
-    // reader's access.
+    // last access before the writer's store would be the writer's own load, not the reader's
+    // access, so loom would not try the store before the reader's access.
 
     #[test]
     fn loom_a_reader_finds_an_entry_that_is_replaced() {

@@ -136,9 +136,9 @@ fn imports(file: &File) -> BTreeSet<Module> {
         .into_iter()
         .chain(paths(&file.code, &children))
     {
-        // A path in nested inline modules (`mod name { .. }`) leaves one of these modules with each
-        // leading `super`. If the path has fewer leading `super`s than there are inline modules
-        // around it, it stays in the file.
+        // Each leading `super` of a path leads out of one of the inline modules (`mod name { .. }`)
+        // around the path. A path with fewer leading `super`s than inline modules around it refers
+        // to this file.
         let up = path.iter().take_while(|word| *word == "super").count();
         if path[0] != "crate" && up < depth {
             continue;

@@ -31,9 +31,10 @@ impl Gathering {
         })
     }
 
-    /// Writes ranges of sectors that have the same parity. The first write starts at once. The
-    /// others start during the first member operation of the kind `kind`, or after the first write
-    /// if no such operation occurs. Returns the writes.
+    /// Writes ranges of sectors that share parity blocks: each range is at the same offsets in
+    /// another chunk of one row. The first write starts at once. The others start during the first
+    /// member operation of the kind `kind`, or after the first write if no such operation occurs.
+    /// Returns the writes.
     fn round(
         self: &Arc<Self>,
         kind: Kind,

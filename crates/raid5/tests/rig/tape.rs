@@ -135,7 +135,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// Returns which part is kept of the unflushed writes that had returned before the crash.
+    /// Returns how much the crash keeps of the writes that had returned but were not flushed.
     fn of_returned(self) -> Kept {
         match self {
             Kept::Sectors { .. } => Kept::All,

@@ -167,7 +167,7 @@ impl<'h> Checker<'h> {
         }
         // If the superblock is torn, e2fsck does not replay the log, although Lanefs does. With
         // mmp, e2fsck waits for 11 seconds or more before each repair. In these two cases, e2fsck
-        // is not run on a copy.
+        // does not replay the log in a copy of the state.
         if checks && !torn && self.superblock.mmp_block().is_none() {
             let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
             let verdict = image.repair();

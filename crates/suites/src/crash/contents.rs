@@ -71,8 +71,9 @@ impl Contents {
         if found == self.sure(offset) {
             return true;
         }
-        // A write may have reached the device although an earlier change, which moved the written
-        // bytes, was lost. Therefore the offset is followed through the changes that move it.
+        // A write may have reached the device although an earlier collapse or insert was lost that
+        // had moved the block of this write. Therefore `place` follows the offset through each
+        // collapse and insert.
         let mut place = offset;
         for change in &self.maybe {
             let len = change.end - change.start;

@@ -20,9 +20,9 @@ pub(super) enum MmpBlock {
 }
 
 /// Checks that the next mount waits if, and only if, the mmp block marks the file system as in use.
-/// The block must do this whenever the superblock says that the log has to be replayed, because in
-/// this state another computer may still be using the file system. `base` is the superblock before
-/// the workload.
+/// The block must mark it as in use whenever the superblock says that the log has to be replayed,
+/// because another computer may then still be using the file system. `base` is the superblock
+/// before the workload.
 pub(super) fn check(state: &OverlayDevice, base: &Superblock) -> Result<(), String> {
     let Some((.., Ok(mmp))) = read(state, base)? else { return Ok(()) };
     let mut bytes = [0; 1024];

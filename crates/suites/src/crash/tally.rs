@@ -17,8 +17,9 @@ pub struct Findings {
     /// The number of states with the same bytes as an earlier state. Such a state is checked again
     /// only if it has to keep more promises than the earlier one.
     pub repeated: u64,
-    /// The number of distinct states that e2fsck checked in two ways: it replayed the log in a
-    /// copy, and it checked the state after Lanefs recovered it.
+    /// The number of distinct states that e2fsck checked after Lanefs recovered them. Unless the
+    /// superblock was torn or the image has `mmp`, e2fsck also replayed the log in a copy of the
+    /// state.
     pub checked: u64,
     /// The number of distinct states whose superblock was torn.
     pub torn_superblocks: u64,

@@ -70,8 +70,8 @@ pub(super) fn compare(record: &Record, at: Moment, view: &View) -> Result<(), St
         // version.
         let Some(last) = begun.max(sure) else { continue };
         let allowed = &history.versions[sure.unwrap_or(0)..=last];
-        // Several versions may fit if the file is empty and another file has the same name before
-        // or after it: nothing shows which of the two files an empty file at this name is.
+        // Several versions may fit if the file is empty and its name belongs to another file in an
+        // earlier or later version: an empty file does not show which of the two files it is.
         let fits = |version: &&Version| is_version(*id, version, allowed, view);
         let fitting: Vec<&Version> = allowed.iter().filter(fits).collect();
         if fitting.is_empty() {

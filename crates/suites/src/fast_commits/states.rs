@@ -22,8 +22,8 @@ pub(super) fn check_states(
 ) -> Result<(), String> {
     let recording = workload.device.recording();
     let events = recording.events().len();
-    // There are two image files, and the kernel mounts only the second one. Its loop device may
-    // keep the file open for a while after the unmount.
+    // The kernel mounts only the second of the two image files, because the loop device may keep
+    // that file open for a while after the unmount.
     let new = || Scratch::new(recording.base()).map_err(|e| e.to_string());
     let scratch = [new()?, new()?];
     let mut replay = recording.replay();

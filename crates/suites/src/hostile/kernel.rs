@@ -49,7 +49,7 @@ const ROUTINE: [&str; 6] = [
     "orphan inodes deleted",
     "cleaned up",
 ];
-/// The largest number of characters of a message that is put into a table.
+/// The number of characters after which a message is cut off, so that it fits into a table.
 const WORDS: usize = 120;
 
 /// Returns the first message about `device` that the kernel logged after `since` (the uptime in
