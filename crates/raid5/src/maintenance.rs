@@ -221,7 +221,10 @@ impl Array {
 
     /// Recomputes the parity of all rows whose parity may be wrong after a crash.
     ///
-    /// # Errors When a member fails, or progress cannot be recorded. Also at the first row that lacks a member with data: the missing data can be computed only from the parity that the row has now.
+    /// # Errors
+    /// When a member fails, or progress cannot be recorded. Also at the first row that lacks a
+    /// member with data: the missing data can be computed only from the parity that the row has
+    /// now.
     pub fn resync(&self, progress: Callback<'_>) -> Result<Ended, DeviceError> {
         let mut at = 0;
         let mut recorded = 0;
