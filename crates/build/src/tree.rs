@@ -301,7 +301,7 @@ impl Tree {
     }
 
     /// Removes a name if an earlier layer made it. If this layer has made a directory of that name,
-    /// removes only those names in the directory that earlier layers made.
+    /// the directory stays, and only the names in it that earlier layers made are removed.
     pub(crate) fn remove_lower(&mut self, dir: NodeId, name: &[u8]) {
         let found = self.directory(dir).and_then(|directory| directory.names.get(name)).copied();
         match found {

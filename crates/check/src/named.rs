@@ -87,9 +87,10 @@ pub fn with_journal(volume: &Volume, groups: &Groups) -> Option<Superblock> {
     Superblock::from_raw(raw).ok()
 }
 
-/// Returns whether an inode that is not the reserved one has the log. A file of a user may have the
-/// content of a log, so either the superblock has a copy of the inode's mapping, or the file is
-/// immutable, as the file that tune2fs makes in a mounted file system.
+/// Returns whether an inode that is not the reserved one has the log. Since a file of a user may
+/// look like a log, the inode is believed only on further evidence: the superblock has a copy of
+/// its mapping, or the inode is immutable. tune2fs makes the journal of a mounted file system
+/// immutable.
 fn is_journal(volume: &Volume, groups: &Groups, ino: Ino) -> bool {
     let fits = |ino| Purpose::Journal.fits(volume, groups, ino);
     let Some(bytes) = groups.read_inode(volume, ino).filter(|_| fits(ino)) else { return false };

@@ -6,7 +6,7 @@
 //! | suite | question | oracle |
 //! |---|---|---|
 //! | `model` | do four threads get the results of a tree in memory (the model)? | the model, e2fsck, a remount |
-//! | `fsx` | are all bytes of a file right after each operation? | a copy in memory, e2fsck |
+//! | `fsx` | after each operation, are all bytes of the file correct? | a copy in memory, e2fsck |
 //! | `crash` | does a crash keep every promised change, and leave no change that the workload did not make? | the history of the workload, e2fsck, `lanefs check` |
 //! | `fast-commits` | does a crash after fast commits keep what each fsync promised? | the versions of each file; e2fsck and the kernel replay too |
 //! | `faults` | is each failing read, write and flush reported, and nothing lost? | the model, e2fsck |

@@ -23,7 +23,7 @@ fn filled(options: &str) -> Option<Image> {
         image.debugfs(&format!("ln {name} {path}"));
         image.debugfs(&format!("unlink {name}"));
     }
-    // The usage in quota files is counted again.
+    // This repair corrects the usage in the quota files, which debugfs does not update.
     image.repair();
     let verdicts = Verdicts::of(image.path());
     assert!(verdicts.is_clean_for_lanefs() && verdicts.is_clean_for_e2fsck(), "{verdicts:?}");
@@ -58,7 +58,8 @@ fn repaired(image: &Image, what: &str) -> Vec<String> {
     actions
 }
 
-/// Repairs an image, and compares it with its state before the damage. Returns the actions.
+/// Repairs an image. Afterwards both judges must find the image clean, and all files of [`filled`]
+/// must have their old contents. Returns the actions.
 fn keeps_all(image: &Image, what: &str) -> Vec<String> {
     let before = Verdicts::of(image.path());
     assert!(!before.is_clean_for_lanefs(), "{what}: the check finds nothing");
@@ -68,7 +69,7 @@ fn keeps_all(image: &Image, what: &str) -> Vec<String> {
     assert!(after.is_clean_for_e2fsck(), "{what}: {actions:?} {}", after.text);
     for (n, (path, len)) in FILES.iter().enumerate() {
         let now = image.debugfs(&format!("cat {path}"));
-        // debugfs prints all the room for data in an inode.
+        // For a file with inline data, debugfs also prints the zeros after the end of the file.
         assert!(
             now.trim_end_matches('\0') == text(n, *len),
             "{what}: {path} has {} bytes: {actions:?}",
@@ -228,7 +229,8 @@ fn damaged_inodes_are_found_and_their_files_kept() {
             keeps_all(&image, damage);
             continue;
         }
-        // Data of the file follows its old end, as far as the inode has room.
+        // After the repair, the file may have more bytes after its old contents, up to the space
+        // that the inode has for data.
         assert!(!Verdicts::of(image.path()).is_clean_for_lanefs(), "{damage}");
         repaired(&image, damage);
         let path = damage.split(' ').nth(1).expect("a path");

@@ -41,7 +41,8 @@ pub fn recover(
     Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
 }
 
-/// Corrects the superblock's number of the journal's inode, if that inode is not the journal's.
+/// Corrects the number of the journal's inode in the superblock, if the inode with this number has
+/// no log.
 fn recover_journal(
     device: &Arc<OverlayDevice>,
     volume: Volume,

@@ -35,7 +35,7 @@ impl WorkPlace {
             || caller.is_some_and(|caller| {
                 // `Meetings` counts the return of a caller only if both the caller and the owner
                 // differ from those of the previous call. All callers work in the same directory,
-                // so each caller's number serves as the owner.
+                // so the directory cannot serve as the owner. The caller's number serves instead.
                 self.callers.note(caller, Ino(caller.index() + 1))
             })
     }

@@ -48,7 +48,7 @@ impl Fold {
         self.new.iter().filter(move |(of, _)| *of == kind).map(|(_, id)| *id)
     }
 
-    /// Returns the changes of the owners of a kind.
+    /// Returns the owners of a kind whose usage changes, each with the change of its usage.
     pub(super) fn changes(&self, kind: Kind) -> impl Iterator<Item = (u32, Change)> {
         let all = (kind.index(), 0)..=(kind.index(), u32::MAX);
         let changed = |(_, change): &(_, &Change)| **change != Change::default();

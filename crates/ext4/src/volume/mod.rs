@@ -310,7 +310,7 @@ fn extent_reserve(superblock: &Superblock) -> u64 {
     ((geometry.block_count() >> bits) / 50).min(4096) << bits
 }
 
-/// Returns the format of directories, without a limit of inode numbers.
+/// Returns the format of directories. Its limit of inode numbers is not set.
 fn dir_format(superblock: &Superblock) -> DirFormat {
     let features = superblock.features();
     DirFormat {

@@ -8,8 +8,8 @@
 //!
 //! Supports any variant of jbd2. A log may have no checksums, one checksum per transaction, or
 //! checksums of version 2 or 3, and block numbers of 32 or 64 bits. Replaying twice has the same
-//! effect as replaying once, so a crash during recovery is harmless until [`mark_empty`] has moved
-//! the tail.
+//! effect as replaying once, so after a crash during recovery the whole log is simply replayed
+//! again, unless [`mark_empty`] has already moved the tail.
 //!
 //! *Where a log ends.* The log ends at the first block that does not belong to the expected
 //! transaction. If the commit block, a descriptor or a revoke block of a transaction has a wrong

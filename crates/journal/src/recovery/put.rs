@@ -8,7 +8,8 @@
 //!   transaction may use the whole ring;
 //! - *the block after the last transaction is zeroed, then the start of the log is set to this
 //!   block*: the log has no transaction now, and the fast commits are still valid. If the block
-//!   were not zeroed, it could be a part of a transaction that was not committed;
+//!   were not zeroed, it could be a damaged part of a transaction that was not committed. Recovery
+//!   after a crash would then take the commit block of the new transaction as proof of corruption;
 //! - *the new transaction is written, with a number one higher than that of the fast commits, then
 //!   the start of the log is set to this transaction*, so that the log never starts at an
 //!   incomplete transaction;

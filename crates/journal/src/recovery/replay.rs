@@ -112,7 +112,8 @@ impl Plan {
         self.copies.get(&block).map(|copy| copy.contents(reader)).transpose()
     }
 
-    /// Refuses copies outside the file system, and copies to blocks of the log itself.
+    /// Refuses the copies if one is for a block outside the file system or for a block of the log
+    /// itself.
     fn check_places(&self, input: &Input<'_>) -> Result<(), Error> {
         let wild = |block: &Block| block.0 >= input.blocks || input.map.contains(*block);
         match self.copies.keys().find(|block| wild(block)) {
