@@ -1,7 +1,7 @@
 //! Generates two tables of Unicode 12.1 for comparing names without regard to case: the assigned
 //! code points, and the ignored code points. The tables are made from the data in `regex_syntax`,
-//! which are those of a later version of Unicode. This is possible because later versions do not
-//! change these two properties of a code point that version 12.1 assigns.
+//! which are those of a later version of Unicode. This is possible because a code point that
+//! version 12.1 assigns keeps these two properties in all later versions.
 
 use regex_syntax::hir::{Class, HirKind};
 use std::error::Error;

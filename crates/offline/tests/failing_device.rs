@@ -12,8 +12,8 @@ const MOST: u64 = 64 << 20;
 
 type Change = fn(Arc<dyn Device>) -> Result<u64, Error>;
 
-/// Makes the change once for each `step`-th operation, which fails. After a recovery the file
-/// system must be intact, and have its old size or its new one.
+/// For each `step`-th operation, makes the change on a fresh copy and lets this operation fail
+/// once. After a recovery the file system must be intact, and have its old size or its new one.
 fn at_faults(disk: &Disk, operation: Operation, step: usize, change: Change) {
     let base = in_memory(disk);
     let before = seen(base.clone());

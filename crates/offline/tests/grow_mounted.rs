@@ -80,8 +80,8 @@ fn a_file_system_that_grew_in_use_is_what_resize2fs_makes() {
     }
 }
 
-/// Without a resize inode, no block is reserved for further descriptors. So those of the new groups
-/// lie in these groups, and the old descriptors keep their places, as do their copies.
+/// Without a resize inode, no block is reserved for further descriptors. So the descriptors of the
+/// new groups lie in the new groups, and the old descriptors and their copies keep their places.
 #[test]
 fn without_reserved_blocks_a_file_system_in_use_grows_beside_its_old_descriptors() {
     for features in ["^resize_inode", "^resize_inode,^flex_bg"] {
@@ -155,8 +155,8 @@ fn a_directory_that_is_read_gets_names_of_inodes_in_new_groups() {
     let fs = mount.fs();
     let (dir, other) = (new_directory(fs, "dir"), new_directory(fs, "other"));
     let create = |dir: &InodeRef, n: usize| create(fs, dir, &n.to_string(), NewKind::Regular);
-    // Each leaf of the directory keeps room. So a thread can add names without the exclusive lock,
-    // for which it would wait until the listing below ends.
+    // Each leaf of the directory keeps room. So a thread can add names without the exclusive lock.
+    // It would have to wait for this lock until the listing below ends.
     let linked = new_file(fs, "linked");
     let names = || (0..400).map(|n| format!("a-name-that-takes-some-room-{n}"));
     names().for_each(|name| fs.link(&linked, &dir, name.as_bytes()).expect("a name"));
@@ -388,7 +388,7 @@ fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
             }
         }
     }
-    // In this state, the first of its kind, the whole growth is in the log, but the superblock in
+    // `in_log` is the first state in which the whole growth is in the log, but the superblock in
     // place still has the old size.
     let base: Arc<dyn Device> = Arc::new(in_log.expect("a state"));
     let device = Arc::new(RecordingDevice::new(base).expect("a recording"));
@@ -409,8 +409,9 @@ fn e2fsck_and_the_kernel_read_a_growth_that_a_power_cut_interrupted_in_place() {
     println!("{states} states, {states_of_recovery} of a recovery");
 }
 
-/// Returns which unflushed writes the tested states keep at a cut. Directly after a flush there are
-/// no unflushed writes. Otherwise one state keeps all of them, and another keeps some of them.
+/// Returns, for each state that is tested at a cut, which unflushed writes the state keeps.
+/// Directly after a flush there are no unflushed writes. Otherwise one state keeps all of them, and
+/// another keeps some of them.
 fn ways(recording: &Recording, cut: usize) -> Vec<Kept> {
     match cut.checked_sub(1).map(|last| &recording.events()[last]) {
         None | Some(Event::Flush { .. }) => vec![Kept::None],

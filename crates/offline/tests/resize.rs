@@ -123,8 +123,8 @@ fn growing_step_by_step_takes_descriptors_from_the_reserve() {
     image.assert_clean("after the refusal");
 }
 
-/// Without a resize inode, no block is reserved for further descriptors. So those of the new groups
-/// lie in these groups, and the old descriptors keep their places, as do their copies.
+/// Without a resize inode, no block is reserved for further descriptors. So the descriptors of the
+/// new groups lie in the new groups, and the old descriptors and their copies keep their places.
 #[test]
 fn without_reserved_blocks_the_new_descriptors_lie_in_the_new_groups() {
     for options in [
@@ -238,7 +238,7 @@ fn cut_smaller(image: &Disk, after: u64, options: &str) {
 fn shrinking_can_be_cut_at_every_write() {
     let options = "-b 1024 -J size=1 -g 1024 -N 160";
     let Some(image) = Disk::make(options, "10M") else { return };
-    // Directories of the root are spread over the groups.
+    // The allocator spreads the subdirectories of the root over the groups.
     let top = (0..6).map(|n| directory(&n.to_string()));
     let files = (0..6).flat_map(|n| file(&format!("{n}/f"), 9000, 0));
     act(&image, &top.chain(files).collect::<Vec<Op>>());

@@ -10,9 +10,9 @@
 //! sections 3.11 and 3.13. The order of the steps is that of `debugfs -R "dx_hash -c"`: the hashes
 //! of all code points and of 200,000 random names equal those that debugfs computes.
 //!
-//! Unicode never changes the folding and the decomposition of an assigned character. So the tables
-//! of a later version are identical to those of version 12.1 if only the characters of version 12.1
-//! are looked up.
+//! Unicode never changes the folding and the decomposition of an assigned character. So for the
+//! characters of version 12.1, the tables of a later version give the same results as those of
+//! version 12.1.
 
 use caseless::Caseless;
 use std::borrow::Cow;

@@ -116,7 +116,8 @@ mod tests {
     fn chaining_in_parts_gives_the_checksum_of_the_whole() {
         let whole = Seed::START.chain(b"123456789");
         assert_eq!(Seed::START.chain(b"1234").chain(b"56789"), whole);
-        // The published check value of crc32c is inverted at the end; this one is not.
+        // The published check value is that of a crc32c that is inverted at the end; the crc32c of
+        // this module is not inverted.
         assert_eq!(!whole.value(), 0xe306_9283);
     }
 

@@ -260,8 +260,8 @@ impl Features {
         names
     }
 
-    /// Returns a set with only the feature that `dumpe2fs` prints under this name. Also accepts the
-    /// other names `gdt_csum` and `extents`.
+    /// Returns a set with only the feature that `dumpe2fs` prints under this name. Also accepts
+    /// `gdt_csum` for `uninit_bg`, and `extents` for `extent`.
     pub fn by_name(name: &str) -> Option<Features> {
         let none = Features::default();
         let name = match name {

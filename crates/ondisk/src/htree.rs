@@ -6,10 +6,10 @@
 //! called nodes; a node looks like a single unused record. An entry has the number of a child block
 //! in the directory, and the lowest hash in that child. The entries are sorted by hash. The first
 //! entry of a block stores no hash. In its place are the limit (the number of entries that fit into
-//! the block) and the count (the number of entries in use). The lowest hash of the first child is
-//! the hash in the entry that refers to the block itself; in the root it is 0. The low bit of an
-//! entry's hash is set if names with that hash are also in the child of the previous entry. Source:
-//! kernel documentation, *ext4: Hash Tree Directories*.
+//! the block) and the count (the number of entries in use). The lowest hash of a node's first child
+//! is stored one level up, in the entry that refers to the node; for the root's first child it is
+//! 0. The low bit of an entry's hash is set if names with that hash are also in the child of the
+//! previous entry. Source: kernel documentation, *ext4: Hash Tree Directories*.
 
 mod checksum;
 mod edit;

@@ -26,15 +26,16 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord};
 use lanefs_ondisk::{Block, Ino};
 
-/// How many commits a claim waits for before it fails. One commit may not suffice, because other
-/// claims may take the freed blocks first.
+/// How many commits a claim waits for before it fails. A commit makes freed blocks available, but
+/// other claims may take them first, so one commit may not suffice.
 const MOST_COMMITS: u32 = 3;
 
 /// Holds the objects of a mounted file system in memory.
 ///
 /// `load.rs` loads objects into memory, `reclaim.rs` evicts them, `commit.rs` captures them.
 pub(crate) struct Objects {
-    /// The first [`LaneArc`] of this value; it keeps the reference counts of all lanes in memory.
+    /// The handle that [`LaneArc::new`] returned; this handle keeps the reference counts of all
+    /// lanes in memory.
     pub(crate) mount: LaneArc<MountRef<Inode>>,
     pub(crate) volume: Volume,
     pub(crate) journal: Journal<Dirty, Deferred>,

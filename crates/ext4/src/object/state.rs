@@ -58,9 +58,10 @@ pub(crate) struct InodeState {
     pub(crate) unmapped_in: Option<Tid>,
     /// For a directory: the time of the last name change, if that change set the directory's times.
     names_changed: Option<Time>,
-    /// For a directory: the number of subdirectories whose removal was counted in this transaction
-    /// before their creation was counted. This happens if one lane counts the removal before
-    /// another lane counts the creation. Later additions are reduced by this number.
+    /// For a directory: the number of subdirectories whose removal was counted before their
+    /// creation, in the transaction in which the directory is dirty. This happens if one lane
+    /// counts the removal before another lane counts the creation. Later additions are reduced by
+    /// this number.
     pub(crate) owed: i32,
     /// The changes for fast commits, if the mount writes them.
     pub(crate) fast: Option<Box<FastTrack>>,

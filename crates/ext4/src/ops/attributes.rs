@@ -18,8 +18,9 @@ use lanefs_ondisk::quota::Kind;
 const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEABLE_FLAGS);
 
 impl Fs {
-    /// Changes the given attributes, sets ctime and returns the new attributes. Obeys the limits of
-    /// new owners. Does not check the inode's flags: see `flags::check_attributes`.
+    /// Changes the given attributes, sets ctime and returns the new attributes. If the owner
+    /// changes, the quota limits of the new owner apply. Does not check the inode's flags: see
+    /// `flags::check_attributes`.
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr, Error> {
         self.set_attr_as(inode, Privilege::Ordinary, |_| Ok(Some(*set)))
     }
@@ -117,7 +118,8 @@ impl Fs {
         if is_immutable(&inode.rights()) && stays_immutable {
             return Err(Error::NotPermitted);
         }
-        // An encrypted directory that ignores case hashes names with a key, which is not supported.
+        // If an encrypted directory ignores case, its names are hashed with a key, which is not
+        // supported.
         if self.objects.volume.folding.is_none() || self.data(inode).crypt()?.is_some() {
             return Err(Error::NotSupported);
         }

@@ -1,4 +1,5 @@
-//! Creates inodes: claims and prepares all parts, then allocates and names them in one handle.
+//! Creates inodes: claims and prepares all parts, then allocates the parts and adds the name in one
+//! handle.
 
 use crate::alloc::{Claim, InodeClaim, Parent, Privilege};
 use crate::attr::{NewInode, NewKind};
@@ -110,8 +111,8 @@ impl Fs {
 
     /// Creates an inode and its name. Returns `None` if this requires that the directory's lock is
     /// held exclusively. The inode is created before the names are locked, so that other threads
-    /// wait only while the name is added. If another thread takes the name or the room meanwhile,
-    /// the new inode is treated as if it had lost its last name.
+    /// wait only while the name is added. If another thread takes the name, or the free space in
+    /// the directory, meanwhile, the new inode is treated as if it had lost its last name.
     fn create_locked(
         &self,
         dir: &InodeRef,

@@ -19,7 +19,8 @@ use lanefs_ondisk::inode::Cause as InodeCause;
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 use std::ops::ControlFlow;
 
-/// How often an entry may be found to refer to the same free inode before it counts as damaged.
+/// How often an entry may be found to refer to the same free inode before the entry counts as
+/// damaged.
 const TRIES: u32 = 64;
 
 impl Fs {

@@ -17,8 +17,8 @@ impl Fs {
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
         }
-        // There is no check for a mount that damage has made read-only, because the changes that
-        // were made before must still become durable.
+        // After damage has made the mount read-only, fsync is still permitted, because the changes
+        // that were made before must become durable.
         let word = match mode {
             SyncMode::Full => &inode.synced_by,
             SyncMode::Data => &inode.data_synced_by,

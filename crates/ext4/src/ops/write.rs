@@ -111,7 +111,7 @@ impl Fs {
     /// Writes while holding the operation lock shared (S3 in `docs/seeds.md`). Returns `None` if
     /// the write needs the lock exclusively, for one of these reasons:
     /// - it covers only a part of a device block (the device reads and merges the rest), of an
-    ///   encrypted block, or of an unwritten block or a hole with `bigalloc` (the write zeroes the
+    ///   encrypted block, of an unwritten block, or with `bigalloc` of a hole (the write zeroes the
     ///   rest). Two such writes to one block at once would lose data;
     /// - the file's data is in the inode;
     /// - there are too few free blocks.

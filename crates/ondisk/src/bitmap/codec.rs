@@ -107,9 +107,9 @@ impl Bitmap {
 
     /// Returns the block bitmap of a group with `BLOCK_UNINIT`. The blocks in use are those of the
     /// superblock and the descriptors, and the parts of the runs in `metadata` that are in the
-    /// group. [`GroupDesc::metadata`] of the same group is enough for `metadata`. The reason is
-    /// that a group with `BLOCK_UNINIT` contains no metadata of other groups: a program that places
-    /// such metadata in a group also initialises the group's bitmap.
+    /// group. It is enough to pass [`GroupDesc::metadata`] of the same group as `metadata`. The
+    /// reason is that a group with `BLOCK_UNINIT` contains no metadata of other groups: a program
+    /// that places such metadata in a group also initialises the group's bitmap.
     ///
     /// # Errors
     /// [`Corruption::Bitmap`] if the group does not exist.

@@ -23,8 +23,8 @@ pub struct Packed<'a> {
 impl<'a> Packed<'a> {
     /// Creates a [`Packed`] from an entry that was read. Returns `None` if the entry is not in use.
     pub fn from_entry(entry: &Entry<'a>) -> Option<Packed<'a>> {
-        // The form that permits all bytes, because the name was checked against the directory's
-        // form when the entry was read.
+        // `NameForm::Encrypted` permits all bytes. This is enough, because the name was checked
+        // against the directory's form when the entry was read.
         let name = Name::of(NameForm::Encrypted, entry.name).ok()?;
         Some(Packed { ino: entry.ino?, file_type: entry.file_type, name })
     }

@@ -62,8 +62,8 @@ pub fn places<'a>(
 }
 
 /// Finds the entry with that name in a linear block or leaf. Checks the bounds of all records
-/// before the entry, and the entry completely. The other names need no check, because [`entries`]
-/// checks them when the block is read.
+/// before the entry, and checks the entry itself completely. The other names need no check, because
+/// [`entries`] checks them when the block is read.
 pub fn find<'a>(
     format: &DirFormat,
     block: &'a [u8],
