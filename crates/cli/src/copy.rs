@@ -13,7 +13,7 @@ mod seen;
 mod trail;
 mod tree;
 
-pub use copier::{Copier, Dereference, Existing, Keep, Plan, Recursion, Verbose};
+pub use copier::{Copier, Dereference, Existing, INTO_ITSELF, Keep, Plan, Recursion, Verbose};
 pub use host::HostTree;
 pub use image::{ImageNode, ImageTree};
 pub use progress::Progress;

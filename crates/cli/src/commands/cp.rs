@@ -2,16 +2,16 @@
 
 mod destination;
 
-pub use destination::Aim;
+pub use destination::{Aim, Destination};
 
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
 };
 use crate::copy::{
-    Copier, Dereference, Existing, HostTree, ImageNode, ImageTree, Keep, Meta, Plan, Progress,
-    Recursion, Seen, Settings, Source, Target, Trail, Verbose,
+    Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Meta, Plan,
+    Progress, Recursion, Seen, Settings, Source, Target, Trail, Verbose,
 };
-use destination::{Destination, Kind};
+use destination::Kind;
 use lanefs::{FileSystem, FileType, Follow};
 use lanefs_ext4::Ascent;
 use std::cell::RefCell;
@@ -379,7 +379,7 @@ fn check_not_within<S: Source, T: Target>(
         let Some((here, there)) = target.look(&at, b".")? else { return Ok(()) };
         if there.identity == meta.identity {
             let shown = source.show(node);
-            return Err(Failure::new(shown, "a directory cannot be copied into itself"));
+            return Err(Failure::new(shown, INTO_ITSELF));
         }
         match target.look(&here, b"..")? {
             Some((above, up)) if up.identity != there.identity => {

@@ -1,6 +1,6 @@
 //! `lanefs mv`
 
-use super::cp::{Aim, Outcome, Written, default_workers, last_name};
+use super::cp::{Aim, Destination, Outcome, Written, default_workers, last_name};
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
 };
@@ -8,7 +8,7 @@ use crate::copy::{Dereference, Existing, ImageTree, Keep, Plan, Recursion, Sourc
 use lanefs::{FileSystem, Follow, Metadata, Rename};
 use std::cell::RefCell;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Moves or renames files of an image. Between images, or between image and host, copies the files,
@@ -98,12 +98,12 @@ fn move_one(
         workers: default_workers(),
     };
     let copy = Outcome { report: &copied, ..outcome };
-    let to = TargetFs::open(images, target, aim)?;
+    let dir = open_dir(target, aim)?;
     super::cp::copy(images, std::slice::from_ref(source), target, plan, aim, copy)?;
     if copied.has_failed() {
         return Err(Failure::new(source, "not removed, because the copy is incomplete"));
     }
-    to.make_durable()?;
+    make_durable(images, target, dir)?;
     match source {
         Operand::Image(place) => {
             let fs = images.get(&place.image)?;
@@ -120,41 +120,31 @@ fn move_one(
     }
 }
 
-/// The file system that gets a copy.
-enum TargetFs<'a> {
-    Image(&'a FileSystem, &'a ImagePath),
-    Host(File, PathBuf),
-    Nothing,
+/// Opens the directory of the host that gets the copy, if there is one. This is done before the
+/// copy, because a link that is moved to `target` may lead to another file system.
+fn open_dir(target: &Operand, aim: Aim) -> Result<Option<(File, PathBuf)>, Failure> {
+    let Operand::Host(path) = target else { return Ok(None) };
+    let dir = Destination::on_host(aim, path)?.dir.path();
+    let file = File::open(&dir).map_err(|error| Failure::host(dir.display(), &error))?;
+    Ok(Some((file, dir)))
 }
 
-impl<'a> TargetFs<'a> {
-    /// Opens the file system of `target`. This is done before the copy, because a link that is
-    /// moved to `target` may lead to another file system.
-    fn open(images: &'a Images, target: &'a Operand, aim: Aim) -> Result<Self, Failure> {
-        Ok(match target {
-            Operand::Image(to) => TargetFs::Image(images.get(&to.image)?, to),
-            Operand::Host(path) => {
-                let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-                let is_within = aim != Aim::Itself && path.is_dir();
-                let dir = if is_within { path } else { above.unwrap_or(Path::new(".")) };
-                let file = File::open(dir).map_err(|error| Failure::host(dir.display(), &error))?;
-                TargetFs::Host(file, dir.to_owned())
-            }
-            Operand::Standard => TargetFs::Nothing,
-        })
+/// Makes the copy in an image, or in the directory `dir` of the host, durable. After that, the
+/// source may be removed.
+fn make_durable(
+    images: &Images,
+    target: &Operand,
+    dir: Option<(File, PathBuf)>,
+) -> Result<(), Failure> {
+    if let Operand::Image(to) = target {
+        let synced = images.get(&to.image)?.sync();
+        synced.map_err(|error| Failure::within(to.image.display(), &error))?;
     }
-
-    /// Makes the copy durable. After that, the source may be removed.
-    fn make_durable(self) -> Result<(), Failure> {
-        match self {
-            TargetFs::Image(fs, to) => {
-                fs.sync().map_err(|error| Failure::within(to.image.display(), &error))
-            }
-            TargetFs::Host(file, dir) => rustix::fs::syncfs(file)
-                .map_err(|error| Failure::host(dir.display(), &error.into())),
-            TargetFs::Nothing => Ok(()),
-        }
+    if let Some((file, dir)) = dir {
+        let synced = rustix::fs::syncfs(file);
+        synced.map_err(|error| Failure::host(dir.display(), &error.into()))?;
     }
+    Ok(())
 }
 
 fn rename(

@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// The number of bytes read and written at once.
 const CHUNK: usize = 1 << 20;
 
+/// Why a copy that would not end is refused.
+pub const INTO_ITSELF: &str = "a directory cannot be copied into itself";
+
 /// The smallest buffer, for files whose size is not known.
 const LEAST: usize = 4096;
 
@@ -331,8 +334,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             return Err(Failure::new(self.source.show(from), why));
         }
         if is_dir && self.created.lock().contains(meta.identity) {
-            let why = "a directory cannot be copied into itself";
-            return Err(Failure::new(self.source.show(from), why));
+            return Err(Failure::new(self.source.show(from), INTO_ITSELF));
         }
         if is_dir && self.plan.recursion == Recursion::FilesOnly {
             let shown = self.source.show(from);

@@ -1,12 +1,13 @@
 //! The positions of readers in a directory.
 //!
-//! Entries are read in the order of their *position*, a number computed from the name only. So a
-//! reader can continue after any change of the directory: a split, the conversion to an index, an
-//! insertion, or a removal. A position has three parts, from the highest bit down: 31 bits of the
-//! hash by which an index is sorted, 26 bits of a second hash, and 6 bits that count entries with
-//! the same 57 hash bits. The kernel's position consists only of the two halves of the directory
-//! hash. So a kernel reader that stops between names of equal hash misses some of these names. Such
-//! names are common with the legacy hash, which has no second half.
+//! Entries are read in the order of their *position*, a number whose bits, except for the last six,
+//! are computed from the name only. So a reader can continue after any change of the directory: a
+//! split, the conversion to an index, an insertion, or a removal. A position has three parts, from
+//! the highest bit down: 31 bits of the hash by which an index is sorted, 26 bits of a second hash,
+//! and 6 bits that count entries with the same 57 hash bits. The kernel's position consists only of
+//! the two halves of the directory hash. So a kernel reader that stops between names of equal hash
+//! misses some of these names. Such names are common with the legacy hash, which has no second
+//! half.
 
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::hash::{HashVersion, NameHasher};
@@ -26,8 +27,9 @@ impl Key {
     /// Returns the key of a name, and the hash that determines its leaf.
     pub(super) fn of(hasher: &NameHasher, name: &[u8]) -> (Key, u32) {
         let hash = hasher.hash(name);
-        // The minor hash depends on the file system's secret seed. The legacy hash has no minor
-        // part, so a checksum of the name takes its place.
+        // The second hash is the minor hash, which depends on the file system's secret seed. The
+        // legacy hash has no minor part, so a checksum of the name takes the place of the minor
+        // hash.
         let further = match hasher.version {
             HashVersion::Legacy => Seed::START.chain(name).value(),
             HashVersion::HalfMd4 | HashVersion::Tea => hash.minor,

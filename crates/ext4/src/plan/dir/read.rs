@@ -15,9 +15,12 @@ use std::ops::ControlFlow;
 /// is either 0, for the start, or the `next` of a delivered entry. "." and ".." come first, then
 /// all other entries in the order of their hashes, even in linear directories. So an entry that
 /// exists during a whole series of calls is delivered exactly once, even if other entries are added
-/// and removed between the calls. (If more than 64 names are equal in 57 bits of their hashes, some
-/// of them share a cookie, and a reader that stops among these may miss some. Only someone who
-/// knows the file system's hash seed can construct so many names with such hashes.)
+/// and removed between the calls. (This does not hold among names that are equal in 57 bits of
+/// their hashes. If such a name is added or removed, a reader that stopped among these names may
+/// miss another one or get it twice. If there are more than 64 such names, some of them share a
+/// cookie, and the reader may miss some in any case. With half MD4 and TEA, only someone who knows
+/// the file system's hash seed can construct so many such names. With the legacy hash, which has no
+/// seed, anyone can.)
 ///
 /// # Errors
 /// A corruption error that names the block, and the errors of `blocks`. Some entries may have been
