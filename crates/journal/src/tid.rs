@@ -3,8 +3,8 @@
 use lanefs_ondisk::jbd2::Sequence;
 use std::fmt;
 
-/// The number of a transaction: 64 bits that only increase, never 0. The low 32 bits are the
-/// transaction's number in the log; that number wraps.
+/// The 64-bit number of a transaction, never 0. Each transaction has a higher number than the one
+/// before. The low 32 bits are the transaction's number in the log, which wraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(pub u64);
 

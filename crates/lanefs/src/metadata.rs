@@ -139,8 +139,8 @@ fn to_system(time: Time) -> SystemTime {
     let whole = Duration::from_secs(time.secs.unsigned_abs());
     let start =
         if time.secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
-    // An inode's time has 34 bits of seconds. The host's type can represent them all, so `start`
-    // is not `None`.
+    // An inode's time has 34 bits of seconds. The host's type can represent every such time, so
+    // `start` is not `None`.
     start.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(time.nanos.into())
 }
 

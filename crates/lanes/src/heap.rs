@@ -1,7 +1,7 @@
 //! A heap for programs with many lanes. Every block has cache lines of its own. When a thread
 //! allocates or frees, it usually accesses no line that another thread accesses.
 //!
-//! A common allocator places small blocks of different threads in the same line. A thread that
+//! An ordinary allocator places small blocks of different threads in the same line. A thread that
 //! frees a block of another thread writes headers and lists of that other thread. So two threads
 //! that have no data in common may still share lines by chance. In this heap, blocks have no
 //! headers (the caller of a free passes the size), consist of whole lines, and are reused by the

@@ -397,8 +397,9 @@ fn check_not_within<S: Source, T: Target>(
 }
 
 impl Plan {
-    /// Returns whether the copy reads the data of a FIFO or device of the host. Otherwise, it makes
-    /// a FIFO or device. A symbolic link that is not followed is copied as a link.
+    /// Returns whether `path` is a FIFO or character device of the host whose data the copy reads.
+    /// A recursive copy makes a FIFO or device instead. A symbolic link that is not followed is
+    /// copied as a link.
     fn reads_stream(self, path: &Path) -> bool {
         let follows = self.dereference != Dereference::Never;
         self.recursion == Recursion::FilesOnly && is_stream(path) && (follows || !path.is_symlink())
@@ -413,8 +414,9 @@ fn is_stream(path: &Path) -> bool {
 }
 
 /// Returns whether a file that exists at the target's path is overwritten in place. If the path is
-/// a symbolic link, the copy then follows the link. This is the case if existing files are to be
-/// overwritten and the only source is a regular file, or a link that is followed to a regular file.
+/// a symbolic link, the copy then follows the link. A file is overwritten in place if existing
+/// files are to be overwritten and the only source is a regular file, or a link that is followed to
+/// a regular file.
 fn fills_target(images: &Images, sources: &[Operand], plan: Plan) -> Result<bool, Failure> {
     let [source] = sources else { return Ok(false) };
     if plan.existing != Existing::Overwrite {

@@ -165,7 +165,8 @@ fn rename(
         _ => to.clone(),
     };
     let how = if arguments.no_clobber { Rename::NoReplace } else { Rename::Replace };
-    // For two names of one file, rename(2) would change nothing and report success. A symbolic link
+    // Both cases below are refused. If the two paths are names of one file, rename(2) would change
+    // nothing and report success. If the source is a symbolic link to the destination, the link
     // would replace the file to which it leads.
     let is =
         |old: lanefs::Result<Metadata>, new: &Metadata| old.is_ok_and(|o| o.ino() == new.ino());

@@ -12,7 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Returns the free blocks of an image to the host: by holes in a file, by a discard on a device
+/// Gives the free blocks of an image back to the host: punches holes in a file, discards blocks of
+/// a device
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 On an image that Lanefs has mounted, the command works like fstrim. Otherwise the image must not

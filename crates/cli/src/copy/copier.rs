@@ -44,7 +44,7 @@ pub enum Existing {
     /// a device, FIFO or socket.
     Overwrite,
     /// The operand replaces an existing file or empty directory, as rename(2) does. The directories
-    /// of the copy are new, so a second file of one name is an error.
+    /// below the operand are new, so it is an error if a name in them already exists.
     Replace,
     /// The existing file stays unchanged.
     Keep,
@@ -106,8 +106,8 @@ struct Work<S: Source, T: Target> {
     way: Way,
 }
 
-/// The directories through which a copy that follows all links reached a directory, with itself.
-/// Without links to follow, it is empty.
+/// The chain of directories from an operand down to a directory, including that directory. It finds
+/// cycles in a copy that follows all links, and is empty in any other copy.
 #[derive(Debug, Clone, Default)]
 struct Way(Option<Arc<Step>>);
 
@@ -125,7 +125,8 @@ impl Way {
 }
 
 impl Drop for Step {
-    /// Drops the way in a loop, because a recursive drop could overflow the thread's stack.
+    /// Drops the earlier steps in a loop, because a recursive drop could overflow the thread's
+    /// stack.
     fn drop(&mut self) {
         let mut before = self.before.0.take();
         while let Some(mut step) = before.and_then(Arc::into_inner) {
@@ -467,7 +468,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 let want = usize::try_from(stop - at).unwrap_or(CHUNK).min(buf.len());
                 let Some(part) = buf.get_mut(..want) else { break };
                 let read = content.read_at(at, part)?;
-                // The file ends here, even if its size or the end of its data is larger.
+                // The file ends here, even if `size` or `stop` is larger.
                 if read == 0 {
                     return Ok(());
                 }
@@ -511,7 +512,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 continue;
             };
             let done = self.target.look(&dir, &name).and_then(|there| {
-                // The directory may have got a file that differs only in case.
+                // This name may exist: a file was there before the copy, or the copy has created a
+                // name that differs only in case.
                 match there {
                     Some(_) if self.plan.existing.below() == Existing::Refuse => {
                         return Err(Failure::new(shown(), "exists"));

@@ -18,9 +18,9 @@ use lanefs_ondisk::quota::Kind;
 const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEABLE_FLAGS);
 
 impl Fs {
-    /// Changes the given attributes, sets ctime and returns the new attributes. If the owner
-    /// changes, the quota limits of the new owner apply. Does not check the inode's flags: see
-    /// `flags::check_attributes`.
+    /// Changes the given attributes, sets ctime and returns the new attributes. If an owner (user,
+    /// group or project) changes, the quota limits of the new owner apply. Does not check the
+    /// inode's flags: see `flags::check_attributes`.
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr, Error> {
         self.set_attr_as(inode, Privilege::Ordinary, |_| Ok(Some(*set)))
     }

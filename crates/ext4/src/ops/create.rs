@@ -1,5 +1,5 @@
-//! Creates inodes: claims and prepares all parts, then allocates the parts and adds the name in one
-//! handle.
+//! Creates inodes: claims and prepares all parts, then allocates the parts and adds the name, if
+//! any, in one handle.
 
 use crate::alloc::{Claim, InodeClaim, Parent, Privilege};
 use crate::attr::{NewInode, NewKind};

@@ -152,8 +152,8 @@ fn was_committed(reader: &Reader<'_>, damaged: u32, log: &Scanned) -> Result<boo
     }
     let lost = log.end();
     let since = log.transactions.last().map_or((0, 0), |t| t.time);
-    // The distance from a descriptor to the header block after its copies. A descriptor whose first
-    // tag has no uuid has room for two more tags than `tags_per_descriptor` says.
+    // The largest distance from a descriptor to the header block after its copies. A descriptor
+    // whose first tag has no uuid has room for two more tags than `tags_per_descriptor` says.
     let gap = reader.format.tags_per_descriptor() as u32 + 3;
     let (mut n, mut end) = (1, gap);
     while n <= end && n < reader.size() {

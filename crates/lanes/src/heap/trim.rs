@@ -2,8 +2,8 @@
 //!
 //! A trim of a class takes all batches out of the depot and counts, in the headers of their chunks,
 //! the blocks of each span. Spans whose blocks are all free lose their memory and may be carved
-//! again. Chunks without carved spans are unmapped. Other blocks return to the depot. Blocks in
-//! threads' own lists are not visited, so their spans stay.
+//! again. The blocks of all other spans return to the depot. Chunks without carved spans are
+//! unmapped. Blocks in threads' own lists are not visited, so their spans stay.
 
 use super::classes::{CHUNK, PAGE, SPANS, full};
 use super::depot::{Chunk, DEPOTS, Free, chunk_of, locked, span_at, span_of};

@@ -198,8 +198,8 @@ impl Arguments {
 
     /// Returns the offset in the image, in bytes, at which the file system begins.
     pub(super) fn offset(&self) -> u64 {
-        // A wrong offset is ignored here, because `options` runs before the image is used, and
-        // reports the wrong offset.
+        // An offset that cannot be parsed is ignored here, because `options` has reported the error
+        // before the image is used.
         words::offset(&self.words.extended).ok().flatten().unwrap_or(self.offset).bytes()
     }
 

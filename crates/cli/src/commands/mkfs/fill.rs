@@ -60,8 +60,8 @@ pub struct From {
     /// sources. Implied by SOURCE_DATE_EPOCH, which also bounds the times
     #[arg(long)]
     pub(super) reproducible: bool,
-    /// Write the hash tree of dm-verity to FILE, or append it to the image, like the command
-    /// veritysetup format, and print the root hash. The image must not be changed afterwards
+    /// Make a dm-verity hash tree as the command veritysetup format does, write it to FILE or
+    /// append it to the image, and print the root hash. The image must not be changed afterwards
     #[arg(long, value_name = "FILE|append")]
     pub(super) verity: Option<verity::Place>,
     /// Salt of the hash tree in hexadecimal digits, or - for none [default: follows from the UUID]

@@ -124,7 +124,8 @@ impl LiveArray {
         jobs.push(Job { id, state, thread: Some(thread) });
         drop(jobs);
         // Each thread must release its reference to the array before the array is closed.
-        // `LiveArray::end` joins only the threads in `jobs`, so a forgotten thread is joined here.
+        // `LiveArray::end` joins only the threads in `jobs`, so the thread of the job that was
+        // removed from `jobs` is joined here.
         let _ = forgotten.map(thread::JoinHandle::join);
         Ok(())
     }

@@ -57,8 +57,8 @@ pub struct AddArguments {
     array: ArrayArgument,
     /// The device or image file; a file that does not exist is made
     device: PathBuf,
-    /// Do not wait for the rebuild; the server of the mount does it, or the next use of the array
-    /// if the array is not mounted
+    /// Do not wait for the rebuild: the server of the mount rebuilds the member or, if the array is
+    /// not mounted, the next use of the array does
     #[arg(long)]
     no_wait: bool,
     /// Overwrite the file system or other data that the device contains

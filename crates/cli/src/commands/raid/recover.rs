@@ -27,12 +27,13 @@ pub struct Arguments {
     array: ArrayArgument,
     #[command(flatten)]
     nothing_more: NothingMore,
-    /// Accept that blocks may be wrong in rows whose parity may be wrong
+    /// Trust parity that may be wrong; blocks that are computed from it may then be wrong too
     #[arg(long)]
     force: bool,
 }
 
-/// Rebuilds members and recomputes parity, where needed. `bar` creates a bar for the work of a name.
+/// Rebuilds members and recomputes parity, where needed. `bar` takes the name of the work, and
+/// creates its progress bar.
 pub fn bring_in_step(
     array: &OpenArray,
     bar: impl Fn(&'static str) -> Bar,

@@ -162,7 +162,8 @@ pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the name in a word, and whether a `^` or `-` before it asks to clear what it names.
+/// Returns the name in a word, and whether a `^` or `-` before the name asks to clear this feature
+/// or option.
 fn split(word: &str) -> (&str, bool) {
     match word.strip_prefix('^').or_else(|| word.strip_prefix('-')) {
         Some(name) => (name, true),

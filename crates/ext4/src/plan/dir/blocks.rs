@@ -30,8 +30,8 @@ pub trait DirBlocks {
 /// Whether a directory has an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Indexing {
-    /// The file system has no `dir_index`. (A change of a directory that still has the index flag
-    /// must clear it, since the index is not maintained.)
+    /// The file system has no `dir_index`. (If a directory still has the index flag, a change of
+    /// the directory must clear the flag, since the index is not maintained.)
     Never,
     /// The directory is linear, and becomes indexed when its first block is full.
     Possible,

@@ -8,9 +8,9 @@ use lanefs_ondisk::{FileType, Ino};
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
-/// The largest number of entries that are delivered at a time. It is more than a leaf of 16 KiB can
-/// have. Twice as many entries are collected before the higher half of them is dropped, so that the
-/// cost per entry is constant.
+/// The largest number of entries that are delivered at a time. A leaf of at most 16 KiB cannot have
+/// so many entries, so its entries are delivered in one pass. Twice as many entries are collected
+/// before the higher half of them is dropped, so that the cost per entry is constant.
 const CAPACITY: usize = 1400;
 
 /// Collects the entries with the lowest keys at or after a position.
@@ -88,9 +88,9 @@ impl Window {
         *names = kept;
     }
 
-    /// Delivers the entries in order. The window also has the entries that come before the start
-    /// position but have its key, since the ordinals of the other entries with this key depend on
-    /// them. They are not delivered.
+    /// Delivers the entries in order. The window may also have entries that have the key of the
+    /// start position but come before this position. These entries are not delivered; they are
+    /// needed to compute the ordinals of the later entries with this key.
     pub(super) fn deliver(
         mut self,
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,

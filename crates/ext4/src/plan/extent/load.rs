@@ -67,8 +67,9 @@ impl Limits {
 /// Reads the whole tree under `root`.
 ///
 /// A hostile tree cannot cause endless work. Depths decrease on the way down. A node must start
-/// with the file block that its parent's entry states. These file blocks differ, so no node with
-/// entries is visited twice. The map takes about twice as much memory as the nodes.
+/// with the file block that its parent's entry states. The entries of one level all state different
+/// file blocks, so no node with entries is visited twice. The map takes about twice as much memory
+/// as the nodes.
 ///
 /// # Errors
 /// [`Error::Corruption`], which names the inode and the block; and the errors of `nodes`.

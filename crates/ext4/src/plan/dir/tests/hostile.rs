@@ -88,8 +88,8 @@ fn damaged_directories_give_errors() {
             for _ in 0..400 {
                 let mut blocks = directory.blocks.clone();
                 for _ in 0..rng.usize(1..6) {
-                    // Half of the changes are in the root, and half in the first bytes of a block,
-                    // where damage does the most harm.
+                    // About half of the changes are in the root, and about half of the changes in
+                    // each block are in its first bytes. In these places damage does the most harm.
                     let n = if rng.bool() { 0 } else { rng.usize(..blocks.len()) };
                     let at = if rng.bool() { rng.usize(..64) } else { rng.usize(..1024) };
                     Arc::make_mut(&mut blocks[n])[at] = rng.u8(..);
