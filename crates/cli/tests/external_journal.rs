@@ -172,6 +172,12 @@ fn a_journal_device_is_made_behind_an_offset_but_not_on_an_array() {
     mkfs.args(["mkfs", "-O", "journal_dev", "md:a,b,c", "8M"]).current_dir(dir.path());
     let (status, said) = try_run(&mut mkfs);
     assert!(status.code() == Some(1) && said.contains("array"), "{said}");
+    let before = std::fs::read(&part).unwrap();
+    for (option, value) in [("-E", "offset=1X"), ("-O", "no_such_feature")] {
+        let (status, said) = code(&["mkfs", "-FO", "journal_dev", option, value, word(&part)]);
+        assert!(status == Some(1) && said.contains(value), "{said}");
+        assert!(std::fs::read(&part).unwrap() == before, "it was written");
+    }
     assert_eq!(dir.path().read_dir().unwrap().count(), 1);
 }
 

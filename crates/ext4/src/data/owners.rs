@@ -51,8 +51,9 @@ impl Objects {
     fn add_owner(&self, ledger: &Ledger, id: u32) -> Result<(), Error> {
         let inode = self.get_any(ledger.ino, None)?;
         // A quota file has no name, so no file operation takes its operation lock, and this
-        // function does not take it either. The lock of its mappings serialises the threads that
-        // add ids.
+        // function does not take it either: the caller may hold the operation lock of an inode that
+        // comes after the quota file in the lock order. The lock of its mappings serialises the
+        // threads that add ids, and keeps eviction from the mappings.
         let _adding = inode.mapping.lock();
         if ledger.knows(id) {
             return Ok(());

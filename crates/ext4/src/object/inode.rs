@@ -499,6 +499,8 @@ impl Cached for Inode {
         let idle = self.is_settled(&state, settled) && state.orphan.is_none();
         if !idle || !(state.freed || lanefs_lanes::evict(self)) {
             drop(state);
+            // The mappings of a quota file change without the operation lock.
+            let Some(_mapping) = self.mapping.try_lock() else { return Evicted::Nothing };
             return self.map.forget_if_large(&self.mount.totals);
         }
         drop(state);

@@ -196,7 +196,7 @@ impl Arguments {
         }
     }
 
-    /// Returns the offset in the image, in bytes, at which the file system begins.
+    /// Returns the offset in the image, in bytes, at which the file system or journal begins.
     pub(super) fn offset(&self) -> u64 {
         // An offset that cannot be parsed is ignored here, because `options` has reported the error
         // before the image is used.

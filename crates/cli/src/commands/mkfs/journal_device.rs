@@ -1,6 +1,6 @@
 //! Journals on a device of their own: `-O journal_dev` makes one, `-J device=` uses it.
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, options};
 use super::target::{grow, open, refuse_overwriting};
 use crate::cli::{Failure, open_image};
 use lanefs::Source;
@@ -20,7 +20,8 @@ const DEFAULT_BLOCK_SIZE: u32 = 4096;
 pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.image;
     let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
-    let given = arguments.block_size().map_err(|cause| failed(&cause))?;
+    // An invalid option is refused, even if it would not change the journal.
+    let given = options(arguments).map_err(|cause| failed(&cause))?.block_size;
     let block_size = given.or_else(|| BlockSize::new(DEFAULT_BLOCK_SIZE));
     let block_size = block_size.ok_or_else(|| failed(&"block size out of range"))?;
     if arguments.dry_run {
