@@ -187,12 +187,15 @@ fn two_sources_of_one_name_are_not_mixed() {
         dir,
         "mkdir -p a/d b/d none/f empty/a/e empty/b/e
         for i in $(seq 24); do head -c 1500000 /dev/zero | tr '\\0' a >a/d/$i
-        head -c 1500000 /dev/zero | tr '\\0' b >b/d/$i; done; echo new >b/f",
+        head -c 1500000 /dev/zero | tr '\\0' b >b/d/$i; done; echo new | tee b/f >b/d/new",
     );
     lanefs(&["mkdir", &place("/t")]);
-    lanefs(&["cp", "-r", "-j", "8", &here("a/d"), &here("b/d"), &place("/t")]);
+    let said = fails(&["cp", "-r", "-j", "8", &here("a/d"), &here("b/d"), &place("/t")]);
+    assert_eq!(said.matches("another source").count(), 24, "{said}");
     lanefs(&["cp", "-r", &place("/t/d"), &here("copy")]);
-    shell(dir, "diff -r copy b/d");
+    shell(dir, "cp b/d/new a/d; diff -r copy a/d");
+    // Without an error, -n keeps them.
+    lanefs(&["cp", "-rn", &here("a/d"), &here("b/d"), &place("/t")]);
 
     // A source that was not copied does not protect the file.
     lanefs(&["cp", &here("a/d/1"), &place("/t/f")]);
@@ -455,7 +458,7 @@ fn mv_leaves_files_that_it_must_not_overwrite() {
 }
 
 #[test]
-fn names_that_differ_in_case_are_not_lost_in_a_move() {
+fn names_that_differ_in_case_are_not_lost() {
     let image = Image::with("16M", &["-O", "casefold"]);
     let dir = image.dir.path();
     shell(dir, "mkdir t; echo one >t/a; ln t/a t/b; echo two >t/B");
@@ -464,6 +467,9 @@ fn names_that_differ_in_case_are_not_lost_in_a_move() {
     shell(dir, "debugfs -w -R 'set_inode_field /d flags 0x40080000' disk.img 2>&1");
     assert!(fails(&["mv", tree.to_str().unwrap(), &folded]).contains("exists"));
     assert_eq!(shell(dir, "cat t/a t/b t/B"), "one\none\ntwo\n");
+    shell(dir, "mkdir v; echo one >v/a; echo two >v/A");
+    let said = fails(&["cp", "-r", dir.join("v").to_str().unwrap(), &folded]);
+    assert_eq!(said.matches("another source").count(), 1, "{said}");
 
     // Two names of one file become one name.
     shell(dir, "mkdir u; echo text >u/a; ln u/a u/A");
