@@ -48,7 +48,7 @@ pub struct Figures {
     /// The waits for Lanefs's locks in this process during all slices, one entry for each lock
     /// rank.
     pub waits: Vec<Contention>,
-    /// Averages of counted events, such as writes to an array's members per operation.
+    /// Averages per operation of counted events, such as writes to an array's members.
     pub counts: Vec<Count>,
 }
 

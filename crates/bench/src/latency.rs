@@ -25,7 +25,8 @@ fn bucket(nanos: u64) -> usize {
         return nanos as usize;
     }
     let shift = nanos.ilog2() - BITS;
-    // The shifted value is at least `PARTS`, so it skips the buckets of the times below `PARTS`.
+    // The shifted value is at least `PARTS`, so the index is above those of the buckets for times
+    // below `PARTS`.
     shift as usize * PARTS + (nanos >> shift) as usize
 }
 

@@ -151,8 +151,8 @@ impl Workload {
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
     }
 
-    /// Returns whether the workload can be a part of [`Workload::Mix`]. This requires that all its
-    /// operations are alike and that their number is not limited.
+    /// Returns whether the workload can be a part of [`Workload::Mix`]. This requires that the
+    /// number of its operations is not limited.
     pub fn can_be_mixed(self) -> bool {
         use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)

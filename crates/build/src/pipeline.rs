@@ -499,9 +499,8 @@ impl Feeder<'_, '_> {
     }
 }
 
-/// Returns `number`, a block of a file, as 32 bits. Fails if it is not below `u32::MAX`, the limit
-/// of ext4; so the number of the next block fits too. `end` is the size of the file, for the
-/// message.
+/// Returns `number`, a block of a file, as 32 bits. Fails from `u32::MAX` on, the limit of ext4, so
+/// the number of the next block fits too. `end` is the size of the file, for the message.
 fn file_block(number: u64, end: u64) -> Result<u32> {
     let fault = lanefs_ext4::mkfs::FileFault::Size { bytes: end };
     let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);

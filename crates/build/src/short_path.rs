@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The longest path in bytes that is passed to a system call. The limit of Linux is 4,095. The
-/// difference leaves room for the name of a directory in `/proc`.
+/// difference leaves room for the prefix `/proc/self/fd/N`.
 const MOST: usize = 4000;
 
 /// A path that system calls accept, although it may stand for a longer one. The end of a longer

@@ -1,5 +1,5 @@
 //! Tests that the same sources give the same bytes, that a fitted image has room for its files and
-//! little else, and that owners are set as maps, fixed owners and tables say.
+//! little else, and that owners follow the maps, fixed owners and tables.
 
 mod image;
 

@@ -217,7 +217,7 @@ fn no_size_in_a_header_is_too_large_to_be_refused() {
     let records = pax(&[("size", "18446744073709551615")]);
     let message = "d: the archive ends in the middle of it";
     refused(dir, &[records, link("d", b'5', "")], message);
-    // The data is in the last block that has a number of 32 bits.
+    // The data is in block 2^32 - 1, the last one whose number fits in 32 bits.
     let records = [("GNU.sparse.map", "17592186040320,5"), ("GNU.sparse.size", "17592186044416")];
     let message = "f: 17592186040325 bytes are more than a file of this file system holds";
     refused(dir, &[pax(&records), file("f", b"abcde")], message);

@@ -120,7 +120,7 @@ fn packed_tars_give_the_same_image_from_a_file_and_from_a_stream() {
     let image = dir.path().join("cut.img");
     let error = try_build(&image, Builder::new().source(Source::stream(cut))).unwrap_err();
     assert!(error.to_string().starts_with("stream: ./"), "{error}");
-    // Other bytes between two zstd frames must also result in an error, even if they begin like a
+    // Foreign bytes between two zstd frames must also result in an error, even if they begin like a
     // frame without data.
     shell(dir.path(), "(head -c 1M t.tar | zstd -q; printf 'PK345678'; zstd -qc t.tar) >odd.zst");
     let error = try_build(&image, Builder::new().source(Source::tar(dir.path().join("odd.zst"))));

@@ -56,8 +56,8 @@ pub fn claim(run: &Run<'_>, ino: Ino, record: &Record) -> Claimed {
 
 impl FileBlocks<'_> {
     /// Claims clusters. For the resize inode, only the first block is claimed, because all its
-    /// other blocks are reserved descriptor blocks, which the groups claim. `special` checks that
-    /// the inode refers to exactly these blocks.
+    /// other blocks are reserved descriptor blocks, which the groups claim. The module `special`
+    /// checks that the inode refers to exactly these blocks.
     fn claim(&self, place: Place, clusters: Range<u64>) {
         if self.ino != Ino::RESIZE || self.claimed.clusters == 1 {
             self.run.claim_clusters(place, clusters);

@@ -42,7 +42,7 @@ pub struct Options {
     pub threads: usize,
     /// The most memory, in bytes, for the maps of used clusters. If they need more, the inode
     /// tables are read several times, once for each part of the file system. If several files use
-    /// the same block, the check briefly uses twice as much memory, so that the findings always
+    /// the same block, the check briefly needs a second set of maps, so that the findings always
     /// name the files with the higher inode numbers.
     pub memory: u64,
     /// The largest number of findings that are kept. Further faults are only counted.

@@ -16,7 +16,7 @@ use lanefs_ondisk::{Block, Group, Ino};
 const FLAGS: usize = 0x12;
 const ITABLE_UNUSED: usize = 0x1c;
 
-/// The block of a bitmap whose descriptor has an invalid block number.
+/// The block number that replaces an invalid block number of a bitmap.
 pub const NOWHERE: Block = Block(0);
 
 /// All descriptors; `None` for a descriptor that cannot be read or has an invalid block number of

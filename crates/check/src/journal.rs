@@ -238,7 +238,7 @@ impl<'a> Log<'a> {
 
     /// Writes the newest intact copy of each block to `target`. Returns how many blocks were
     /// written, and the first damage, if there is any. As e2fsck does, leaves out damaged copies,
-    /// and all transactions from a damaged one on.
+    /// and everything from the first damaged transaction on.
     fn replay(
         &self,
         found: &Scanned,
@@ -269,7 +269,7 @@ impl<'a> Log<'a> {
             ));
         }
         lost = found.lost.clone().or(lost);
-        // Fast commits continue the last transaction, so they are nothing without it.
+        // Fast commits continue the last transaction, so they are useless without it.
         if lost.is_none() && self.has_fast_commits(found.end)? {
             report.unchecked("fast commits in the log");
         }
@@ -339,7 +339,7 @@ impl<'a> Log<'a> {
     /// Returns whether the transaction after `found`, which is damaged in log block `damaged`, was
     /// committed: a commit block of this transaction or of the next one follows. A commit block
     /// that is older than the last transaction of `found` belongs to an older log. The search ends
-    /// after as many blocks without a header as the copies of one descriptor can take.
+    /// when more blocks in a row have no header than one descriptor can have copies.
     fn was_committed(&self, damaged: u32, found: &Scanned) -> Result<bool, String> {
         let format = self.superblock.format();
         if format.checksums == LogChecksums::None {
@@ -375,7 +375,7 @@ struct Scanned {
     end: Sequence,
     /// The time of the last transaction.
     time: (u64, u32),
-    /// Why committed transactions after the last one cannot be read, if there are any.
+    /// Why further committed transactions cannot be read, if there are any.
     lost: Option<String>,
 }
 

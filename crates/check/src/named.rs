@@ -76,7 +76,7 @@ pub fn is_log(bytes: &[u8]) -> bool {
 }
 
 /// If the superblock names an inode that is not the journal, returns the superblock with the
-/// reserved inode of the journal. The log there is replayed, or repaired.
+/// reserved inode of the journal. The log in that inode is replayed, or repaired.
 pub fn with_journal(volume: &Volume, groups: &Groups) -> Option<Superblock> {
     let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return None };
     if ino == Ino::JOURNAL || is_journal(volume, groups, ino) {
@@ -137,8 +137,8 @@ fn has_reserved_file(run: &Run<'_>) -> bool {
 }
 
 /// Returns whether an inode has the purpose for which the superblock names it. An inode with a name
-/// is a file of a user. An inode without a name is believed if its content fits the purpose, or if
-/// no other nameless inode fits, because then its content may be damaged.
+/// is a file of a user. An inode without a name is believed if its content fits the purpose. It is
+/// also believed if no other nameless inode fits, because its own content may be damaged.
 fn is_believed(run: &Run<'_>, purpose: Purpose, ino: Ino) -> bool {
     let (volume, state) = (run.volume, run.states.get(ino));
     let is_journal =

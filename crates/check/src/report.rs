@@ -18,7 +18,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns the harm of the fault. The resize inode serves only growth.
+    /// Returns the harm of the fault. Most faults of the resize inode prevent only growth.
     pub fn harm(&self) -> Harm {
         match (self.place.ino(), self.fault.harm()) {
             (_, harm @ (Harm::Overwritten | Harm::WrongCounts | Harm::Note)) => harm,

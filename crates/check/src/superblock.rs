@@ -123,7 +123,8 @@ fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     match cause {
         Cause::LastOrphan { .. } => raw.s_last_orphan.set(0),
         Cause::FirstInode { .. } => raw.s_first_ino.set(FIRST_INO),
-        // The root is not an orphan file, so `named` finds the right inode, if there is one.
+        // `named` never takes the root for the orphan file, so the right inode is found, if there
+        // is one.
         Cause::OrphanFileInode { .. } => raw.s_orphan_file_inum.set(Ino::ROOT.0),
         Cause::FreeInodes { .. } => raw.s_free_inodes_count.set(0),
         Cause::FreeBlocks { .. } => {

@@ -125,8 +125,8 @@ fn no_member_of_an_earlier_moment_is_mixed_in() {
 
 #[test]
 fn a_member_with_the_last_events_number_but_another_time_is_an_old_copy() {
-    // md can leave an old copy with the newest event count but another time, because md decrements
-    // the count when an array becomes clean again.
+    // md can leave an old copy with the newest event count but a different update time, because md
+    // decrements the count when an array becomes clean again.
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     let (_, device) = &members.0[1];
     let mut old = members.candidates(None).swap_remove(1).superblock;
@@ -444,8 +444,8 @@ fn an_operation_without_a_member_whose_failure_is_not_recorded_is_an_error() {
         let hooks = [0, 2].map(|slot| hook(&mut members, slot));
         let array = Arc::new(members.open(None).expect("an array"));
         scribble(&array, 35, 3);
-        // While the operation is on member 0, member 1 fails, and member 2 cannot record it. The
-        // operation goes on without member 1.
+        // While the operation runs on member 0, member 1 fails, and member 2 cannot record this
+        // failure. The operation goes on without member 1.
         let (fails, other) = (array.clone(), hooks[1].clone());
         hooks[0].on(kind, 0, move || {
             other.on(Kind::WriteDurable, 0, || Outcome::Failed);
@@ -655,7 +655,7 @@ fn a_member_that_missed_nothing_comes_back_without_being_rebuilt() {
         assert_eq!(wrong_rows(&array), 0);
         array.write_at(5000, &[0x5c; 100_000]).expect("a write");
         array.close().expect("closed");
-        // The array uses the device as a member.
+        // The array uses the returned device as a member, so it can run without member 2.
         let array = members.open(Some(2)).expect("degraded");
         let mut bytes = vec![0; 100_000];
         array.read_at(5000, &mut bytes).expect("a read");

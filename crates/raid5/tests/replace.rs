@@ -56,7 +56,8 @@ fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> 
     let mut rng = fastrand::Rng::with_seed(seed);
     let blocks = array.len() / BLOCK;
     let mut ops = Vec::new();
-    // After `ends` is set, some more operations follow, which go to the new member only.
+    // After `ends` is set, some more operations follow, which go to the new member and no longer to
+    // the old one.
     let mut left = 12;
     while left > 0 {
         left -= usize::from(ends.load(Ordering::Acquire));
@@ -462,7 +463,8 @@ fn a_new_device_that_fails_leaves_the_array_as_it_was() {
                 let error = done.expect_err(&case).to_string();
                 assert!(content(&array) == model, "{case}: {error}");
                 assert!(!array.array().status().stopped, "{case}: {error}");
-                // If the new member failed while its slot was recorded, it has the slot already.
+                // If the new member failed while the superblocks recorded its slot, it may already
+                // have the slot; then the array is degraded.
                 let recorded = kind == Kind::WriteDurable && before > 0;
                 let whole = array.array().degraded().is_empty();
                 assert!(whole || recorded, "{case}: {error}");

@@ -11,7 +11,7 @@ const CHUNK: u64 = 16384;
 const BLOCK: u64 = 4096;
 const ROWS: u64 = 12;
 
-/// Starts an array in which all parity is wrong. The array assumes only that parity may be wrong
+/// Starts an array in which all parity is wrong. The array is told that parity may be wrong only
 /// from row 2 on.
 fn start(consistency: Consistency) -> (Rig, Array) {
     let mut rig = Rig::new(Layout::LeftSymmetric, 4, CHUNK, ROWS).with(consistency);
@@ -25,8 +25,8 @@ fn start(consistency: Consistency) -> (Rig, Array) {
     (rig, array)
 }
 
-/// Expects that in `row` all blocks of the other chunks can be read, but only these blocks of the
-/// lost chunk.
+/// Expects that in `row` all blocks of the other chunks can be read, but of the chunk `lost` only
+/// the blocks in `readable`.
 fn expect_readable(array: &Array, model: &[u8], row: u64, lost: u64, readable: &[u64]) {
     for chunk in 0..3 {
         for block in 0..CHUNK / BLOCK {
@@ -65,7 +65,8 @@ fn blocks_written_since_the_start_can_be_read_without_their_member() {
         // A block of the lost chunk, as a whole.
         put(at(8, lost(8)) + 3 * BLOCK, BLOCK).unwrap();
         put(at(8, lost(8)) + 3 * BLOCK + 9, 10).unwrap();
-        // The parity of a block of another chunk stays in doubt.
+        // After the failure, a write to a block of another chunk leaves the parity of that block in
+        // doubt.
         put(at(9, (lost(9) + 1) % 3), BLOCK).unwrap();
         let right: [(u64, &[u64]); 6] =
             [(4, &[0, 1, 2, 3]), (5, &[1]), (6, &[2]), (8, &[3]), (9, &[]), (10, &[])];

@@ -148,7 +148,7 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
     }
 }
 
-/// If the log failed, checks three things: the mount is read-only, the recorded failure states the
+/// If the log failed, checks three things: the mount is read-only, the recorded failure names the
 /// first cause, and sync returns an error.
 fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     let Some(cause) = mount.fs().failure() else { return Ok(()) };

@@ -346,8 +346,8 @@ impl Fsx {
         if got == want { Ok(()) } else { Err(difference(at, &got, &want)) }
     }
 
-    /// Checks that the data and holes that SEEK_DATA and SEEK_HOLE report alternate and together
-    /// cover the file, and that holes read as zeros.
+    /// Checks that SEEK_DATA and SEEK_HOLE report data and holes in turn, which together cover the
+    /// file, and that holes contain only zeros.
     fn compare_seeks(&self) -> Result<(), Failure> {
         let (fs, file, size) = (self.fs(), self.file(), self.data.size());
         let mut at = 0;

@@ -114,8 +114,9 @@ impl History {
             last.insert(file, (mark, data));
         }
         for (file, (mark, data)) in last {
-            // A file whose next change started before the crash is not compared, because the crash
-            // may leave it with the old content, a part of the new content, or not at all.
+            // If a change of a file started between the fsync and the crash, the file is not
+            // compared, because the crash may leave it with the old content, a part of the new
+            // content, or not at all.
             if self.begun.iter().any(|(at, of)| of == file && at >= mark && *at <= cut) {
                 continue;
             }

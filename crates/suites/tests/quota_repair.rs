@@ -123,8 +123,8 @@ fn a_repair_keeps_the_limits_that_can_be_read() {
     }
 }
 
-/// If a value is in an inode of its own, tune2fs (1.47.0) counts the value only once, for root. So
-/// the image needs a repair after tune2fs enables quotas.
+/// If an attribute value is in an inode of its own, tune2fs (1.47.0) counts it only once, for root.
+/// So the image needs a repair after tune2fs enables quotas.
 #[test]
 fn values_in_inodes_of_their_own_are_counted_for_each_file_as_e2fsck_does() {
     let Some(image) = Image::make("-b 1024 -O ea_inode", "16M") else { return };

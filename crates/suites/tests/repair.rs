@@ -147,8 +147,8 @@ fn a_repair_does_not_write_into_an_extent_node_of_another_file() {
     device.read_at(damaged + BLOCK_FIELD, root).unwrap();
     device.read_at(other + BLOCK_FIELD + 12, entry).unwrap();
     assert_eq!((root[2], root[6]), (1, 1), "a root with one node");
-    // The root of the damaged file has a second entry, which refers to the node of the other file,
-    // and a wrong capacity.
+    // The root of the damaged file has a wrong capacity, and a second entry, which refers to the
+    // node of the other file.
     root[2..6].copy_from_slice(&[2, 0, 9, 0]);
     entry[..4].copy_from_slice(&1000u32.to_le_bytes());
     device.write_at(damaged + BLOCK_FIELD, root).unwrap();
@@ -165,7 +165,7 @@ fn space_for_a_repair_is_not_taken_from_a_file_whose_mapping_is_damaged() {
     image.assert_clean("filled");
     let device = image.device();
     for name in ["one", "two"] {
-        // The capacity in the root is wrong, so the check reads nothing below.
+        // The capacity in the root is wrong, so the check reads nothing below the root.
         let at = image.inode_at(name, BLOCK) + BLOCK_FIELD + 4;
         device.write_at(at, &[9, 0]).unwrap();
     }
@@ -360,7 +360,7 @@ fn with_bigalloc_a_bitmap_is_not_written_over_the_block_of_mmp() {
     let mut superblock = [0; BLOCK as usize];
     device.read_at(BLOCK, &mut superblock).unwrap();
     let mmp = &superblock[0x168..0x16c];
-    // The block bitmap of group 1.
+    // Makes the mmp block the block bitmap of group 1.
     device.write_at(2 * BLOCK + 64, mmp).unwrap();
     drop(device);
     finds_overlap(&image, "mmp");
@@ -372,7 +372,8 @@ fn with_bigalloc_a_bitmap_is_not_written_over_the_block_of_mmp() {
 fn a_group_whose_inode_table_is_lost_loses_no_name() {
     let Some(image) = filled(DESCRIBED) else { return };
     describe(&image, 0, 8, 999_999);
-    // No free block is known for a bitmap without a place, because inodes are missing.
+    // Without the lost inodes, the repair does not know which blocks are free, so it finds no place
+    // for this bitmap.
     describe(&image, 1, 0, 999_999);
     let before = std::fs::read(image.path()).unwrap();
     let plan = plan(image.device(), Shared::Clone).expect("a plan");
@@ -389,8 +390,8 @@ fn descriptors_of_meta_groups_are_restored_from_the_copies_in_their_groups() {
     keeps_all(&image, "meta_bg");
 }
 
-/// Writes a file, and three transactions to the log that change its first three blocks. The log is
-/// not replayed.
+/// Writes a file. Then writes three transactions to the log; each changes one of the file's first
+/// three blocks. The log is not replayed.
 fn with_log(options: &str) -> Option<Image> {
     let image = filled(options)?;
     let source = image.path().with_extension("source");
@@ -427,8 +428,8 @@ fn log_block(image: &Image, start: &[u8]) -> u64 {
 fn a_damaged_transaction_in_the_log_is_told_and_those_before_it_are_kept() {
     let Some(clean) = with_log("-b 1024") else { return };
     let first = log_block(&clean, b"1111");
-    // A damaged copy costs only itself. A damaged descriptor costs its transaction and all later
-    // ones.
+    // Damage to a block's copy in the log costs only that copy. A damaged descriptor costs its
+    // transaction and all later ones.
     let (copy, descriptor) = (log_block(&clean, b"2222"), log_block(&clean, b"2222") - BLOCK);
     assert!(first < descriptor);
     for (at, expected) in [(copy, "1o3"), (descriptor, "1oo")] {

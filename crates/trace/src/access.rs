@@ -129,9 +129,9 @@ fn know(ip: u64) -> Known {
 
 fn instruction_at(ip: u64) -> Instruction {
     // SAFETY: the processor has just executed this instruction, so the instruction's bytes are
-    // mapped and do not change: code is not unmapped while it runs. Only bytes in the page of its
-    // first byte are read, because the next page may be unmapped if the instruction ends in this
-    // one.
+    // mapped and do not change: code is not unmapped while it runs. Only bytes in the page of the
+    // instruction's first byte are read, because the next page may be unmapped if the instruction
+    // does not reach it.
     let bytes = unsafe { code_at(ip, LONGEST.min(PAGE - (ip as usize % PAGE))) };
     let short = decode(bytes, ip);
     if !short.is_invalid() {

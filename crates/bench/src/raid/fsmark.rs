@@ -6,11 +6,11 @@
 //!
 //! A Lanefs writer writes on its own thread, and holds its row until the write is done. On devices
 //! in memory the write is so short that other threads never wait, so the policy does not matter.
-//! md, in contrast, holds its stripes while it hands work to another thread, or during disk I/O.
-//! Therefore each array is measured twice: once with members without latency, and once with members
-//! on which each operation takes 20 us (plus the error of the host's timer), like a fast SSD. With
-//! the default chunk size of this benchmark, a Lanefs row has 64 KiB on each member, whereas md's
-//! stripe has 4 KiB. So for the same data, md waits sixteen times as often.
+//! md, in contrast, holds its stripes while it hands work to another thread, or during disk I/O. So
+//! that threads do wait, each array is measured a second time, with members on which each operation
+//! takes 20 us (plus the error of the host's timer), like a fast SSD. With the default chunk size
+//! of this benchmark, a Lanefs row has 64 KiB on each member, whereas md's stripe has 4 KiB. So for
+//! the same data, md waits sixteen times as often.
 
 mod line;
 

@@ -2,7 +2,7 @@
 //!
 //! A path is exact, or is a pattern that ends with `*`. A pattern matches all paths that begin with
 //! the text before the `*`. An exact path wins over a pattern. The first of several matching
-//! patterns wins. If several lines have the same path, the last one wins.
+//! patterns wins. If several lines have the same exact path, the last one wins.
 //!
 //! Source: the Android Open Source Project, system/core/libcutils/include/private/fs_config.h
 //! (meaning of the fields), build tool fs_config (format of the file).

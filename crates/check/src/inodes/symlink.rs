@@ -9,7 +9,7 @@ use crate::run::Run;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, Ino};
 
-/// Checks that the target is as long as the inode's size and contains no NUL.
+/// Checks that the target has the length that the inode's size field states, and contains no NUL.
 pub fn check(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> Result<(), Fault> {
     let frozen = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
     if record.size_hi != 0 || record.size_lo == 0 || record.flags.intersects(frozen) {

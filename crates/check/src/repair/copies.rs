@@ -314,7 +314,7 @@ fn copies(geometry: &Geometry, index: u32) -> impl Iterator<Item = Block> + '_ {
     let last = first.saturating_add(per_block - 1);
     let meta = [first.saturating_add(1), last].into_iter().map(Group);
     let groups: Vec<Group> = match is_old {
-        // Groups with descriptors of their own have no copies of others.
+        // Groups of the `meta_bg` part have no copies of the old descriptors.
         true => geometry.backups().filter(|g| !geometry.is_meta_bg(g.0 / per_block)).collect(),
         false => meta.filter(|group| group.0 < geometry.group_count()).collect(),
     };

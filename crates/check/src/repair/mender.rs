@@ -56,8 +56,8 @@ pub struct Mender<'a> {
     search: Search,
 }
 
-/// A search for free clusters. It takes clusters that the block bitmaps mark as in use only when no
-/// others are left, because they may belong to files whose mappings cannot be read.
+/// A search for free clusters. Clusters that the block bitmaps mark as in use are taken last,
+/// because they may belong to files whose mappings cannot be read.
 #[derive(Default)]
 struct Search {
     /// The cluster at which the search goes on.
@@ -184,7 +184,7 @@ impl<'a> Mender<'a> {
         self.allocate_in(0..self.clusters())
     }
 
-    /// Takes a free cluster among `clusters`, at which the search began.
+    /// Takes a free cluster among `clusters`, at whose start the search began.
     fn allocate_in(&mut self, clusters: Range<u64>) -> Option<Block> {
         loop {
             if let Some(found) = self.next_free(clusters.end) {
@@ -211,7 +211,7 @@ impl<'a> Mender<'a> {
         found
     }
 
-    /// Returns the number of clusters in groups.
+    /// Returns the number of clusters that belong to a group.
     fn clusters(&self) -> u64 {
         let geometry = &self.run.volume.geometry;
         let blocks = geometry.block_count() - geometry.first_data_block().0;

@@ -177,9 +177,10 @@ impl Mender<'_> {
         }
     }
 
-    /// Moves the first bitmap of `group` whose block `is_it` accepts to a free block. Its content
-    /// need not be copied, because the last stage computes all bitmaps again. Moves nothing if an
-    /// inode table cannot be read, because then a block that seems to be free may belong to a file.
+    /// Moves a bitmap of `group` to a free block: the first one whose block `is_it` accepts. Its
+    /// content need not be copied, because the last stage computes all bitmaps again. Moves nothing
+    /// if an inode table cannot be read, because then a block that seems to be free may belong to a
+    /// file.
     fn move_bitmaps_of(&mut self, group: Group, is_it: impl Fn(Block) -> bool) {
         if !self.has_tables() {
             return;

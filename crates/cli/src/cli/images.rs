@@ -132,7 +132,8 @@ fn real_name(image: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Returns how to name a file in an image, if `path` continues after the name of a file.
+/// If a file lies on the way to `path`, as in `disk.img/etc`, returns a hint to write
+/// `disk.img:/etc`.
 fn place_meant(path: &Path) -> Option<String> {
     let image = path.ancestors().skip(1).find(|above| above.is_file())?;
     let below = path.strip_prefix(image).ok()?;

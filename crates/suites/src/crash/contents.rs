@@ -71,9 +71,9 @@ impl Contents {
         if found == self.sure(offset) {
             return true;
         }
-        // A write may have reached the device although an earlier collapse or insert was lost that
-        // had moved the block of this write. Therefore `place` follows the offset through each
-        // collapse and insert.
+        // An earlier collapse or insert may have moved the block of a write. A crash can lose that
+        // move but keep the write. Therefore `place` follows the offset through each collapse and
+        // insert.
         let mut place = offset;
         for change in &self.maybe {
             let len = change.end - change.start;

@@ -341,7 +341,8 @@ fn tag(v: &Target) -> u64 {
     v.log()[v.log_start()] + 12
 }
 
-/// Makes `ino` the head of the orphan list and, if there is an orphan file, its first entry.
+/// Makes `ino` the head of the orphan list and, if there is an orphan file, also the first entry of
+/// that file.
 fn orphan(v: &Target, ino: u32) {
     v.put32(SUPER + 0xe8, ino);
     let file = v.get32(SUPER + 0x280);

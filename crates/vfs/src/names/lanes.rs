@@ -4,8 +4,8 @@
 //! The table has a fixed number of buckets with a few ways each, and each bucket evicts its own
 //! entries. So memory is bounded, without a list that all threads write. A look-up takes a pin and
 //! reads one bucket's ways. It writes shared memory only to mark an entry that was not used since
-//! the bucket's last eviction. An entry that was published again after a look-up shows this, so the
-//! user of the look-up can tell that its result is old.
+//! the bucket's last eviction. An entry shows whether it was published again after a look-up, so
+//! the user of the look-up can tell whether the result is old.
 //!
 //! Publishing a known name again changes its entry in place; a new name costs one allocation.
 //!

@@ -17,7 +17,8 @@ pub enum Aim {
     Either,
 }
 
-/// The destination of copies: a directory and, if only one copy is made, its name there.
+/// The destination of copies: a directory and, if only one copy is made, the name of the copy in
+/// it.
 pub struct Destination<N> {
     pub dir: N,
     pub name: Option<Vec<u8>>,

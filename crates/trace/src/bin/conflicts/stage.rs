@@ -14,7 +14,7 @@ pub const FILE: u64 = 256 << 10;
 pub const PAGE: u64 = 4096;
 
 /// The number of directories that a thread creates and removes to load all groups of its lane: a
-/// few more than a lane has groups.
+/// few more than the groups of a lane.
 const GROUPS: usize = 10;
 
 /// A thread's part of the tree, and the objects on which its operations work. Unless the setting

@@ -41,8 +41,8 @@ pub fn trace(
     for operation in operations(setting, only) {
         for &threads in counts.iter().filter(|count| **count <= operation.most_threads) {
             // The first round fills the modelled caches, and only the later rounds are counted.
-            // With many threads a second traced round would take too long. Then a single round is
-            // traced, and its copy is used as the second round.
+            // With many threads a second traced round would take too long. In that case a single
+            // round is traced, and its copy is used as the second round.
             let rounds = if threads > 8 { 1 } else { 3 };
             let mut traced = session.run(operation, threads, rounds);
             traced.iter_mut().flatten().for_each(|f| *f = f.in_granules(granule));
