@@ -458,6 +458,42 @@ fn mv_leaves_files_that_it_must_not_overwrite() {
 }
 
 #[test]
+fn a_copy_that_keeps_the_mode_gets_no_other_access_lists() {
+    if !can_mount() {
+        return;
+    }
+    let (image, host) = (Image::new("16M"), Image::new("16M"));
+    let place = |path: &str| at(&image.path, path);
+    let Some(kernel) = KernelMounted::new(&host.path, "host", "rw") else { return };
+    let here = |path: &str| kernel.path.join(path).to_str().unwrap().to_owned();
+    shell(
+        &kernel.path,
+        "mkdir -m 750 s t; echo new >s/f; chmod 640 s/f; touch t/old
+        setfacl -m u:7:rw t/old; setfacl -m d:u:7:rwx t",
+    );
+    lanefs(&["cp", "-a", &here("."), &place("/")]);
+
+    let listed = |text: String| text.contains("user:7");
+    let ours = |path: &str| listed(lanefs(&["getfacl", "-n", &place(path)]));
+    let theirs = |path: &str| listed(shell(&kernel.path, &format!("getfacl -n {path}")));
+    assert!(ours("/t") && ours("/t/old") && theirs("t") && theirs("t/old"));
+    for (from, to) in [(here("s"), place("/t")), (place("/s"), here("t"))] {
+        let file = format!("{from}/f");
+        lanefs(&["cp", "-p", &file, &format!("{to}/old")]);
+        lanefs(&["cp", "-p", &file, &to]);
+        lanefs(&["cp", "-rp", &from, &to]);
+        // A copy with a mode of its own inherits the list.
+        lanefs(&["cp", &file, &format!("{to}/plain")]);
+    }
+    for path in ["old", "f", "s", "s/f"] {
+        assert!(!ours(&format!("/t/{path}")) && !theirs(&format!("t/{path}")), "{path}");
+    }
+    assert!(ours("/t/plain") && theirs("t/plain"));
+    drop(kernel);
+    assert_clean(&image.path);
+}
+
+#[test]
 fn names_that_differ_in_case_are_not_lost() {
     let image = Image::with("16M", &["-O", "casefold"]);
     let dir = image.dir.path();

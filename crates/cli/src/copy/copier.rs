@@ -1,6 +1,7 @@
 //! Copies trees on several threads.
 
-use super::{Attribute, Content, Copies, Identity, Meta, Progress, Settings, Sink, Source, Target};
+use super::tree::is_list;
+use super::{Content, Copies, Identity, Meta, Progress, Settings, Sink, Source, Target};
 use crate::cli::{Failure, Report};
 use lanefs::FileType;
 use lanefs_lanes::{Condvar, Mutex, Rank};
@@ -585,12 +586,6 @@ impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {
         self.0.queue.lock().busy -= 1;
         self.0.changed.notify_all();
     }
-}
-
-/// Returns whether an attribute is an access control list. A copy that keeps the mode keeps these
-/// lists too.
-fn is_list((name, _): &Attribute) -> bool {
-    name.starts_with(b"system.posix_acl_")
 }
 
 /// Returns whether a file is a device, FIFO or socket.

@@ -239,6 +239,10 @@ fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
 }
 
+fn has_no_attribute(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NODATA.raw_os_error())
+}
+
 fn is_denied(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
@@ -329,21 +333,29 @@ impl Target for HostTree {
                 Err(error) => return Err(Failure::host(path.display(), &error)),
             }
         }
+        let may_fail = |error: &io::Error| {
+            is_unsupported(error) || self.privilege == Privilege::User && is_denied(error)
+        };
+        let named = |name: &[u8], error: &io::Error| {
+            let name = String::from_utf8_lossy(name);
+            Failure::host(format_args!("{}: attribute {name}", path.display()), error)
+        };
+        for name in settings.lists_to_remove() {
+            match xattr::remove(&short, OsStr::from_bytes(name)) {
+                Err(error) if !may_fail(&error) && !has_no_attribute(&error) => {
+                    return Err(named(name, &error));
+                }
+                _ => {}
+            }
+        }
         if let Some(permissions) = permissions {
             std::fs::set_permissions(&short, Permissions::from_mode(permissions.into()))
                 .map_err(failed(&path))?;
         }
         for (name, value) in &settings.attributes {
             match xattr::set(&short, OsStr::from_bytes(name), value) {
-                Ok(()) => {}
-                Err(error)
-                    if is_unsupported(&error)
-                        || self.privilege == Privilege::User && is_denied(&error) => {}
-                Err(error) => {
-                    let name = String::from_utf8_lossy(name);
-                    let place = format_args!("{}: attribute {name}", path.display());
-                    return Err(Failure::host(place, &error));
-                }
+                Err(error) if !may_fail(&error) => return Err(named(name, &error)),
+                _ => {}
             }
         }
         if let Some((atime, mtime)) = settings.times {

@@ -384,11 +384,21 @@ impl<'fs> Target for ImageTree<'fs> {
         let failed = |error: &Error| self.failure(&node.path, error);
         let who = self.fs.credentials();
         // Set the owner first, because changing the owner clears set-ID bits and capabilities. Then
-        // set the mode, before the access control lists. Set the times last, because every other
+        // set the mode, before the access control lists of the original. Set the times last, because every other
         // change sets them too.
         if let Some((uid, gid)) = settings.owner {
             let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
             self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;
+        }
+        let named = |name: &[u8], error| {
+            let (shown, name) = (Source::show(self, node), String::from_utf8_lossy(name));
+            Failure::new(format_args!("{shown}: attribute {name}"), error)
+        };
+        for name in settings.lists_to_remove() {
+            match self.vfs().remove_xattr(who, &node.inode, name) {
+                Ok(()) | Err(Error::NoAttribute | Error::NotSupported) => {}
+                Err(error) => return Err(named(name, error)),
+            }
         }
         if let Some(permissions) = settings.permissions {
             let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
@@ -396,11 +406,7 @@ impl<'fs> Target for ImageTree<'fs> {
         }
         for (name, value) in &settings.attributes {
             let set = self.vfs().set_xattr(who, &node.inode, name, value, SetXattr::Any);
-            set.map_err(|error| {
-                let shown = Source::show(self, node);
-                let name = String::from_utf8_lossy(name);
-                Failure::new(format_args!("{shown}: attribute {name}"), error)
-            })?;
+            set.map_err(|error| named(name, error))?;
         }
         if let Some((atime, mtime)) = settings.times {
             let (atime, mtime) = (Some(SetTime::At(atime)), Some(SetTime::At(mtime)));

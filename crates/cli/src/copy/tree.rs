@@ -44,6 +44,26 @@ pub struct Settings {
     pub times: Option<(Time, Time)>,
 }
 
+/// The attributes that hold access control lists.
+const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// Returns whether an attribute is an access control list. A copy that keeps the mode keeps these
+/// lists too.
+pub fn is_list((name, _): &Attribute) -> bool {
+    LISTS.contains(&name.as_slice())
+}
+
+impl Settings {
+    /// Returns the names of the access control lists that are removed from the copy, which may have
+    /// inherited them or have them from an earlier file: if the copy gets the mode of the original,
+    /// those that the original does not have. They are removed before the mode is set, because the
+    /// mode would become their mask.
+    pub fn lists_to_remove(&self) -> impl Iterator<Item = &'static [u8]> {
+        let kept = |list: &&[u8]| self.attributes.iter().any(|(name, _)| name == list);
+        LISTS.into_iter().filter(move |list| self.permissions.is_some() && !kept(list))
+    }
+}
+
 /// The data of a file that is copied.
 pub trait Content {
     /// Returns the start and the end of the next range of bytes, at or after `from`, that is not a
