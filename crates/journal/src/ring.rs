@@ -69,8 +69,8 @@ impl Ring {
     }
 
     /// Returns the last transaction that a checkpoint must write in place to free `need` blocks.
-    /// The checkpoint frees at least half of the ring, because a larger checkpoint finds more
-    /// adjacent blocks.
+    /// The checkpoint is so large that at least half of the ring is free afterwards, because a
+    /// larger checkpoint finds more adjacent blocks.
     pub(crate) fn enough(&self, need: u32) -> Option<Tid> {
         let target = need.max(self.size() / 2).min(self.size() - 1);
         let mut free = self.free();

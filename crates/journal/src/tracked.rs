@@ -61,7 +61,8 @@ impl<I> Tracked<I> {
         self.dirty
     }
 
-    /// Returns whether no transaction waits for an image, so that the object may be evicted.
+    /// Returns true if no transaction needs an image of the object any more. The object may then be
+    /// evicted.
     pub fn is_clean(&self) -> bool {
         self.dirty.is_none() && self.frozen.is_none()
     }

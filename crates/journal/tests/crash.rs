@@ -126,7 +126,7 @@ impl Run {
     }
 
     /// Recovers `state`, the device after a crash at event `cut`. Checks that the result is the
-    /// state after one transaction, and that no change acknowledged before `cut` is lost.
+    /// state after one of the transactions, and that no change acknowledged before `cut` is lost.
     fn check(&self, state: &dyn Device, cut: usize, what: Kept) {
         let recovered = replay(state).unwrap_or_else(|e| panic!("cut {cut}, {what:?}: {e}"));
         let base = self.journal.running().0 >> 32 << 32;

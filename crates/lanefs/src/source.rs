@@ -80,7 +80,7 @@ impl Source {
         }
     }
 
-    /// Returns notes for the user, one per line: which members of an array are not used.
+    /// Returns notes for the user, one for each unused member of an array.
     pub fn notes(&self) -> Vec<String> {
         let out = self.array().map(OpenArray::left_out).unwrap_or_default();
         out.iter().map(|out| format!("left out: {out}")).collect()

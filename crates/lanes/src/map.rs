@@ -60,8 +60,8 @@ where
         Map::with_capacity(0)
     }
 
-    /// Creates an empty map that grows only after about `entries` entries were added. With more
-    /// room, fewer entries share a bucket.
+    /// Creates an empty map that grows only after about `entries` entries were added. The larger
+    /// `entries` is, the fewer entries share a bucket.
     pub fn with_capacity(entries: usize) -> Map<K, V> {
         let table = Table::allocate((entries / 2).max(table::SMALLEST).next_power_of_two());
         Map {

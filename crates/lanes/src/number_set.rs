@@ -86,7 +86,7 @@ impl NumberSet {
                 return;
             }
             // Either this thread sees that the upper bit is cleared, or the thread that cleared it
-            // sees the new lower bit and sets it again.
+            // sees the new lower bit and sets the upper bit again.
             fence(Ordering::SeqCst);
             at = word;
         }

@@ -1,8 +1,8 @@
 //! Many changes that become durable together.
 //!
-//! The changes are made on a copy-on-write view of the device in memory, by a mount of that view.
-//! [`Draft::publish`] then writes the blocks that differ. Blocks that were free are written in
-//! place, since nothing refers to them yet. All others are written as one transaction of the
+//! The changes are made by a mount of a copy-on-write view of the device. The view keeps them in
+//! memory. [`Draft::publish`] then writes the blocks that differ. Blocks that were free are written
+//! in place, since nothing refers to them yet. All others are written as one transaction of the
 //! image's own log. After a crash all changes are present, or none.
 
 use crate::error::{Error, JournalNeed, Unchecked};

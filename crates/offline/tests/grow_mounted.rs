@@ -155,8 +155,8 @@ fn a_directory_that_is_read_gets_names_of_inodes_in_new_groups() {
     let fs = mount.fs();
     let (dir, other) = (new_directory(fs, "dir"), new_directory(fs, "other"));
     let create = |dir: &InodeRef, n: usize| create(fs, dir, &n.to_string(), NewKind::Regular);
-    // Each leaf of the directory keeps room. So a thread can add names without the exclusive lock.
-    // It would have to wait for this lock until the listing below ends.
+    // Each leaf of the directory keeps room. So a thread can add names without the exclusive lock,
+    // for which it would have to wait until the listing below ends.
     let linked = new_file(fs, "linked");
     let names = || (0..400).map(|n| format!("a-name-that-takes-some-room-{n}"));
     names().for_each(|name| fs.link(&linked, &dir, name.as_bytes()).expect("a name"));

@@ -41,7 +41,7 @@ impl Permissions {
     }
 }
 
-/// The kind of an entry: for whom the entry sets permissions, or that it is the mask.
+/// The kind of an entry: either the mask, or the users whose permissions the entry sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tag {
     /// The file's owner.

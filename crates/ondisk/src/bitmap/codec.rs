@@ -107,7 +107,7 @@ impl Bitmap {
 
     /// Returns the block bitmap of a group with `BLOCK_UNINIT`. The blocks in use are those of the
     /// superblock and the descriptors, and the parts of the runs in `metadata` that are in the
-    /// group. It is enough to pass [`GroupDesc::metadata`] of the same group as `metadata`. The
+    /// group. For `metadata`, it is enough to pass [`GroupDesc::metadata`] of the same group. The
     /// reason is that a group with `BLOCK_UNINIT` contains no metadata of other groups: a program
     /// that places such metadata in a group also initialises the group's bitmap.
     ///
