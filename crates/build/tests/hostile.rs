@@ -240,6 +240,11 @@ fn records_that_no_file_can_have_are_not_kept_in_memory() {
     }
     let error = outcome(dir, &[globals, file("f", b"")]).unwrap_err();
     assert!(error.ends_with("bytes; at most 16777216 are accepted"), "{error}");
+    // Short records take more memory than their bytes.
+    let keys: Vec<String> = (0..300_000).map(|n| format!("k{n}")).collect();
+    let short: Vec<_> = keys.iter().map(|key| (key.as_str(), "v")).collect();
+    let error = outcome(dir, &[pax(&short), file("f", b"")]).unwrap_err();
+    assert!(error.ends_with("bytes; at most 16777216 are accepted"), "{error}");
     // A record that replaces an earlier one does not count twice.
     let same = [pax(&[("a", &large)]), pax(&[("a", &large)]), pax(&[("a", &large)])];
     outcome(dir, &[same.concat(), file("f", b"")]).unwrap();
@@ -247,8 +252,12 @@ fn records_that_no_file_can_have_are_not_kept_in_memory() {
     let message = "l: a target of 4096 bytes; the file system allows 4095";
     refused(dir, &[target, link("l", b'2', "")], message);
     let attribute = pax(&[("SCHILY.xattr.user.x", &large)]);
-    let message = "f: extended attributes of 7340038 bytes; at most 131072 are accepted";
+    let message = "f: extended attributes of 7340054 bytes; at most 131072 are accepted";
     refused(dir, &[attribute, file("f", b"")], message);
+    let names: Vec<String> = (0..6000).map(|n| format!("SCHILY.xattr.user.{n}")).collect();
+    let empty: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let error = outcome(dir, &[pax(&empty), file("f", b"")]).unwrap_err();
+    assert!(error.contains("f: extended attributes of 1"), "{error}");
 }
 
 #[test]

@@ -197,7 +197,8 @@ fn two_sources_of_one_name_are_not_mixed() {
     // Without an error, -n keeps them.
     lanefs(&["cp", "-rn", &here("a/d"), &here("b/d"), &place("/t")]);
 
-    // A source that was not copied does not protect the file.
+    // If a source cannot be copied, the next source of the same name may overwrite the existing
+    // file.
     lanefs(&["cp", &here("a/d/1"), &place("/t/f")]);
     let said = fails(&["cp", &here("none/f"), &here("b/f"), &place("/t")]);
     assert!(!said.contains("another source"), "{said}");
@@ -419,7 +420,7 @@ fn mv_leaves_files_that_it_must_not_overwrite() {
     assert_eq!(shell(dir, "cat old new"), "old\nnew\n");
     assert_eq!(lanefs(&["cat", &place("/f"), &place("/g"), &elsewhere]), "old\nnew\nold\n");
 
-    // A directory is not copied into itself either if its path does not end in its name.
+    // A directory is not copied into itself, even if its path does not end in its name.
     lanefs(&["mkdir", &place("/within")]);
     for whole in [place("/"), place("/."), place("/within/.")] {
         assert!(fails(&["cp", "-a", &whole, &place("/within")]).contains("into itself"), "{whole}");
@@ -432,7 +433,7 @@ fn mv_leaves_files_that_it_must_not_overwrite() {
         assert_eq!(lanefs(&["cat", &place("/f")]), "old\n");
     }
 
-    // Like rename(2), a directory replaces an empty directory, but no other.
+    // As with rename(2), a moved directory replaces an empty directory, but no other.
     lanefs(&["mkdir", &place("/t"), &place("/t/x")]);
     shell(dir, "echo one >t/u/one");
     assert!(fails(&["mv", &here("t"), &place("/")]).contains("not empty"));

@@ -157,7 +157,7 @@ const BEING_CHECKED: u32 = 0xe24d_4d50;
 
 #[test]
 fn an_invalid_state_of_mmp_is_mended_after_a_wait_and_told() {
-    // A number that no mount uses is the other one.
+    // The second number, 0xf0000000, is one that no mount uses.
     std::thread::scope(|scope| {
         for number in [BEING_CHECKED, 0xf000_0000] {
             scope.spawn(move || mmp_is_mended(number));

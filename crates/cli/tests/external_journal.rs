@@ -108,8 +108,8 @@ fn mkfs_makes_the_journal_device_of_mke2fs_and_gives_it_to_one_file_system() {
         said.lines().any(|line| line.starts_with(name) && line.ends_with(id))
     };
     assert!(says("Filesystem UUID:", journal) && says("Journal users:", own), "{said}");
-    // `lanefs mkfs` and mke2fs write the same bytes, except for times, the hash seed and the extra
-    // size of inodes.
+    // `lanefs mkfs` and mke2fs write the same bytes to a journal device, except for times, the hash
+    // seed and the extra size of inodes.
     let theirs = pair.dir.path().join("theirs.img");
     let id = "11223344-5566-7788-99aa-bbccddeeff00";
     let ours = pair.dir.path().join("ours.img");

@@ -71,8 +71,8 @@ fn a_whiteout_takes_the_old_name() {
     });
 }
 
-/// This test fails with a newer kernel that passes these operations to the server. In this case
-/// docs/mount.md is out of date.
+/// This test fails on a kernel that passes collapsing or inserting of ranges (fallocate(2)) to the
+/// server. In this case docs/mount.md is out of date.
 #[test]
 #[ignore = "long: a real mount"]
 fn the_kernel_passes_no_collapsed_or_inserted_ranges() {

@@ -67,8 +67,8 @@ pub enum OpenError {
 /// Data goes through the host's page cache. With [`FileDevice::with_direct_io`], accesses to file
 /// data and to the log bypass that cache if they cover whole pages. [`Device::flush`] is
 /// `fdatasync`. The file is locked with `flock` while the device is open: exclusively for writing,
-/// shared for reading. The lock covers the whole file, even if the device is only a part of the
-/// file, because udev and systemd honour `flock`, which has no byte ranges.
+/// shared for reading. The lock covers the whole file, even if the device is only a part of it:
+/// `flock` is the lock that udev and systemd honour, and it has no byte ranges.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,

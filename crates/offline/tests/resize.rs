@@ -189,7 +189,7 @@ fn a_smaller_file_system_keeps_everything_and_the_kernel_uses_it() {
         let block_size: u64 = dumpe2fs(&image)["Block size"].parse().expect("a number");
         let blocks = shrink(image.device(), (after << 20) / block_size)
             .unwrap_or_else(|error| panic!("{context}: {error}"));
-        assert!(blocks << 10 <= after << 20, "{context}: {blocks}");
+        assert!(blocks * block_size <= after << 20, "{context}: {blocks}");
         image.assert_clean(&context);
         same(&listing, &seen(image.device()), &context);
         let file = std::fs::File::options().write(true).open(image.path()).expect("the image");

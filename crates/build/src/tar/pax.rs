@@ -10,6 +10,10 @@ use std::sync::Arc;
 /// The largest accepted size in bytes of all records that are in force for an entry.
 const MOST_BYTES: usize = 16 << 20;
 
+/// The approximate number of bytes of memory that a record takes beside its key and value. It
+/// counts, because a header can consist of a million short records.
+const PER_RECORD: usize = 64;
+
 /// The records that are in force for an entry.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Records {
@@ -17,7 +21,7 @@ pub(crate) struct Records {
     values: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// The records of global headers, in which keys that `values` lacks are looked up.
     global: Option<Arc<Records>>,
-    /// The number of bytes in all keys, values and pieces.
+    /// The number of bytes that all keys, values and pieces take in memory.
     bytes: usize,
     /// Offset and length of each piece in GNU's sparse format 0.0. They are not in `values`,
     /// because this format repeats the same keys for each piece.
@@ -66,7 +70,8 @@ impl Records {
     }
 
     fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
-        let size = |value: &Option<Vec<u8>>| key.len() + value.as_ref().map_or(0, Vec::len);
+        let size =
+            |value: &Option<Vec<u8>>| PER_RECORD + key.len() + value.as_ref().map_or(0, Vec::len);
         self.bytes += size(&value);
         if let Some(replaced) = self.values.insert(key.to_vec(), value) {
             self.bytes -= size(&replaced);

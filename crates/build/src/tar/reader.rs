@@ -3,7 +3,7 @@
 use super::header::{self, BLOCK, Header};
 use super::pax::Records;
 use super::sparse::{self, Map, ended};
-use crate::entry::{Kind, Meta};
+use crate::entry::{Attribute, Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use lanefs_ext4::mkfs::FileFault;
 use lanefs_ondisk::{FileType, Time};
@@ -16,9 +16,12 @@ const MOST_EXTENDED: u64 = 8 << 20;
 /// The largest number of bytes that the target of a symbolic link has in any file system of Linux.
 const MOST_TARGET: usize = 4095;
 
-/// The largest accepted size of a file's extended attributes. It is twice the largest block size of
-/// ext4.
+/// The largest accepted size of a file's extended attributes, as ext4 stores them. It is twice the
+/// largest block size of ext4.
 const MOST_ATTRIBUTES: usize = 128 << 10;
+
+/// The number of bytes that an attribute takes on disk beside its name and value.
+const PER_ATTRIBUTE: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Item {
@@ -317,7 +320,8 @@ fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> 
         attributes: Vec::new(),
     };
     let attributes = records.attributes()?;
-    let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let stored = |(name, value): &Attribute| PER_ATTRIBUTE + name.len() + value.len();
+    let bytes: usize = attributes.iter().map(stored).sum();
     if bytes > MOST_ATTRIBUTES {
         let (what, bytes, most) = ("extended attributes", bytes as u64, MOST_ATTRIBUTES as u64);
         return Err(Cause::TooLong { what, bytes, most });

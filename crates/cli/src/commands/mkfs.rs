@@ -72,7 +72,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Err(failure) => {
             if is_new && !arguments.dry_run {
                 // An incomplete file system is useless, so its file is removed. An error while
-                // removing it is ignored, because the failure message names the file.
+                // removing it is ignored, because the failure message names the file, so the user
+                // can remove it.
                 let _ = std::fs::remove_file(&arguments.image);
             }
             report.fail(failure);

@@ -91,8 +91,8 @@ pub struct Arguments {
     pub source: PathBuf,
     /// Directory to mount on
     pub mount_point: PathBuf,
-    /// Comma-separated options: those described below (fakeroot, uid=, gid= and idmap= concern
-    /// ids), and these options of ext4, mount(8) and FUSE: ro, rw, norecovery, relatime, noatime,
+    /// Comma-separated options: those described below (fakeroot, uid=, gid= and idmap= under Ids),
+    /// and these options of ext4, mount(8) and FUSE: ro, rw, norecovery, relatime, noatime,
     /// strictatime, commit=SECONDS, discard, stripe=BLOCKS, errors=continue|remount-ro,
     /// offset=BYTES, sizelimit=BYTES, usrquota, grpquota, prjquota, noquota, sync, dirsync,
     /// allow_other, dev, suid, exec, symfollow and their opposites, fsname=NAME

@@ -57,7 +57,7 @@ pub struct Arguments {
     #[arg(long)]
     cut_shared: bool,
     /// Repair an image that an interrupted e2fsck marked as being checked (feature mmp). Make sure
-    /// that no e2fsck uses the image: one that waits for an answer gives no sign
+    /// that no e2fsck uses the image: an e2fsck that waits for the user's answer is not noticed
     #[arg(long, conflicts_with = "dry_run")]
     take_over: bool,
     #[command(flatten)]

@@ -107,8 +107,8 @@ struct Work<S: Source, T: Target> {
     way: Way,
 }
 
-/// The chain of directories from an operand down to a directory, including that directory. It finds
-/// cycles in a copy that follows all links, and is empty in any other copy.
+/// The chain of directories from an operand down to a directory, including that directory. It
+/// serves to find cycles in a copy that follows all links, and is empty in any other copy.
 #[derive(Debug, Clone, Default)]
 struct Way(Option<Arc<Step>>);
 

@@ -20,8 +20,9 @@ pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overlap {
     Anywhere,
-    /// Only at the start, before all blocks that the step maps as written. So if the tree has no
-    /// room for the new mappings, the write has not yet overwritten any data behind those blocks.
+    /// Only at the start, before all blocks that the step itself maps as written. So if the tree
+    /// has no room for the new mappings, the write has not yet overwritten any data behind the
+    /// blocks that it could not map.
     AtStart,
 }
 

@@ -365,7 +365,7 @@ impl<'m> FileData<'m> {
 
     /// Returns the best position for block `at` of the file: directly after the file's previous
     /// block, if that block is mapped. Otherwise, if `at` is behind the file's last extent, the
-    /// position is as far behind that extent on the device as in the file; else it is
+    /// position is as far behind that extent on the device as `at` is in the file; else it is
     /// [`FileData::goal`].
     pub(crate) fn goal_at(&self, map: &Map, at: u32) -> Block {
         if let Some(before) = at.checked_sub(1)

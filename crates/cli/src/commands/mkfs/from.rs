@@ -173,7 +173,7 @@ fn make(
     })
 }
 
-/// Returns the largest size of a file system whose size follows from the files.
+/// Returns the largest size that a file system can get if its size follows from the files.
 fn most_bytes(arguments: &Arguments) -> Result<u64, Failure> {
     let block_size = arguments.block_size();
     let block_size = block_size.map_err(|why| Failure::new(arguments.image.display(), why))?;
@@ -304,7 +304,7 @@ impl<'a> Place<'a> {
     fn discard(&self) {
         if self.is_new && self.unnamed.is_none() {
             // An error while removing the file is ignored, because the failure message names the
-            // file.
+            // file, so the user can remove it.
             let _ = std::fs::remove_file(self.path);
         }
     }

@@ -4,7 +4,7 @@ use super::placement::imagined_set_up;
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
-/// A reader that evicts all bitmaps that are not held when the cap is exceeded. (The real reader
+/// A reader that, when the cap is exceeded, evicts all bitmaps that are not held. (The real reader
 /// requests a commit, which then evicts them.)
 struct Committing<'g> {
     groups: &'g Groups,
