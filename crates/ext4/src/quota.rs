@@ -1,9 +1,9 @@
 //! Counts the space and the inodes of users, groups and projects in the file system's quota files.
 //!
-//! Operations count nothing. The committer has two records of each changed inode: one from before
-//! this transaction, and one from after it. In the same transaction it adds the difference to the
-//! usage of the inode's owners. So the quota files agree with the inodes after every crash, and
-//! threads share no count.
+//! Operations count nothing. For each inode that a transaction changes, the committer has two
+//! records: one from before the transaction, and one from after it. In the same transaction, the
+//! committer adds the difference to the usage of the inode's owners. So the quota files agree with
+//! the inodes after every crash, and threads share no count.
 //!
 //! Operations only make sure that the owners have entries in the quota files. A new entry may need
 //! blocks, which the committer cannot allocate ([`Ledger::promise`]).

@@ -263,8 +263,8 @@ fn a_superblock_that_is_damaged_otherwise_is_refused() {
     }
 }
 
-/// Returns the numbers of the transactions whose blocks are in the log, and the number at which the
-/// log starts or continues. Also returns the positions of the blocks of each number.
+/// Returns the transaction numbers in the log, each with the positions of the blocks that have this
+/// number; also the number in the journal's superblock, with which the log starts or continues.
 fn numbers(device: &dyn Device) -> (BTreeMap<u32, Vec<u64>>, u32) {
     let log = log::find(device, &superblock(device), Ino::JOURNAL).unwrap();
     let mut found: BTreeMap<u32, Vec<u64>> = BTreeMap::new();

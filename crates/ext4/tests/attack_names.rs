@@ -84,9 +84,9 @@ fn damage_makes_the_mount_read_only_on_request_and_is_recorded() {
 
 #[test]
 fn a_wrong_number_of_unused_inodes_does_not_abort_the_journal() {
-    // Group 0's number is too large: the group uses inodes beyond the part of its table that counts
-    // as initialised. The numbers of groups 1 and 2 are too small: a commit must initialise their
-    // whole tables.
+    // In group 0 the number of unused inodes is too large: the group uses inodes beyond the part of
+    // its table that counts as initialised. In groups 1 and 2 the number is too small: a commit
+    // must initialise their whole tables.
     let lazy = ["-E", "root_owner=0:0,lazy_itable_init=1"];
     let sizes = ["-b", "1024", "-g", "4096", "-N", "16384", "-J", "size=1"];
     let image = Image::made(&[&lazy[..], &sizes[..]].concat(), "16M");

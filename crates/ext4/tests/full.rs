@@ -22,7 +22,7 @@ enum Gate {
     Open,
     /// Reads wait until the gate is opened.
     Closed,
-    /// Each read takes at most this many microseconds.
+    /// Each read is delayed by a random time below this many microseconds.
     Slow(u64),
 }
 
@@ -154,7 +154,7 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
     }
     let two = fs.find(&root, b"two").unwrap().unwrap();
     // After `fill` only the reserve for root is left. The blocks that the truncation below frees
-    // can be claimed after a commit. So an ordinary writer waits for a commit. A privileged writer
+    // can be claimed only after a commit, so an ordinary writer waits for one. A privileged writer
     // uses the reserve and does not wait.
     fill(fs, b"ordinary", Privilege::Ordinary);
     let filler = fs.find(&root, b"ordinary").unwrap().unwrap();

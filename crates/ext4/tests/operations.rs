@@ -435,7 +435,7 @@ fn overwrites_in_one_second_change_an_inode_without_nanoseconds_once() {
         fs.statistics().journal.commits
     };
     overwrite();
-    // The second may end between two overwrites, but not each time.
+    // Some overwrites may be in different seconds, but not all of them.
     let unchanged = (0..5).filter(|_| overwrite() == overwrite()).count();
     assert!(unchanged >= 3, "{unchanged} of 5 overwrites changed nothing");
     drop(inode);

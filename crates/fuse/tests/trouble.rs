@@ -29,7 +29,7 @@ enum Trouble {
     Reads,
     /// All writes fail, except those of the log.
     DataWrites,
-    /// Writes of the log fail, on any thread.
+    /// All writes of the log fail.
     JournalWrites,
     /// Flushes fail.
     Flushes,
@@ -304,7 +304,7 @@ fn a_journal_that_cannot_be_written_makes_the_mount_read_only() {
         let Some(scene) = Scene::new() else { return };
         scene.device.set(trouble);
         scene.must_fail(SYNC, &[EIO]);
-        // The mount still fails requests after the device works again.
+        // Changes and syncs still fail after the device works again.
         scene.device.set(Trouble::Nothing);
         scene.must_fail("mkdir more", &[EIO, EROFS]);
         scene.must_fail("sync kept", &[EIO]);

@@ -21,7 +21,7 @@ pub(super) struct Change {
 }
 
 impl Fold {
-    /// Notes that the transaction adds an entry for an id.
+    /// Notes that the transaction adds an entry for an id, unless the id has one.
     pub(crate) fn add_owner(&mut self, kind: Kind, id: u32) {
         self.new.push((kind, id));
     }
@@ -43,7 +43,7 @@ impl Fold {
         }
     }
 
-    /// Returns the ids of a kind for which the transaction adds an entry.
+    /// Returns the ids of a kind that were given to [`Fold::add_owner`].
     pub(super) fn new_owners(&self, kind: Kind) -> impl Iterator<Item = u32> {
         self.new.iter().filter(move |(of, _)| *of == kind).map(|(_, id)| *id)
     }

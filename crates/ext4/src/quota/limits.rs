@@ -1,7 +1,8 @@
 //! The limits of one owner, and the usage that is compared with them.
 //!
-//! Only an owner with limits has these counts, and only in a mount that obeys limits. All threads
-//! that work for such an owner share the counts, since together they must not exceed the limits.
+//! This usage is counted only for an owner with limits, and only in a mount that obeys limits. All
+//! threads that work for such an owner share the counts, since together they must not exceed the
+//! limits.
 
 use super::counted::{Wanted, limited};
 use lanefs_lanes::sync::Arc;

@@ -255,10 +255,9 @@ impl Volume {
         self.checksums.seed().unwrap_or(Seed::from_raw(0))
     }
 
-    /// Returns the planners' view of a directory with these flags. The view permits all inode
-    /// numbers, because an operation that kept an old limit would refuse valid names after the file
-    /// system has grown. The inode numbers in a block of the directory are checked when the block
-    /// is loaded.
+    /// Returns the planners' view of a directory with these flags. The view has no limit for inode
+    /// numbers: if the file system grew during an operation, the old limit would refuse valid
+    /// names. The inode numbers in a block of the directory are checked when the block is loaded.
     pub(crate) fn dir_context(&self, ino: Ino, generation: u32, flags: InodeFlags) -> DirContext {
         DirContext {
             ino,

@@ -24,9 +24,10 @@ const ATTRIBUTE: &str = "system.lanefs_ending";
 const WELL: &[u8] = b"+";
 /// The command reads at most this many bytes of the result file.
 const MOST: u64 = 4096;
-/// How often the command asks the server for the result file if the server does not answer or names
-/// a file that does not exist, and how long the command pauses between two tries. While a server is
-/// being killed, some of its threads may still answer although the file is closed already.
+/// How many times the command asks the server for the result file if the server does not answer or
+/// names a file that does not exist, and how long the command pauses between two tries. While a
+/// server is being killed, some of its threads may still answer although the file is closed
+/// already.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 

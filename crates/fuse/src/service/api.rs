@@ -27,9 +27,9 @@ pub trait Service: Sync {
     /// this again if io_uring turns out not to work.
     fn carried(&self, _carried: &Carried) {}
 
-    /// Returns whether the service, while it serves a request of this kind, may make the kernel
-    /// send further requests and wait until these are served. Such a request is never served on a
-    /// thread that must serve those further requests.
+    /// Returns whether a request of this kind may have to wait for further requests, which the
+    /// kernel sends because of it. Such a request is never served on a thread that must serve those
+    /// further requests.
     fn waits_for_kernel(&self, _opcode: u32) -> bool {
         false
     }

@@ -86,9 +86,9 @@ pub fn put(
 /// The head is after block `fast.head`, which [`put`] zeroes, if the transaction fits there.
 /// Otherwise the head is at the first block of the ring.
 ///
-/// If the head is at the first block of the ring, the transaction may overwrite the zeroed block. A
-/// recovery that runs before the transaction is valid begins at that block. The overwriting does no
-/// harm, because no block of the transaction has the number that recovery expects there.
+/// If the head is at the first block of the ring, the transaction may overwrite the zeroed block.
+/// Until the transaction is valid, a recovery begins at that block. The overwriting does no harm,
+/// because no block of the transaction has the number that recovery expects there.
 fn writer(
     device: &dyn Device,
     block_size: BlockSize,

@@ -136,10 +136,11 @@ fn transaction(
     Ok(Found::Nothing)
 }
 
-/// Returns whether the transaction after `log`, which is damaged at block `damaged`, was committed.
-/// It was committed if a correct commit block of this transaction or of the next one follows. An
-/// older log may have used the same transaction numbers, before they were reset. Its commit blocks
-/// do not count; they are recognised by a time before that of the last transaction of `log`.
+/// Returns whether the transaction after `log` was committed, although its log block `damaged` is
+/// damaged. It was committed if a correct commit block of this transaction or of the next one
+/// follows. An older log may have used the same transaction numbers, before they were reset. Its
+/// commit blocks do not count; they are recognised by a time before that of the last transaction of
+/// `log`.
 ///
 /// Between two header blocks of these transactions there are at most as many copies as a descriptor
 /// can list. So the search stops after that many blocks without a header, and is cheap even if a

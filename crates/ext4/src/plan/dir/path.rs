@@ -33,7 +33,8 @@ pub(super) struct Path<'a> {
     blocks: &'a dyn DirBlocks,
     frames: Vec<Frame>,
     leaf: FileBlock,
-    /// Number of leaves passed; a sound index has fewer leaves than the directory has blocks.
+    /// Number of leaves passed. Unless the index is damaged, it stays below the directory's number
+    /// of blocks.
     steps: u32,
 }
 

@@ -14,9 +14,9 @@ pub struct Cost {
 
 /// Returns the largest cost of one [`plan_replace`](super::plan_replace) on a tree with `depth`
 /// levels of blocks. New nodes: one on each level, and two more if a full root moves into blocks.
-/// Freed nodes: a plan that only unmaps blocks frees the nodes of at most one path because they
-/// become empty, and the nodes of at most one other path if the remaining entries fit into the
-/// root.
+/// Freed nodes: a plan that only unmaps blocks frees the nodes that become empty, which are on one
+/// path. If the remaining entries fit into the root, it also frees the nodes of at most one other
+/// path.
 pub fn worst_case(depth: u16) -> Cost {
     let depth = usize::from(depth);
     Cost { new: depth + 2, written: 2 * depth + 2, freed: 2 * depth }

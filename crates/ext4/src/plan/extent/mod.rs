@@ -9,9 +9,9 @@
 //!
 //! A `Map` is never modified: a change makes a new map. So a reader can use the map that it found
 //! as long as its reader pin lasts. One plan changes one leaf, so [`worst_case`] tells beforehand
-//! how many blocks it needs. A key in a parent is always the first block of its child, as the
-//! kernel and e2fsck require. So no node with entries can be reached by two paths, and the work for
-//! a hostile tree is bounded by its number of nodes.
+//! how many blocks it needs. As in the kernel and e2fsck, a key in a parent must be the first block
+//! of its child, and the keys of one level differ. So no node with entries can be reached by two
+//! paths, and the work for a hostile tree is bounded by its number of nodes.
 //!
 //! Logical blocks in ranges are plain `u32` numbers below [`END`], a block number that no file
 //! reaches.

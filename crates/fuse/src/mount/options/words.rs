@@ -7,8 +7,8 @@ use lanefs_ext4::{Atime, FastCommitting, OnError, Synchronous};
 use lanefs_ondisk::quota::Kind;
 use std::time::Duration;
 
-/// The longest commit interval that is accepted, in seconds. It is the longest one that a signed
-/// 32-bit count of the kernel's clock ticks can hold, with 100 ticks per second.
+/// The longest commit interval, in seconds; a longer one is shortened to it. It is the longest one
+/// that a signed 32-bit count of the kernel's clock ticks can hold, with 100 ticks per second.
 const MAX_COMMIT_SECONDS: u64 = 21_474_836;
 
 /// The largest value of the option `rows`, which limits how many rows of an array are written at

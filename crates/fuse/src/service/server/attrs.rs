@@ -64,9 +64,10 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
 
 /// Returns the parts of a change that inode flags can forbid. With its writeback cache, the kernel
 /// also sends times that it has set itself. For a file that was written, it sends the change time
-/// and the modification time, which are then equal, together with a handle of the file. The request
-/// does not tell whether a program or the kernel set the times. But if a program sets a
-/// modification time other than the current time, the two times differ.
+/// and the modification time, which are then equal, together with a handle of the file. A request
+/// of this form counts as the kernel's, because it does not tell whether a program or the kernel
+/// set the times. If a program sets a modification time other than the current time, the two times
+/// differ.
 fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     let given = |bits: u32| input.valid & bits != 0;
     let time = |secs, nanos| Time { secs, nanos };

@@ -117,8 +117,8 @@ impl Server {
         let n = self.fs().read_at(&inode, input.offset, room)?;
         outbox.set_len(n);
         let flags = input.flags as i32;
-        // The kernel itself reads a file that is open for writing only, before it writes part of a
-        // page.
+        // If the file is open for writing only, this read is the kernel's own, before it writes
+        // part of a page.
         let by_program = flags & libc::O_ACCMODE != libc::O_WRONLY;
         if by_program && flags & libc::O_NOATIME == 0 {
             self.record_read(&inode);

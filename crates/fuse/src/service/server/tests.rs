@@ -273,8 +273,8 @@ const CAPABILITY: &[u8] = b"security.capability";
 #[test]
 fn each_write_and_truncation_removes_capabilities() {
     let scene = scene();
-    // A file may become executable only after the write, so a file without execute permission must
-    // lose its capabilities too.
+    // A file may be made executable after the write, so a file without execute permission must lose
+    // its capabilities too.
     for mode in [0o644, 0o755] {
         let file = scene.create(format!("{mode:o}").as_bytes(), mode);
         let writes = || scene.write(file).unwrap();
@@ -293,7 +293,8 @@ fn each_write_and_truncation_removes_capabilities() {
     }
 }
 
-/// Both writers wait for the lock that the first change holds, and then find the capabilities.
+/// Both writers wait for the lock under which `user.a` is set. Then both find the capabilities, and
+/// only one can remove them.
 #[test]
 fn two_writers_remove_the_same_capabilities() {
     let scene = scene();
