@@ -267,9 +267,9 @@ impl Inode {
     }
 
     /// Returns the target of a symbolic link if the target is stored in the inode itself. The
-    /// allocated space shows whether it is: such a link has space only for its attributes, that is,
-    /// one attribute block, and with `ea_inode` values of any size. The length of the target does
-    /// not show it, because early ext2 stored short targets in blocks.
+    /// allocated space shows whether it is: such a link has space only for its attributes. This is
+    /// at most one attribute block, but with `ea_inode`, it can be any amount. The length of the
+    /// target does not show it, because early ext2 stored short targets in blocks.
     pub fn fast_symlink(&self, geometry: &Geometry) -> Option<&[u8]> {
         let attributes = match self.file_acl {
             _ if geometry.features().incompat.contains(Incompat::EA_INODE) => u64::MAX,

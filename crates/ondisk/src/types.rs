@@ -43,7 +43,8 @@ impl BlockSize {
     }
 
     /// Returns the largest number of blocks that a group can have: one for each bit of a block, but
-    /// at most 65,528, because small group descriptors count free blocks with 16 bits.
+    /// at most 65,528, the largest multiple of 8 that the 16-bit count of free blocks in a small
+    /// group descriptor can hold.
     pub fn most_blocks_per_group(self) -> u32 {
         (self.0 * 8).min(COUNTS - 8)
     }

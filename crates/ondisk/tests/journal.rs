@@ -177,9 +177,9 @@ fn logs_of_debugfs_read_back_and_are_made_again_byte_for_byte() {
     for (options, journal_options) in [
         ("-t ext4 -b 1024", "-c -v 2"),
         ("-t ext4 -b 4096", "-c -v 3"),
-        // The block size is not 1 KiB, because with 1 KiB debugfs leaves room for a tag in a full
-        // descriptor block and marks no tag as last. Even debugfs itself misreads such a block
-        // during recovery.
+        // The block size is not 1 KiB: with 1 KiB, debugfs ends a descriptor block while one more
+        // tag would fit, and marks no tag as last. Even debugfs itself misreads such a block during
+        // recovery.
         ("-t ext4 -b 4096 -O ^64bit", "-c -v 2"),
         ("-t ext4 -b 4096 -O ^64bit,^metadata_csum", ""),
     ] {

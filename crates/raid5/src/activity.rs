@@ -76,8 +76,8 @@ impl Activity {
     }
 
     /// Sets the state to unsure: the array could not be recorded as clean on all members. The next
-    /// write must record the array as active. Until then, each attempt to make the array clean
-    /// tries again to record it as clean.
+    /// write must record the array as active. Until then, `Array::settle` and `Array::stop` try
+    /// again to record the array as clean.
     ///
     /// # Locking
     /// The caller has held the lock of the array's state since [`Activity::clean`], so no writer

@@ -239,7 +239,7 @@ fn shuttle_a_member_that_fails_as_it_is_replaced_leaves_the_new_one_all_parity()
 }
 
 /// Models the replacement of the member with the parity of row 0, which also has the log for this
-/// row. That member and another member fail all writes after the log area, so the array stops
+/// row. That member and another member fail all writes beyond the log area, so the array stops
 /// writes.
 fn replace_as_writes_stop() {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();

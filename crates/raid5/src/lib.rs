@@ -4,13 +4,13 @@
 //! # How does one write run?
 //!
 //! Parity is kept, locked and logged in *blocks*: a block is 4 KiB at the same offset in every
-//! chunk of a row. A write to a row is cut into *strips*. A strip is a range of blocks within which
-//! the set of written chunks is the same, and so is the set of chunks written only in part. For
-//! each strip, `plan.rs` chooses the plan with the fewest reads. If all data of the strip is
-//! written, nothing is read. Otherwise a plan reads either the data that is not written
-//! (*reconstruct*), or the old data and parity (*modify*). If a crash left the parity in doubt, the
-//! plan is to reconstruct. If a missing member has data that is not written, the plan is to modify.
-//! A write takes these steps, on the calling thread (`request.rs`, `write.rs`):
+//! chunk of a row. A write to a row is cut into *strips*. A strip is a range of blocks. In all of
+//! these blocks, the same chunks are written in full and the same chunks in part. For each strip,
+//! `plan.rs` chooses the plan with the fewest reads. If all data of the strip is written, nothing
+//! is read. Otherwise a plan reads either the data that is not written (*reconstruct*), or the old
+//! data and parity (*modify*). If a crash left the parity in doubt, the plan is to reconstruct. If
+//! a missing member has data that is not written, the plan is to modify. A write takes these steps,
+//! on the calling thread (`request.rs`, `write.rs`):
 //!
 //! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If another thread holds
 //!    them, wait. The holder may write this thread's part together with its own part (*gathering*),

@@ -206,9 +206,9 @@ impl Metadata {
         state.intents.as_ref().map(|intents| intents.header.events_cleared())
     }
 
-    /// Gives the slot to a new device, which is rebuilt up to `recovery`, and records this on all
-    /// members. The device gets the bitmap of the other members, and keeps its device number if no
-    /// other device has it. If the slot still has a member, that member is recorded as failed.
+    /// Gives the slot to a new device, whose data is valid up to `recovery`, and records this on
+    /// all members. The device gets the bitmap of the other members, and keeps its device number if
+    /// no other device has it. If the slot still has a member, that member is recorded as failed.
     ///
     /// # Errors
     /// If no number is free, or the change cannot be recorded.

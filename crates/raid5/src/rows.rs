@@ -283,8 +283,8 @@ impl RowHold<'_> {
 
 impl Taken {
     /// Borrows the bytes of a waiter that was removed from the queue or from the offers. There are
-    /// no bytes if the loan is over: a thread that fails to write another part of an offered
-    /// request ends the loan without waiting.
+    /// no bytes if the loan is over: the thread that made an offer ends the loan at once if it
+    /// fails to write another part of its request.
     fn from_queue(waiter: Arc<Waiter>) -> Option<Taken> {
         let Request { part, loan, .. } = waiter.request.as_ref()?;
         let (part, bytes) = (*part, Loan::borrow(loan));

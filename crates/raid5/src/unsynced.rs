@@ -109,7 +109,7 @@ impl Unsynced {
         }
     }
 
-    /// Returns whether the resync has yet to come to `row`.
+    /// Returns whether `row` still needs a resync.
     fn waits(&self, row: u64) -> bool {
         self.next.load(Ordering::Acquire) <= row && self.needs(row)
     }

@@ -137,7 +137,7 @@ fn the_end_of_a_request_is_written_with_the_next_request() {
 fn writes_that_wait_for_a_row_are_written_together() {
     for consistency in kinds() {
         let hooked = Hooked::new(consistency);
-        // The last two writes are the two parts of the third chunk. The first of the three writes
+        // The last two of the three late writes cover the third chunk, one part each. The first one
         // holds a range of offsets in the row, and both parts lie in this range.
         let late =
             vec![(CHUNK, CHUNK, 2), (2 * CHUNK, 5000, 3), (2 * CHUNK + 5000, CHUNK - 5000, 4)];

@@ -116,8 +116,9 @@ impl Inode {
 
     /// Encodes the allocated space. Without `huge_file` the only form is a number of sectors in 32
     /// bits. With `huge_file` it is a number of sectors in 48 bits, or a number of blocks in 48
-    /// bits if the number of sectors is too large. If the decoded inode had a number of blocks, the
-    /// unit stays the block where possible, so that the bytes of an unchanged inode stay the same.
+    /// bits if the number of sectors is too large. If the decoded inode stored its space as a
+    /// number of blocks, the unit stays the block where possible, so that the bytes of an unchanged
+    /// inode stay the same.
     pub(super) fn encode_space(&self, geometry: &Geometry) -> Result<Space, TooLarge> {
         let huge_file = geometry.features().ro_compat.contains(RoCompat::HUGE_FILE);
         let too_large = TooLarge::Blocks { sectors: self.sectors };

@@ -8,8 +8,8 @@ use crate::types::Time;
 const MIN: i64 = i32::MIN as i64;
 const MAX: i64 = MIN + (4 << 32) - 1;
 
-/// Decodes a time. A hostile image may have nanoseconds of a second or more, which are reduced to
-/// less than a second.
+/// Decodes a time. A number of nanoseconds above 999,999,999, as in a hostile image, is reduced to
+/// 999,999,999.
 pub(super) fn join(secs: u32, extra: u32) -> Time {
     let epoch = i64::from(extra & 3) << 32;
     Time { secs: i64::from(secs as i32) + epoch, nanos: (extra >> 2).min(999_999_999) }

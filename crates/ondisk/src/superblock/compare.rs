@@ -95,8 +95,8 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
         kept.s_checksum_seed = blank.s_checksum_seed;
     }
     if !features.incompat.contains(Incompat::ENCRYPT) {
-        // Without `encrypt` the field has no meaning, and may differ between copies for the same
-        // reason.
+        // Without `encrypt` the field has no meaning. It, too, is written before its feature is
+        // set.
         kept.s_encrypt_algos = blank.s_encrypt_algos;
     }
     kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());
