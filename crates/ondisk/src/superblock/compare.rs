@@ -95,8 +95,8 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
         kept.s_checksum_seed = blank.s_checksum_seed;
     }
     if !features.incompat.contains(Incompat::ENCRYPT) {
-        // Without `encrypt` the field has no meaning. It, too, is written before its feature is
-        // set.
+        // Without `encrypt` the field has no meaning. A program writes this field, too,
+        // before it sets the feature.
         kept.s_encrypt_algos = blank.s_encrypt_algos;
     }
     kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());
