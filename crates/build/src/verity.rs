@@ -17,7 +17,7 @@ const BATCH: u64 = 16;
 /// The longest salt that the superblock holds.
 const MOST_SALT: usize = 256;
 
-/// The values on which a hash tree depends, apart from the data.
+/// The salt of a hash tree, and the UUID in the superblock of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verity {
     salt: Vec<u8>,
@@ -45,12 +45,12 @@ struct Blocks<'d> {
 }
 
 impl Verity {
-    /// Creates the values; `None` if the salt is longer than 256 bytes.
+    /// Returns `None` if the salt is longer than 256 bytes.
     pub fn new(salt: Vec<u8>, uuid: [u8; 16]) -> Option<Verity> {
         (salt.len() <= MOST_SALT).then_some(Verity { salt, uuid })
     }
 
-    /// Creates values that are computed from the UUID of a file system.
+    /// Computes a salt and a UUID from the UUID of a file system.
     pub fn derived(file_system: [u8; 16]) -> Verity {
         let digest = |what: &str| {
             let hash = Sha256::new().chain_update(what).chain_update(file_system);

@@ -294,8 +294,8 @@ impl ParityLog {
         self.progressed(state);
     }
 
-    /// Records that flush `number` succeeded, so that entries whose data and parity were written
-    /// before the flush started are finished.
+    /// Notes that flush `number` succeeded. Entries whose data and parity were written before the
+    /// flush started are finished now.
     pub(crate) fn retire(&self, number: u64) {
         let mut state = self.state.lock();
         state.unfinished.retain(|e| match e.stage {

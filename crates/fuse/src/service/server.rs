@@ -216,10 +216,9 @@ impl Server {
     /// spelling. If a file is removed by another spelling, its cached name would therefore stay
     /// valid. A rename moves the kernel's cached name together with its validity, possibly into a
     /// directory that ignores case. So on a file system with `casefold` no name of a file may be
-    /// cached, whatever its directory. A subdirectory has only one cached name, which the kernel
-    /// moves when it looks the subdirectory up by another spelling. So no older name of it stays
-    /// valid after a rename, and the name of a subdirectory may be cached unless `dir` ignores
-    /// case.
+    /// cached, whatever its directory. The kernel caches only one name of a subdirectory: if it
+    /// looks the subdirectory up by another spelling, it replaces the cached name. So the name of a
+    /// subdirectory may be cached unless `dir` ignores case.
     fn name_validity(&self, dir: &InodeRef, found: FileType) -> u64 {
         let folds = self.fs().has_casefold()
             && (found != FileType::Directory || folds_names(&dir.rights()));

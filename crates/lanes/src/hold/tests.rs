@@ -208,7 +208,8 @@ mod loom_tests {
     use super::*;
 
     /// Two lanes take holds on a value that has none, so that the value moves to one of them or
-    /// becomes spread. Meanwhile a third thread evicts the value, or ends it as its only holder.
+    /// becomes spread. Meanwhile a third thread calls `end`, which evicts the value, or makes it
+    /// dead if no other thread holds it.
     fn moves_while(end: fn(&Arc<Thing>) -> bool) {
         crate::schedules::check(2, move || {
             let thing = thing();
