@@ -60,7 +60,7 @@ const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
 /// of holds.
 const MANY: u64 = 1 << 40;
 
-/// Set in a share that was removed from its table, after the share's count moved to the word.
+/// This bit marks a share that was removed from its table. The share's count moves to the word.
 const CLOSED: u64 = 1 << 63;
 
 /// When a lane's table has this number of shares, the shares without holds are dropped.

@@ -298,7 +298,8 @@ impl LogReplay<'_> {
         self.fast.as_ref()
     }
 
-    /// Writes the copies of the log to `target`, but not the effect of the fast commits.
+    /// Writes the blocks whose copies are in the log to `target`, but not the effect of the fast
+    /// commits.
     ///
     /// # Errors
     /// [`Error::Device`].

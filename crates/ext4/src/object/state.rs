@@ -124,8 +124,8 @@ impl InodeState {
     pub(crate) fn names_changed(&mut self, changes: u32, at: Time) {
         let last = self.names_changed;
         // Lanes read the clock before they take the guard, so the times of their changes may arrive
-        // out of order, and the latest is kept. A time that was set in another way, for example by
-        // utimensat(2), is replaced by the time of any name change.
+        // out of order, and the latest is kept. If the time was set in another way, for example by
+        // utimensat(2), the next name change replaces it, even if the change is earlier.
         let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
         let disk = &mut self.disk;
         disk.version = disk.version.wrapping_add(u64::from(changes));
