@@ -56,7 +56,7 @@ impl Activity {
         }
     }
 
-    /// Sets the state to on. The array must be recorded as active.
+    /// Sets the state to on. The caller has recorded the array as active.
     pub(crate) fn turn_on(&self) {
         self.0.store(ON, Ordering::Release);
     }

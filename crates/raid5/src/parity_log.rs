@@ -184,7 +184,7 @@ pub(crate) struct Unfinished {
 enum Stage {
     /// Data and parity are being written.
     Logged,
-    /// Data and parity were written; at that time `begun` flushes had started.
+    /// Data and parity were written. `begun` is the number of flushes that had started by then.
     Written { begun: u64 },
 }
 

@@ -34,9 +34,9 @@ pub(super) struct Chunk {
     next: *mut Chunk,
     /// The carved spans, one bit for each. [depot]
     carved: [u64; WORDS],
-    /// The next chunk in the list of chunks that a trim visits, and whether this chunk is in that
-    /// list. [trim]
+    /// The chunk after this one in the list of chunks that a trim visits. [trim]
     pub(super) next_seen: *mut Chunk,
+    /// Whether this chunk is in that list. [trim]
     pub(super) seen: bool,
     /// For each span, the number of its blocks that a trim found in the depot; zero between trims.
     /// [trim]
