@@ -134,9 +134,10 @@ impl Fs {
             let (mut claims, mut extents, _held) =
                 self.data(inode).claim_holes(at..stop, by, Overlap::Anywhere)?;
             let covered = extents.last().map_or(stop, Extent::end);
-            // Holes in clusters in use need no claims, so the claims do not tell whether there are
-            // holes.
-            if self.data(inode).with_map(|map| overlapping(map, at..covered))? == extents {
+            // Without claims there may be holes too, in clusters that are in use.
+            if claims.is_empty()
+                && self.data(inode).with_map(|map| overlapping(map, at..covered))? == extents
+            {
                 at = covered;
                 continue;
             }
