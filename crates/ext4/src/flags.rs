@@ -132,8 +132,8 @@ pub fn check_attributes(rights: &Rights, change: Change) -> Result<(), Error> {
 /// Fails if the flags of an inode cannot change from `now` to `asked`.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for a new flag that no program may set, that promises what Lanefs does
-/// not do, or that only directories have, if the inode is not a directory. Other flags outside of
+/// [`Error::NotSupported`] for a new flag that no program may set or that promises what Lanefs does
+/// not do, and for a directory flag on another kind of inode. Other flags outside of
 /// [`CHANGEABLE_FLAGS`] are ignored. [`Error::NotPermitted`] if the inode stays immutable and
 /// another flag changes.
 pub fn check_flags(file_type: FileType, now: u32, asked: u32) -> Result<(), Error> {

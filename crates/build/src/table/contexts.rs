@@ -25,7 +25,7 @@ pub(super) struct Contexts {
 struct Line {
     /// The literal bytes with which every matching path begins.
     stem: Vec<u8>,
-    /// `None` if the stem is the whole path.
+    /// The expression that a path must match; `None` if the path must be equal to `stem`.
     regex: Option<Regex>,
     kind: Option<FileType>,
     /// The value of the attribute; `None` if the line removes it.

@@ -5,8 +5,8 @@
 //! the last reference frees the block.
 //!
 //! With `ea_inode` a value that fits neither into the inode nor into the attribute block is written
-//! to an inode of its own (`values.rs`). A default ACL of that size is not inherited: if a
-//! directory has such an ACL, creating a name in the directory fails with "no space left". Entry
+//! to an inode of its own (`values.rs`). If a directory has a default ACL of that size, creating a
+//! file or directory in it fails with "no space left", because the ACL cannot be inherited. Entry
 //! hashes are computed from unsigned bytes, as Linux does since 6.2. Hashes that were computed from
 //! signed bytes are accepted too. An ACL that only repeats the mode is not stored.
 

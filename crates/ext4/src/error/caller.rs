@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidArgument {
-    /// The name is `.` or `..`, or a directory that ignores case folds the name to one of these.
+    /// The name is `.` or `..`, or case folding turns it into one of these.
     #[error("the name is . or ..")]
     DotName,
     /// The path ends in `.`.

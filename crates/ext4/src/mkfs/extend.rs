@@ -60,9 +60,9 @@ impl NewGroup {
     }
 }
 
-/// Places the metadata of the groups from `from` on, in these groups only. `geometry` is the
-/// geometry of the larger file system. Returns `None` if there is no room for the metadata of the
-/// groups.
+/// Places the metadata of group `from` and of all later groups, using only blocks of these groups.
+/// `geometry` is the geometry of the larger file system. Returns `None` if there is no room for the
+/// metadata of the groups.
 pub fn new_groups(geometry: &Geometry, from: Group, checksums: Checksums) -> Option<Vec<NewGroup>> {
     if from.0 >= geometry.group_count() {
         // No group is new; only the last group gets more blocks.

@@ -21,8 +21,8 @@ pub struct JournalLength {
 
 impl JournalLength {
     /// Returns the journal's length in a file system of `blocks` blocks with these features. If the
-    /// options do not specify the length without the blocks for fast commits, that length is
-    /// `by_size`.
+    /// options do not specify the length of the log, which excludes the blocks for fast commits,
+    /// the log has `by_size` blocks.
     pub(super) fn choose(
         options: &MkfsOptions,
         features: Features,

@@ -431,7 +431,7 @@ fn place_tables(geometry: &Geometry, places: TablePlaces, used: &mut Runs) -> Op
     Some(tables)
 }
 
-/// Places bitmaps and tables of the groups from `from` on.
+/// Places the bitmaps and tables of group `from` and of all later groups.
 pub(super) fn place_tables_from(
     geometry: &Geometry,
     used: &mut Runs,
@@ -452,8 +452,8 @@ pub(super) fn place_tables_from(
 }
 
 /// Places all block bitmaps of a flexible group one after another, then all inode bitmaps, then all
-/// tables. They are as near to the start of the first group as the free room permits. A table that
-/// does not fit before a used run is placed after that run.
+/// tables. They are as near to the start of the first group as the free room permits. If a table
+/// does not fit before a used run, it is placed after that run.
 fn place_flexible(
     geometry: &Geometry,
     used: &mut Runs,

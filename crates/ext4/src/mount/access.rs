@@ -36,8 +36,8 @@ impl Mount {
         self.mark_clean(true)
     }
 
-    /// Waits until removed files are deleted. A FUSE kernel reports the last close of a file some
-    /// time after it, and the deletion takes time too.
+    /// Waits until removed files are deleted. A FUSE kernel reports the last close of a file with a
+    /// delay, and the deletion takes time too.
     ///
     /// # Errors
     /// [`Error::Busy`] if a removed file is still open after [`PATIENCE`].

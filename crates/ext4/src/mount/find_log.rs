@@ -197,8 +197,8 @@ pub struct LogReplay<'a> {
 }
 
 /// Returns a view of `device` for a replay in memory. The log's length limits the memory: each copy
-/// takes a block of the log, and so would each block that fast commits change, which [`plan`]
-/// checks.
+/// takes a block of the log, and [`plan`] checks that the blocks that fast commits change would fit
+/// into the log too.
 pub fn overlay(device: &Arc<dyn Device>, superblock: &Superblock, log: &Log) -> Arc<dyn Device> {
     let block = superblock.geometry().block_size().bytes() as u64;
     let most = 2 * u64::from(log.superblock.blocks()) * block.max(OverlayDevice::GRANULE);

@@ -81,8 +81,9 @@ impl Exclusive {
 
     /// Works like [`Exclusive::take`], but also takes a file system that e2fsck marked as being
     /// checked. Waits as for a mount, to see whether e2fsck still changes the block. An e2fsck that
-    /// waits for an answer does not change it, so a person must know that none is running. Only a
-    /// repair may do this, since the check may have been interrupted between two writes.
+    /// waits for an answer from its user does not change the block, so a person must know that no
+    /// e2fsck is running. Only a repair may call this function, since e2fsck may have been
+    /// interrupted between two writes.
     ///
     /// # Errors
     /// As for [`Exclusive::take`]; [`Error::BeingChecked`] if the block changes.
@@ -285,7 +286,8 @@ impl Place {
         Ok(self.device.write_durable_at(self.offset(), &bytes)?)
     }
 
-    /// Fails unless the block still has the number and the computer name of `expected`. A check
+    /// Fails unless the block still has the number and the computer name of `expected`. If the
+    /// block is marked as being checked, the time must be the same too, since a running e2fsck
     /// changes only the time.
     fn check(&self, expected: &Mmp) -> Result<(), Error> {
         let found = self.read()?;

@@ -153,8 +153,8 @@ impl<'d> Directory<'d> {
         Ok(block.into())
     }
 
-    /// Moves the entries from the inode to a block. Joins a handle of its own, so the caller has
-    /// none. The operation lock is held exclusively.
+    /// Moves the entries from the inode to a block. Joins the transaction with a handle of its own,
+    /// so the caller has none. The operation lock is held exclusively.
     pub(crate) fn leave_inode(&self) -> Result<(), Error> {
         let Some(block) = &self.inline else { return Ok(()) };
         let Directory { objects, dir, context, crypt, .. } = *self;
@@ -233,7 +233,7 @@ impl<'d> Directory<'d> {
     }
 
     /// Makes room for a stored name in one of the directory's blocks. The directory must not have
-    /// the name yet. Joins a handle of its own, so the caller has none.
+    /// the name yet. Joins the transaction with a handle of its own, so the caller has none.
     ///
     /// # Locking
     /// The operation lock is held exclusively.
@@ -241,8 +241,9 @@ impl<'d> Directory<'d> {
         self.change_shape(dir::plan_room(&self.context, self, name)?)
     }
 
-    /// Clears the index flag, since without `dir_index` the index is not kept up to date. Joins a
-    /// handle of its own, so the caller has none. The operation lock is held exclusively.
+    /// Clears the index flag, since without `dir_index` the index is not kept up to date. Joins the
+    /// transaction with a handle of its own, so the caller has none. The operation lock is held
+    /// exclusively.
     pub(crate) fn drop_index(&self) -> Result<(), Error> {
         self.change_shape(Plan::default())
     }

@@ -2,8 +2,8 @@
 //!
 //! The directory's operation lock is held shared, so that other threads can change other names
 //! concurrently. The directory's shape does not change meanwhile, so the block that contains a
-//! name, or would contain it, is known before a handle is joined. After the handle is joined, the
-//! names of that block are locked, and the block's contents are checked again.
+//! name, or would contain it, is known before the operation joins the transaction. After the join,
+//! the names of that block are locked, and the block's contents are checked again.
 //!
 //! If several blocks may contain the name, or its block has no room, the operation starts again
 //! with the lock held exclusively. Until then it has changed nothing. Under the exclusive lock it

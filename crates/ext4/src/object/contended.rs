@@ -1,9 +1,9 @@
 //! Keeps the changes of contended directories per lane, in deltas.
 //!
-//! Every change of a name also changes the directory's times, version and link count. If several
-//! lanes change names in one directory, each lane keeps these changes in a delta on its own cache
-//! lines. The deltas are folded into the inode, under its guard, before any other change of the
-//! inode, before its attributes are read and before its capture.
+//! Every change of a name also changes the directory's times and version, and may change its link
+//! count. If several lanes change names in one directory, each lane keeps these changes in a delta
+//! on its own cache lines. The deltas are folded into the inode, under its guard, before any other
+//! change of the inode, before its attributes are read and before its capture.
 //!
 //! *Invariant*: all deltas belong to the transaction in which the inode is dirty. A lane adds to
 //! its delta only after the inode was put on the dirty list of the lane's transaction. Putting the

@@ -137,7 +137,7 @@ impl Fs {
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
         let mut handle = self.objects.join(ENTRY_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
-        // Each publication below pins the lane. Inside this pin, those pins cost almost nothing.
+        // Each publication below pins the lane. While this pin is held, that costs almost nothing.
         let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
         if self.objects.fast.is_some() {
@@ -333,7 +333,7 @@ impl Fs {
         let place =
             self.objects.volume.geometry().inode_place(ino).ok_or_else(|| Error::NoSpace)?;
         let (table, before) = {
-            // Each look-up pins the lane. Inside this pin, those pins cost almost nothing.
+            // Each look-up pins the lane. While this pin is held, that costs almost nothing.
             let _pin = lanefs_lanes::pin();
             (
                 self.objects.table_block(place.group, place.table_block)?,

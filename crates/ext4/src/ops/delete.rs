@@ -31,9 +31,9 @@ impl Fs {
         }
     }
 
-    /// Called when the kernel, which held the references of [`Fs::hold`], is gone. Deletes the
-    /// inodes without names that still have such references. No other operation may run in this
-    /// file system meanwhile.
+    /// Called when the FUSE connection has ended, because the kernel does not remove all references
+    /// of [`Fs::hold`] at an unmount. Deletes the inodes without names that still have such
+    /// references. No other operation may run in this file system meanwhile.
     pub fn forget_all(&self) {
         let mut ended = Vec::new();
         self.objects.inodes.for_each(|inode| {

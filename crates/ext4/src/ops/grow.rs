@@ -9,8 +9,8 @@
 //!    writes.
 //! 3. The transaction is committed. A crash before that leaves the old size, and a crash after it
 //!    the new size. Right after the commit, the transaction's blocks are written to their final
-//!    locations. The superblock is written last, because e2fsck and the kernel check all
-//!    descriptors that the superblock counts before they replay the log.
+//!    locations. The superblock is written last: before e2fsck and the kernel replay the log, they
+//!    check all descriptors that the superblock counts.
 //! 4. The old backups of the superblock are brought up to date.
 //!
 //! Readers of the geometry and of the tables of groups need no lock, because the tables get longer
@@ -203,9 +203,9 @@ impl Objects {
     }
 
     /// Writes the copies of the superblock that lie in new groups. Also writes copies of descriptor
-    /// blocks: all copies of a block that changes, and of the other blocks the copies that lie in
-    /// new groups. These copies are valid for the smaller file system too, because they contain the
-    /// descriptors of all its groups.
+    /// blocks: all copies of each block that changes, and those copies of the other blocks that lie
+    /// in new groups. These copies are valid for the smaller file system too, because they contain
+    /// the descriptors of all its groups.
     fn write_new_heads(&self, larger: &Superblock, growth: &Growth) -> Result<(), Error> {
         let (device, new) = (&self.volume.device, &growth.new);
         let size = new.block_size();

@@ -110,9 +110,9 @@ impl Fs {
 
     /// Writes while holding the operation lock shared (S3 in `docs/seeds.md`). Returns `None` if
     /// the write needs the lock exclusively, for one of these reasons:
-    /// - it covers only a part of a device block (the device reads and merges the rest), of an
-    ///   encrypted block, of an unwritten block, or with `bigalloc` of a hole (the write zeroes the
-    ///   rest). Two such writes to one block at once would lose data;
+    /// - it covers only a part of one of these: a device block (the device reads and merges the
+    ///   rest), an encrypted block, an unwritten block, or with `bigalloc` a hole (the write zeroes
+    ///   the rest). Two such writes to one block at once would lose data;
     /// - the file's data is in the inode;
     /// - there are too few free blocks.
     fn write_shared(

@@ -116,8 +116,8 @@ impl Fs {
         flags::check_not_immutable(&inode.rights())?;
         decide(&inode.attr())?;
         let change = match self.data(inode).plan_xattr(name, None, SetXattr::Any) {
-            // It is no error to remove a list that is not stored, because the access list is then
-            // equivalent to the mode.
+            // It is no error to remove a list that is not stored: an access list that only repeats
+            // the mode is never stored.
             Err(Error::NoAttribute) if is_acl(name) => None,
             other => Some(other?),
         };
