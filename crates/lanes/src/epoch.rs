@@ -32,8 +32,8 @@ use crate::world;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// The words that pins read and write. The domain is a static without lazy initialisation, so a pin
-/// needs neither a pointer to the domain nor a check whether it is initialised.
+/// The words that are read and written by pins. The domain is a static without lazy initialisation,
+/// so a pin needs neither a pointer to the domain nor a check whether it is initialised.
 struct Domain {
     epoch: Padded<AtomicU64>,
     pins: [Padded<Pins>; MAX_LANES],

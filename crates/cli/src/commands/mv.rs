@@ -121,8 +121,8 @@ fn move_one(
     }
 }
 
-/// Opens the directory of the host that gets the copy, if there is one. This is done before the
-/// copy, because a link that is moved to `target` may lead to another file system.
+/// If the copy goes to the host, opens the directory in which the copy will lie. This is done
+/// before the copy, because a link that is moved to `target` may lead to another file system.
 fn open_dir(target: &Operand, aim: Aim) -> Result<Option<(File, PathBuf)>, Failure> {
     let Operand::Host(path) = target else { return Ok(None) };
     let dir = Destination::on_host(aim, path)?.dir.path();

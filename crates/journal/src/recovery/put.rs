@@ -88,7 +88,7 @@ pub fn put(
 ///
 /// If the head is at the first block of the ring, the transaction may overwrite the zeroed block.
 /// Until the transaction is valid, a recovery begins at that block. The overwriting does no harm,
-/// because no block of the transaction has the number that recovery expects there.
+/// because no block of the transaction has the transaction number that recovery expects there.
 fn writer(
     device: &dyn Device,
     block_size: BlockSize,
