@@ -1,18 +1,21 @@
-//! Tests writers when free space is almost used up, while bitmap reads or commits are held back.
-//! Every writer gets space as long as there is some, and no writer waits for another writer's
-//! commit.
+//! Tests writers when free space is almost used up, while bitmap reads, writes, commits or discards
+//! are held back. Every writer gets space as long as there is some, and no writer waits for another
+//! writer's commit.
 
 mod image;
 
 use image::{Image, file};
 use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions, forward};
-use lanefs_ext4::{Access, Error, Fs, Mount, MountOptions, Privilege, SetAttr};
+use lanefs_ext4::{Access, Error, Fs, InodeRef, Mount, MountOptions, Privilege, SetAttr};
 use lanefs_lanes::sync::unscheduled::mpsc::channel;
 use lanefs_lanes::sync::unscheduled::{Barrier, Condvar, Mutex};
+use lanefs_ondisk::quota::{Kind, Limits};
 use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 1024;
+/// The byte that fills the data of a write that can be held back.
+const HELD: u8 = 0x7e;
 /// The number of blocks that mappings may take in addition to the data.
 const NODES: u64 = 150;
 
@@ -31,6 +34,10 @@ struct GatedDevice {
     gate: Mutex<Gate>,
     /// Flushes wait if this is [`Gate::Closed`].
     flushes: Mutex<Gate>,
+    /// Writes of blocks full of [`HELD`] wait if this is [`Gate::Closed`].
+    writes: Mutex<Gate>,
+    /// Discards wait if this is [`Gate::Closed`].
+    discards: Mutex<Gate>,
     changed: Condvar,
 }
 
@@ -44,10 +51,20 @@ impl GatedDevice {
         *self.flushes.lock().unwrap() = gate;
         self.changed.notify_all();
     }
+
+    fn set_writes(&self, gate: Gate) {
+        *self.writes.lock().unwrap() = gate;
+        self.changed.notify_all();
+    }
+
+    fn set_discards(&self, gate: Gate) {
+        *self.discards.lock().unwrap() = gate;
+        self.changed.notify_all();
+    }
 }
 
 impl Device for GatedDevice {
-    forward!(inner: len, is_read_only, write_at, discard);
+    forward!(inner: len, is_read_only);
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let mut gate = self.gate.lock().unwrap();
         while *gate == Gate::Closed {
@@ -59,6 +76,25 @@ impl Device for GatedDevice {
             std::thread::sleep(Duration::from_micros(fastrand::u64(..most)));
         }
         self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        if buf.iter().all(|byte| *byte == HELD) {
+            let mut gate = self.writes.lock().unwrap();
+            while *gate == Gate::Closed {
+                gate = self.changed.wait(gate).unwrap();
+            }
+        }
+        self.inner.write_at(offset, buf)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let mut gate = self.discards.lock().unwrap();
+        while *gate == Gate::Closed {
+            gate = self.changed.wait(gate).unwrap();
+        }
+        drop(gate);
+        self.inner.discard(offset, len)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -107,15 +143,21 @@ fn nearly_full(group: &str, first: usize, free: u64, run: u64) -> Image {
 }
 
 fn mounted(image: &Image) -> (Arc<GatedDevice>, Mount) {
+    mounted_with(image, MountOptions::default())
+}
+
+fn mounted_with(image: &Image, options: MountOptions) -> (Arc<GatedDevice>, Mount) {
     let opened = FileDevice::open(image.path(), Opened::ReadWrite, OpenOptions::default());
     let device = GatedDevice {
         inner: opened.unwrap(),
         gate: Mutex::new(Gate::Open),
         flushes: Mutex::new(Gate::Open),
+        writes: Mutex::new(Gate::Open),
+        discards: Mutex::new(Gate::Open),
         changed: Condvar::new(),
     };
     let device = Arc::new(device);
-    let mount = Mount::open(device.clone(), MountOptions::default()).unwrap();
+    let mount = Mount::open(device.clone(), options).unwrap();
     (device, mount)
 }
 
@@ -216,6 +258,32 @@ fn a_writer_gets_space_that_another_drew_and_does_not_use() {
 }
 
 #[test]
+fn a_writer_is_not_refused_while_a_trim_discards_all_free_blocks() {
+    // The only group has one run of free blocks, and the trim claims it in one piece.
+    let image = Image::made(&["-b", "4096", "-m", "0", "-J", "size=4"], "24M");
+    let (device, mount) = mounted(&image);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let inode = fs.create(&root, b"one", &file(0o644)).unwrap();
+    let data = vec![3; 100 * 4096];
+    device.set_discards(Gate::Closed);
+    std::thread::scope(|s| {
+        let trim = s.spawn(|| fs.trim(0..24 << 20, 0));
+        // After this time the trim should be discarding.
+        std::thread::sleep(Duration::from_millis(100));
+        let one = s.spawn(|| fs.write_at(&inode, 0, &data, Privilege::Root));
+        std::thread::sleep(Duration::from_millis(100));
+        device.set_discards(Gate::Open);
+        assert!(trim.join().unwrap().unwrap() > 0);
+        let one = one.join().unwrap();
+        assert!(matches!(one, Ok(len) if len == data.len()), "{one:?}");
+    });
+    drop((inode, root));
+    mount.close().unwrap();
+    image.check();
+}
+
+#[test]
 fn two_writers_fill_what_is_left_and_neither_is_refused_before() {
     let seed = fastrand::u64(..);
     eprintln!("seed {seed}");
@@ -241,6 +309,86 @@ fn two_writers_fill_what_is_left_and_neither_is_refused_before() {
         mount.close().unwrap();
         image.check();
     }
+}
+
+/// Returns a file of `blocks` blocks, all of them holes.
+fn holes(fs: &Fs, blocks: usize) -> InodeRef {
+    let inode = fs.create(&fs.root().unwrap(), b"holes", &file(0o644)).unwrap();
+    let size = Some((blocks * BLOCK) as u64);
+    fs.set_attr(&inode, &SetAttr { size, ..SetAttr::default() }).unwrap();
+    inode
+}
+
+/// Fills the file system, and then removes small files until `blocks` blocks are free.
+fn leave_free(fs: &Fs, blocks: u64) {
+    let root = fs.root().unwrap();
+    let small = |n: u32| {
+        let made = fs.create(&root, n.to_string().as_bytes(), &file(0o644))?;
+        fs.write_at(&made, 0, &[2; BLOCK], Privilege::Root)
+    };
+    (0..blocks as u32).for_each(|n| assert_eq!(small(n).unwrap(), BLOCK));
+    fill(fs, b"filler", Privilege::Root);
+    assert_eq!(free_blocks(fs), 0);
+    (0..blocks).for_each(|n| fs.unlink(&root, n.to_string().as_bytes()).unwrap());
+    fs.sync().unwrap();
+    assert_eq!(free_blocks(fs), blocks);
+}
+
+/// Writes block `block` of a file, and holds the data back until another thread has had time to
+/// write `len` blocks at the file's start. Returns the result of the second write.
+fn write_beside(
+    (device, fs, inode): (&GatedDevice, &Fs, &InodeRef),
+    block: usize,
+    len: usize,
+    by: Privilege,
+) -> Result<usize, Error> {
+    device.set_writes(Gate::Closed);
+    std::thread::scope(|s| {
+        let held = s.spawn(move || fs.write_at(inode, (block * BLOCK) as u64, &[HELD; BLOCK], by));
+        // After this time the first write should have claimed its block.
+        std::thread::sleep(Duration::from_millis(100));
+        let second = s.spawn(move || fs.write_at(inode, 0, &vec![5; len * BLOCK], by));
+        std::thread::sleep(Duration::from_millis(100));
+        device.set_writes(Gate::Open);
+        assert_eq!(held.join().unwrap().unwrap(), BLOCK);
+        second.join().unwrap()
+    })
+}
+
+/// Two blocks are free. One write claims a block for the second hole, so another write of both
+/// holes finds only one block. But it needs no more, because the first write maps the second hole.
+#[test]
+fn a_write_is_not_cut_short_by_a_claim_for_the_same_hole() {
+    let image = Image::made(&["-b", "1024", "-m", "0"], "16M");
+    let (device, mount) = mounted(&image);
+    let inode = holes(mount.fs(), 2);
+    leave_free(mount.fs(), 2);
+    let written = write_beside((&device, mount.fs(), &inode), 1, 2, Privilege::Root);
+    assert!(matches!(written, Ok(len) if len == 2 * BLOCK), "{written:?}");
+    drop(inode);
+    mount.close().unwrap();
+    image.check();
+}
+
+/// The owner's limit is one block. Two writes of the same hole need no more than that.
+#[test]
+fn a_write_is_not_refused_for_a_limit_that_another_write_of_the_hole_reached() {
+    let image = Image::made(&["-b", "1024", "-O", "quota"], "16M");
+    let (_, mount) = mounted(&image);
+    let inode = holes(mount.fs(), 1);
+    mount.fs().set_attr(&inode, &SetAttr { uid: Some(7), ..SetAttr::default() }).unwrap();
+    let limits = Limits { kib_hard: 1, ..Limits::default() };
+    mount.fs().set_quota(Kind::User, 7, limits).unwrap();
+    drop(inode);
+    mount.close().unwrap();
+    let options = MountOptions { limits: vec![Kind::User], ..MountOptions::default() };
+    let (device, mount) = mounted_with(&image, options);
+    let inode = mount.fs().find(&mount.fs().root().unwrap(), b"holes").unwrap().unwrap();
+    let written = write_beside((&device, mount.fs(), &inode), 0, 1, Privilege::Ordinary);
+    assert!(matches!(written, Ok(BLOCK)), "{written:?}");
+    drop(inode);
+    mount.close().unwrap();
+    image.check();
 }
 
 /// One block is free. It is enough for the data in the hole, but the file's extent tree needs

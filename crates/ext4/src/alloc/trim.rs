@@ -3,7 +3,7 @@
 use super::claim::Claim;
 use super::groups::Groups;
 use super::runs;
-use super::space::{Draw, Privilege};
+use super::space::{Draw, Drawn, Privilege};
 use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
@@ -14,10 +14,15 @@ use std::ops::Range;
 const MOST: u32 = 8192;
 
 /// A run of free blocks, and a claim on its first clusters: as many as possible, up to `MOST`.
-pub(crate) struct FreeRun {
+///
+/// The claim is under way until this value is dropped. So a writer that finds no free block waits
+/// for the blocks to come back, instead of being refused.
+pub(crate) struct FreeRun<'g> {
     /// `None` if claims of other threads take up all free blocks of the file system, or if another
     /// thread has claimed the start of the run since the run was found.
     pub(crate) claim: Option<Claim>,
+    /// This field is declared after `claim`, so that the blocks come back before the claim ends.
+    _drawn: Option<Drawn<'g>>,
     /// The bit at which the next search starts: the end of the run, but at most `MOST` bits after
     /// its start.
     pub(crate) next: u32,
@@ -37,7 +42,7 @@ impl Groups {
         group: Group,
         range: Range<u32>,
         least: u32,
-    ) -> Result<Option<FreeRun>, Error> {
+    ) -> Result<Option<FreeRun<'_>>, Error> {
         let _hold = self.bitmaps.load(read, group)?;
         let shared = &self.shared;
         let Some(found) = self.free_run(group, range, least) else { return Ok(None) };
@@ -45,7 +50,7 @@ impl Groups {
         let next = found.start + want;
         let draw = Draw { want, ahead: 0, privilege: Privilege::Root };
         let Some(mut drawn) = shared.space.draw(&draw, None) else {
-            return Ok(Some(FreeRun { claim: None, next, end: found.end }));
+            return Ok(Some(FreeRun { claim: None, _drawn: None, next, end: found.end }));
         };
         let mut state = shared.state(group);
         let blocks = &mut state.ready().blocks;
@@ -61,7 +66,7 @@ impl Groups {
         let start = shared.block(group, found.start);
         let len = len << shared.format.geometry().cluster_bits();
         let claim = (len > 0).then(|| Claim::new(self.shared.clone(), start, len));
-        Ok(Some(FreeRun { claim, next, end: found.end }))
+        Ok(Some(FreeRun { claim, _drawn: Some(drawn), next, end: found.end }))
     }
 
     fn free_run(&self, group: Group, range: Range<u32>, least: u32) -> Option<Range<u32>> {

@@ -52,7 +52,7 @@ impl Fs {
             let least = if at < run_end { 1 } else { least };
             let run = objects.groups.claim_free_run(objects, group, at..bits.end, least)?;
             let Some(run) = run else { break };
-            if let Some(claim) = run.claim {
+            if let Some(claim) = &run.claim {
                 let len = u64::from(claim.len()) << shift;
                 objects.volume.device.discard(claim.start().0 << shift, len)?;
                 discarded += len;

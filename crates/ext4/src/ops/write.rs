@@ -97,13 +97,13 @@ impl Fs {
             }
         }
         match self.overwrite {
-            Overwrite::Shared => {
-                if let Some(written) = self.write_shared(inode, write)? {
-                    return Ok(written);
+            Overwrite::Shared => match self.write_shared(inode, write)? {
+                Some((offset, n)) => Ok((offset, self.write_rest(inode, offset, n, write)?)),
+                None => {
+                    let _exclusive = inode.op.exclusive();
+                    self.write_locked(inode, write)
                 }
-                let _exclusive = inode.op.exclusive();
-                self.write_locked(inode, write)
-            }
+            },
             Overwrite::Exclusive => self.write_exclusively(inode, write),
         }
     }
@@ -114,7 +114,9 @@ impl Fs {
     ///   rest), an encrypted block, an unwritten block, or with `bigalloc` a hole (the write zeroes
     ///   the rest). Two such writes to one block at once would lose data;
     /// - the file's data is in the inode;
-    /// - there are too few free blocks.
+    /// - there are too few free blocks, or an owner's limit is reached.
+    ///
+    /// For the last reason, the write may also end early.
     fn write_shared(
         &self,
         inode: &Arc<Inode>,
@@ -146,9 +148,33 @@ impl Fs {
         }
         match self.write_chunks(inode, offset, write) {
             // Another write may have claimed blocks for the same holes, so that too few free blocks
-            // are left until it gives them back.
-            Err(Error::NoSpace) => Ok(None),
+            // are left until it maps them or gives them back.
+            Err(Error::NoSpace | Error::OverQuota) => Ok(None),
             written => written.map(|n| Some((offset, n))),
+        }
+    }
+
+    /// Completes a write that ended early, after `done` bytes, under a shared hold: tries again
+    /// under an exclusive hold, because another write may meanwhile have mapped the holes for which
+    /// this one got no blocks. Returns the number of bytes written in total. An append is not
+    /// completed, because its rest might not follow its start.
+    fn write_rest(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        done: usize,
+        write: &Write<'_>,
+    ) -> Result<usize, Error> {
+        let rest = write.data.get(done..).unwrap_or_default();
+        if rest.is_empty() || matches!(write.at, At::End) {
+            return Ok(done);
+        }
+        let rest = Write { at: At::Offset(offset + done as u64), data: rest, ..*write };
+        let _exclusive = inode.op.exclusive();
+        match self.write_locked(inode, &rest) {
+            Ok((_, n)) => Ok(done + n),
+            Err(Error::NoSpace | Error::OverQuota) => Ok(done),
+            Err(error) => Err(error),
         }
     }
 
