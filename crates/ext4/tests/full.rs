@@ -6,7 +6,7 @@ mod image;
 
 use image::{Image, file};
 use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions, forward};
-use lanefs_ext4::{Access, Error, Fs, InodeRef, Mount, MountOptions, Privilege, SetAttr};
+use lanefs_ext4::{Access, Error, Fs, InodeRef, Mount, MountOptions, NewInode, Privilege, SetAttr};
 use lanefs_lanes::sync::unscheduled::mpsc::channel;
 use lanefs_lanes::sync::unscheduled::{Barrier, Condvar, Mutex};
 use lanefs_ondisk::quota::{Kind, Limits};
@@ -387,6 +387,45 @@ fn a_write_is_not_refused_for_a_limit_that_another_write_of_the_hole_reached() {
     let written = write_beside((&device, mount.fs(), &inode), 0, 1, Privilege::Ordinary);
     assert!(matches!(written, Ok(BLOCK)), "{written:?}");
     drop(inode);
+    mount.close().unwrap();
+    image.check();
+}
+
+/// Each thread of a user writes a file of three blocks and removes it, again and again. The user's
+/// limits permit one such file for each thread.
+#[test]
+fn a_user_within_the_limits_is_not_refused_for_what_other_threads_do() {
+    const THREADS: usize = 4;
+    let image = Image::made(&["-b", "1024", "-O", "quota"], "16M");
+    let (_, mount) = mounted(&image);
+    let of_user = NewInode { uid: 7, ..file(0o644) };
+    let root = mount.fs().root().unwrap();
+    // A mount obeys the limits only of users that already had limits.
+    drop(mount.fs().create(&root, b"first", &of_user).unwrap());
+    mount.fs().unlink(&root, b"first").unwrap();
+    let threads = THREADS as u64;
+    let limits = Limits { kib_hard: 3 * threads, inodes_hard: threads, ..Limits::default() };
+    mount.fs().set_quota(Kind::User, 7, limits).unwrap();
+    drop(root);
+    mount.close().unwrap();
+    let options = MountOptions { limits: vec![Kind::User], ..MountOptions::default() };
+    let (_, mount) = mounted_with(&image, options);
+    let fs = mount.fs();
+    std::thread::scope(|s| {
+        for name in [&b"a"[..], b"b", b"c", b"d"].into_iter().take(THREADS) {
+            s.spawn(move || {
+                let root = fs.root().unwrap();
+                for round in 0..1000 {
+                    let made = fs.create(&root, name, &of_user).unwrap();
+                    let data = [3; 3 * BLOCK];
+                    let written = fs.write_at(&made, 0, &data, Privilege::Ordinary);
+                    assert!(matches!(written, Ok(n) if n == data.len()), "{round}: {written:?}");
+                    drop(made);
+                    fs.unlink(&root, name).unwrap();
+                }
+            });
+        }
+    });
     mount.close().unwrap();
     image.check();
 }

@@ -80,10 +80,16 @@ impl FileData<'_> {
                             continue;
                         }
                     };
-                    let claimed = self.hold_clusters(wanted, by).and_then(|(more, permitted)| {
-                        held.extend(more);
-                        self.claim_for(&map, start, permitted << clusters.bits(), by)
-                    });
+                    let claimed =
+                        self.hold_clusters(wanted, by).and_then(|(mut more, permitted)| {
+                            let wanted = permitted << clusters.bits();
+                            let claim = self.claim_for(&map, start, wanted, by)?;
+                            let unit = self.objects.volume.cluster_bytes();
+                            more.iter_mut()
+                                .for_each(|held| held.keep(claim.clusters().into(), unit));
+                            held.extend(more);
+                            Ok(claim)
+                        });
                     let claim = match claimed {
                         Ok(claim) => claim,
                         Err(Error::NoSpace | Error::OverQuota) if !extents.is_empty() => break,

@@ -12,9 +12,9 @@ use crate::object::objects::Objects;
 use crate::object::state::Concerns;
 use crate::plan::extent::{Extent, State};
 use crate::quota::{Held, Ledger, Owners, Wanted, owners};
-use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::quota::CHANGES_OF_AN_ID;
+use lanefs_ondisk::{FileBlock, Ino};
 
 impl Objects {
     /// Makes sure that, from the running transaction on, the owners have entries in the quota
@@ -31,17 +31,18 @@ impl Objects {
         Ok(())
     }
 
-    /// Reserves as much of `wanted` as the limits of the inode's owners allow a caller with this
+    /// Reserves as much of `wanted` as the limits of an inode's owners allow a caller with this
     /// privilege. Returns the reservation and the number of reserved units. The caller drops the
     /// reservation after the change.
     pub(crate) fn hold(
         &self,
+        ino: Ino,
         owners: &Owners,
         wanted: Wanted,
         by: Privilege,
     ) -> Result<(Vec<Held>, u64), Error> {
         match self.mount.quotas() {
-            Some(quotas) if by == Privilege::Ordinary => quotas.hold(owners, wanted),
+            Some(quotas) if by == Privilege::Ordinary => quotas.hold(ino, owners, wanted),
             _ => Ok((Vec::new(), wanted.units)),
         }
     }
@@ -121,7 +122,7 @@ impl FileData<'_> {
         let owners = owners(&inode.state.lock().disk);
         let unit = objects.volume.cluster_bytes();
         let wanted = Wanted { inodes: 0, unit, units: clusters.into() };
-        let (held, units) = objects.hold(&owners, wanted, by)?;
+        let (held, units) = objects.hold(inode.ino, &owners, wanted, by)?;
         Ok((held, u32::try_from(units).unwrap_or(clusters)))
     }
 

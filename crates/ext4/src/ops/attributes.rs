@@ -145,7 +145,7 @@ impl Fs {
         let owners =
             [new(Kind::User, set.uid), new(Kind::Group, set.gid), new(Kind::Project, set.project)];
         let wanted = Wanted { inodes: 1, unit: 512, units: inode.attr().sectors };
-        let (held, units) = self.objects.hold(&owners, wanted, by)?;
+        let (held, units) = self.objects.hold(inode.ino, &owners, wanted, by)?;
         if units < wanted.units { Err(Error::OverQuota) } else { Ok(held) }
     }
 

@@ -262,7 +262,7 @@ impl Fs {
         if self.objects.volume.projects {
             disk.projid = self.data(dir).project_for_new(&disk);
         }
-        let held = self.hold_for_new(&disk, new, &contents)?;
+        let held = self.hold_for_new(ino, &disk, new, &contents)?;
         let mut inherited = self.data(dir).inherited_acls(kind, permissions, new.umask)?;
         disk.mode = kind.mode_bits() | inherited.permissions;
         let now = now();
@@ -303,6 +303,7 @@ impl Fs {
     /// limits permit the inode and its first block.
     fn hold_for_new(
         &self,
+        ino: Ino,
         disk: &disk::Inode,
         new: &NewInode<'_>,
         contents: &NewKind<'_>,
@@ -317,7 +318,7 @@ impl Fs {
         let unit = self.objects.volume.cluster_bytes();
         let wanted = Wanted { inodes: 1, unit, units: has_block.into() };
         let by = if new.uid == 0 { Privilege::Root } else { Privilege::Ordinary };
-        Ok(self.objects.hold(&owners, wanted, by)?.0)
+        Ok(self.objects.hold(ino, &owners, wanted, by)?.0)
     }
 
     /// Returns the record of a new inode, still without a file type.

@@ -7,7 +7,9 @@
 use super::counted::{Wanted, limited};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::Ino;
 use lanefs_ondisk::quota::{Limits, Quota, Usage};
+use std::collections::BTreeMap;
 
 /// For how many seconds soft limits may be exceeded.
 #[derive(Debug, Clone, Copy)]
@@ -25,38 +27,47 @@ pub(super) struct Limited {
 struct Live {
     /// The entry; its usage includes operations that are not committed yet.
     quota: Quota,
-    /// The space and inodes that operations in progress have reserved.
-    held: Usage,
+    /// The reservations of operations in progress, by the inode that they change.
+    held: BTreeMap<Ino, Holding>,
 }
 
-/// The space and inodes that an operation in progress has reserved. Dropping this value gives both
-/// back, because by then the owner's usage includes what the operation has used.
+/// What operations in progress have reserved for one inode.
+#[derive(Default)]
+struct Holding {
+    reserved: Usage,
+    /// The part of `reserved` that the owner's usage includes already. Without it, this part would
+    /// be counted twice until the operation ends, and others would be refused below the limit.
+    used: Usage,
+}
+
+/// The space and inodes that an operation in progress has reserved for an inode. When the inode's
+/// usage grows, the reservation shrinks by as much. Dropping this value gives back the rest.
 pub(crate) struct Held {
     owner: Arc<Limited>,
+    ino: Ino,
     amount: Usage,
 }
 
 impl Limited {
     pub(super) fn new(quota: Quota, grace: Grace) -> Limited {
-        let live = Live { quota, held: Usage::default() };
+        let live = Live { quota, held: BTreeMap::new() };
         Limited { grace, live: Mutex::new(Rank::LaneList, live) }
     }
 
-    /// Reserves `inodes` inodes, and up to `most` units of `unit` bytes: as many as the limits
-    /// permit at the time `now`, in seconds. Returns the reservation and its number of units.
-    /// Returns `None` if the limits do not permit all wanted inodes, or do not permit even one of
-    /// the wanted units.
+    /// Reserves for the inode `ino`: `inodes` inodes, and up to `most` units of `unit` bytes, as
+    /// many as the limits permit at the time `now`, in seconds. Returns the reservation and its
+    /// number of units. Returns `None` if the limits do not permit all wanted inodes, or do not
+    /// permit even one of the wanted units.
     pub(super) fn hold(
         self: &Arc<Self>,
+        ino: Ino,
         Wanted { inodes, unit, units: most }: Wanted,
         now: u64,
     ) -> Option<(Held, u64)> {
         let mut live = self.live.lock();
         let Limits { kib_hard, kib_soft, inodes_hard, inodes_soft } = live.quota.limits;
-        let used = Usage {
-            bytes: live.quota.usage.bytes.saturating_add(live.held.bytes),
-            inodes: live.quota.usage.inodes.saturating_add(live.held.inodes),
-        };
+        let used =
+            live.held.values().fold(live.quota.usage, |sum, held| plus(sum, held.not_used()));
         let is_over = |until: u64| until != 0 && now >= until;
         let space = limit_now(kib_hard, kib_soft, is_over(live.quota.bytes_until));
         let room = space.saturating_mul(1024).saturating_sub(used.bytes);
@@ -67,16 +78,19 @@ impl Limited {
             return None;
         }
         let amount = Usage { bytes: units * unit, inodes };
-        live.held.bytes = live.held.bytes.saturating_add(amount.bytes);
-        live.held.inodes = live.held.inodes.saturating_add(amount.inodes);
-        Some((Held { owner: self.clone(), amount }, units))
+        let holding = live.held.entry(ino).or_default();
+        holding.reserved = plus(holding.reserved, amount);
+        Some((Held { owner: self.clone(), ino, amount }, units))
     }
 
-    /// Counts a change of usage from `less` to `more` at the time `now`. The grace time of a soft
-    /// limit starts when the usage exceeds the limit, and is cleared when the usage no longer
-    /// exceeds it.
-    pub(super) fn change(&self, less: Usage, more: Usage, now: u64) {
+    /// Counts a change of an inode's usage from `less` to `more` at the time `now`. The inode's
+    /// reservations shrink by what is now used. The grace time of a soft limit starts when the
+    /// usage exceeds the limit, and is cleared when the usage no longer exceeds it.
+    pub(super) fn change(&self, ino: Ino, less: Usage, more: Usage, now: u64) {
         let mut live = self.live.lock();
+        if let Some(holding) = live.held.get_mut(&ino) {
+            holding.used = least(plus(holding.used, minus(more, less)), holding.reserved);
+        }
         let quota = &mut live.quota;
         let Usage { bytes, inodes } = quota.usage;
         quota.usage = Usage {
@@ -108,8 +122,11 @@ impl Held {
     /// Keeps `units` units of `unit` bytes, and gives back the rest of the reserved space.
     pub(crate) fn keep(&mut self, units: u64, unit: u64) {
         let kept = units.saturating_mul(unit).min(self.amount.bytes);
+        let more = Usage { bytes: self.amount.bytes - kept, inodes: 0 };
         let mut live = self.owner.live.lock();
-        live.held.bytes = live.held.bytes.saturating_sub(self.amount.bytes - kept);
+        if let Some(holding) = live.held.get_mut(&self.ino) {
+            holding.reserved = minus(holding.reserved, more);
+        }
         self.amount.bytes = kept;
     }
 }
@@ -117,9 +134,36 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut live = self.owner.live.lock();
-        live.held.bytes = live.held.bytes.saturating_sub(self.amount.bytes);
-        live.held.inodes = live.held.inodes.saturating_sub(self.amount.inodes);
+        let Some(holding) = live.held.get_mut(&self.ino) else { return };
+        // Several operations may have reserved for the inode, and `used` does not say whose
+        // reservation is used. It is taken to be this one. At worst, a used part of another one is
+        // counted twice until that operation ends.
+        holding.reserved = minus(holding.reserved, self.amount);
+        holding.used = minus(holding.used, self.amount);
+        if holding.reserved == Usage::default() {
+            live.held.remove(&self.ino);
+        }
     }
+}
+
+impl Holding {
+    fn not_used(&self) -> Usage {
+        minus(self.reserved, self.used)
+    }
+}
+
+fn plus(a: Usage, b: Usage) -> Usage {
+    let bytes = a.bytes.saturating_add(b.bytes);
+    Usage { bytes, inodes: a.inodes.saturating_add(b.inodes) }
+}
+
+fn minus(a: Usage, b: Usage) -> Usage {
+    let bytes = a.bytes.saturating_sub(b.bytes);
+    Usage { bytes, inodes: a.inodes.saturating_sub(b.inodes) }
+}
+
+fn least(a: Usage, b: Usage) -> Usage {
+    Usage { bytes: a.bytes.min(b.bytes), inodes: a.inodes.min(b.inodes) }
 }
 
 /// Returns the limit that applies now; `u64::MAX` if there is none. The soft limit applies after
@@ -143,6 +187,8 @@ fn until(soft: u64, used: u64, before: u64, now: u64, grace: u64) -> u64 {
 mod tests {
     use super::*;
 
+    const FILE: Ino = Ino(12);
+    const OTHER: Ino = Ino(13);
     const GRACE: Grace = Grace { bytes: 100, inodes: 50 };
 
     fn owner_with(limits: Limits) -> Arc<Limited> {
@@ -150,7 +196,7 @@ mod tests {
     }
 
     fn use_up(owner: &Arc<Limited>, bytes: u64, now: u64) {
-        owner.change(Usage::default(), Usage { bytes, inodes: 0 }, now);
+        owner.change(FILE, Usage::default(), Usage { bytes, inodes: 0 }, now);
     }
 
     fn wanted(inodes: u64, unit: u64, units: u64) -> Wanted {
@@ -160,14 +206,14 @@ mod tests {
     #[test]
     fn no_more_is_held_than_the_hard_limit_leaves() {
         let owner = owner_with(Limits { kib_hard: 10, inodes_hard: 1, ..Limits::default() });
-        let (first, units) = owner.hold(wanted(1, 4096, 5), 0).expect("room");
+        let (first, units) = owner.hold(FILE, wanted(1, 4096, 5), 0).expect("room");
         assert_eq!(units, 2);
-        assert!(owner.hold(wanted(1, 1024, 0), 0).is_none(), "one inode");
-        assert!(owner.hold(wanted(0, 4096, 1), 0).is_none(), "2 KiB are left");
-        assert_eq!(owner.hold(wanted(0, 1024, 9), 0).expect("room").1, 2);
+        assert!(owner.hold(FILE, wanted(1, 1024, 0), 0).is_none(), "one inode");
+        assert!(owner.hold(FILE, wanted(0, 4096, 1), 0).is_none(), "2 KiB are left");
+        assert_eq!(owner.hold(FILE, wanted(0, 1024, 9), 0).expect("room").1, 2);
         use_up(&owner, 4096, 0);
         drop(first);
-        assert_eq!(owner.hold(wanted(1, 1024, 9), 0).expect("room").1, 6);
+        assert_eq!(owner.hold(FILE, wanted(1, 1024, 9), 0).expect("room").1, 6);
     }
 
     #[test]
@@ -177,10 +223,36 @@ mod tests {
         assert_eq!(owner.ends(), (1100, 0));
         use_up(&owner, 1000, 1050);
         assert_eq!(owner.ends(), (1100, 0));
-        assert!(owner.hold(wanted(0, 1024, 1), 1099).is_some());
-        assert!(owner.hold(wanted(0, 1024, 1), 1100).is_none());
-        owner.change(Usage { bytes: 1904, inodes: 0 }, Usage::default(), 1200);
+        assert!(owner.hold(FILE, wanted(0, 1024, 1), 1099).is_some());
+        assert!(owner.hold(FILE, wanted(0, 1024, 1), 1100).is_none());
+        owner.change(FILE, Usage { bytes: 1904, inodes: 0 }, Usage::default(), 1200);
         assert_eq!(owner.ends(), (0, 0));
-        assert!(owner.hold(wanted(0, 1024, 1), 1200).is_some());
+        assert!(owner.hold(FILE, wanted(0, 1024, 1), 1200).is_some());
+    }
+
+    #[test]
+    fn what_an_operation_has_used_is_not_held_too() {
+        let owner = owner_with(Limits { kib_hard: 8, inodes_hard: 2, ..Limits::default() });
+        let (mut first, _) = owner.hold(FILE, wanted(1, 1024, 4), 0).expect("room");
+        owner.change(FILE, Usage::default(), Usage { bytes: 3072, inodes: 1 }, 0);
+        assert_eq!(owner.hold(OTHER, wanted(1, 1024, 9), 0).expect("room").1, 4);
+        first.keep(3, 1024);
+        let (other, units) = owner.hold(OTHER, wanted(1, 1024, 9), 0).expect("room");
+        assert_eq!(units, 5);
+        assert!(owner.hold(FILE, wanted(0, 1024, 1), 0).is_none());
+        drop((first, other));
+        assert_eq!(owner.hold(FILE, wanted(1, 1024, 9), 0).expect("room").1, 5);
+    }
+
+    #[test]
+    fn what_one_operation_has_used_does_not_end_the_reservation_of_another() {
+        let owner = owner_with(Limits { kib_hard: 8, ..Limits::default() });
+        let (first, _) = owner.hold(FILE, wanted(0, 1024, 4), 0).expect("room");
+        let (second, _) = owner.hold(FILE, wanted(0, 1024, 4), 0).expect("room");
+        use_up(&owner, 4096, 0);
+        drop(first);
+        assert!(owner.hold(FILE, wanted(0, 1024, 1), 0).is_none());
+        drop(second);
+        assert_eq!(owner.hold(FILE, wanted(0, 1024, 9), 0).expect("room").1, 4);
     }
 }

@@ -64,18 +64,23 @@ impl Quotas {
         charges
     }
 
-    /// Reserves as much of `wanted` as the limits of all owners permit, and returns the reservation
-    /// with its number of units.
+    /// Reserves for an inode as much of `wanted` as the limits of all owners permit, and returns
+    /// the reservation with its number of units.
     ///
     /// # Errors
     /// [`Error::OverQuota`] if the limits do not permit all wanted inodes, or do not permit even
     /// one of the wanted units.
-    pub(crate) fn hold(&self, owners: &Owners, wanted: Wanted) -> Result<(Vec<Held>, u64), Error> {
+    pub(crate) fn hold(
+        &self,
+        ino: Ino,
+        owners: &Owners,
+        wanted: Wanted,
+    ) -> Result<(Vec<Held>, u64), Error> {
         let (mut all, mut units) = (Vec::new(), wanted.units);
         for ledger in self.ledgers() {
             let id = owners[ledger.kind.index()];
             let Some(limits) = id.and_then(|id| ledger.limits_of(id)) else { continue };
-            let held = limits.hold(Wanted { units, ..wanted }, seconds());
+            let held = limits.hold(ino, Wanted { units, ..wanted }, seconds());
             let (held, fewer) = held.ok_or(Error::OverQuota)?;
             all.push(held);
             units = fewer;
@@ -96,7 +101,7 @@ impl Quotas {
             let change = |id: Option<u32>, less: Usage, more: Usage| {
                 let Some(limits) = id.and_then(|id| ledger.limits_of(id)) else { return };
                 if less != more {
-                    limits.change(less, more, seconds());
+                    limits.change(ino, less, more, seconds());
                 }
             };
             if old == new {
