@@ -206,7 +206,7 @@ pub(crate) struct Unit {
 pub(crate) enum Obstacle {
     /// A flush, which finishes the entries that are already written.
     Flush,
-    /// The completion of so many logged writes that at most `at_most` are still under way.
+    /// Logged writes end, until at most `at_most` are under way.
     Writers {
         /// The largest number of entries whose data and parity writes may still be under way.
         at_most: usize,

@@ -16,7 +16,7 @@ use std::ops::Range;
 /// limits.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
 
-/// Where in its range a step may cover blocks that are already mapped as written.
+/// In which part of its range a step may cover blocks that were written before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overlap {
     Anywhere,
