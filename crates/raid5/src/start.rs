@@ -77,8 +77,8 @@ impl Start {
         self.fresh.features().intersects(Features::ANY_PPL)
     }
 
-    /// Returns the byte of the data areas from which parity may be wrong; `None` if all parity is
-    /// right.
+    /// Returns the offset in the data areas, in bytes, from which on parity may be wrong; `None` if
+    /// all parity is right.
     fn doubtful_from(&self) -> Option<u64> {
         let from = self.fresh.resync_from().filter(|from| *from < self.fresh.size())?;
         Some(from * SECTOR)

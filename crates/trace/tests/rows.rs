@@ -23,7 +23,7 @@ fn array_of(chunk: u64, consistency: Consistency) -> Array {
 /// Adjacent rows: their parity is on different members.
 const SIDE_BY_SIDE: [u64; 2] = [8, 9];
 
-/// Rows whose parity is on the same member of the four.
+/// Two rows of the array of four members whose parity is on the same member.
 const SAME_PARITY: [u64; 2] = [8, 12];
 
 /// Returns the number of lines that two threads share when each runs `work` in its own row.
