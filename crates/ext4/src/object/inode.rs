@@ -113,9 +113,9 @@ pub struct Inode {
 /// When the inode number of a new inode became free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NumberFreed {
-    /// In an earlier transaction, or the number was never used.
+    /// The number became free in an earlier transaction, or was never used.
     Earlier,
-    /// In the transaction that creates the new inode.
+    /// The number became free in the transaction that creates the new inode.
     Now,
 }
 

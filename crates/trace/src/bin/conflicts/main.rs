@@ -69,8 +69,8 @@ struct Arguments {
     /// Compare pairs of lines (128 bytes), which processors fetch together.
     #[arg(long)]
     pairs_of_lines: bool,
-    /// Use these policies, to compare numbers of instructions: before, after, or single policies
-    /// joined by +, such as name_cache=global+placement=shared.
+    /// Use these policies: before, after, or single policies joined by +, such as
+    /// name_cache=global+placement=shared. This shows what a policy costs in instructions.
     #[arg(long, default_value = "after")]
     policies: Policies,
     /// Instead of printing the matrix and the table, trace this many operations of each thread in
