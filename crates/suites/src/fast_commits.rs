@@ -30,8 +30,8 @@ pub const OPTIONS: [(&str, &str); 4] = [
     ("-b 1024 -J size=2 -N 400 -O fast_commit,^metadata_csum,^64bit,^orphan_file -I 128", "14M"),
 ];
 
-/// Runs `ops` operations and checks crash states at about `cuts` positions between two device
-/// events. The file system uses the device that `wrap` returns; tests use `wrap` to plant a fault
+/// Runs `ops` operations and checks crash states at about `cuts` positions, each of which lies
+/// between two device events. The file system uses the device that `wrap` returns; tests use `wrap` to plant a fault
 /// that the checks must find.
 ///
 /// # Errors

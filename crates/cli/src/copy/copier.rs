@@ -44,8 +44,8 @@ pub enum Existing {
     /// The existing file is overwritten or replaced. It is an error if a regular file would replace
     /// a device, FIFO or socket.
     Overwrite,
-    /// The operand replaces an existing file or empty directory, as rename(2) does. The directories
-    /// below the operand are new, so it is an error if a name in them already exists.
+    /// The operand replaces an existing file or empty directory, as rename(2) does. All directories
+    /// below it are created by this copy, so a name that already exists there is an error.
     Replace,
     /// The existing file stays unchanged.
     Keep,
