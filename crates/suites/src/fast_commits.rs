@@ -31,8 +31,8 @@ pub const OPTIONS: [(&str, &str); 4] = [
 ];
 
 /// Runs `ops` operations and checks crash states at about `cuts` positions, each of which lies
-/// between two device events. The file system uses the device that `wrap` returns; tests use `wrap` to plant a fault
-/// that the checks must find.
+/// between two device events. The file system uses the device that `wrap` returns; tests use `wrap`
+/// to plant a fault that the checks must find.
 ///
 /// # Errors
 /// Returns the first state in which a check fails.
