@@ -384,8 +384,8 @@ impl<'fs> Target for ImageTree<'fs> {
         let failed = |error: &Error| self.failure(&node.path, error);
         let who = self.fs.credentials();
         // Set the owner first, because changing the owner clears set-ID bits and capabilities. Then
-        // set the mode, before the access control lists of the original. Set the times last, because every other
-        // change sets them too.
+        // set the mode, before the access control lists of the original. Set the times last,
+        // because every other change sets them too.
         if let Some((uid, gid)) = settings.owner {
             let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
             self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;
