@@ -20,8 +20,8 @@ const BOOT_LOADER: Ino = Ino(5);
 const PIECE: u64 = 256;
 
 impl Image {
-    /// Moves all blocks that belong to files and lie at or beyond block `end`, and changes the usage
-    /// in `quotas`. The journal must lie before `end`.
+    /// Moves all blocks that belong to files and lie at or beyond block `end`, and changes the
+    /// usage in `quotas`. The journal must lie before `end`.
     pub(crate) fn move_blocks(&mut self, end: u64, quotas: &mut Quotas) -> Result<(), Error> {
         // The quota files are moved first, because a file is copied from its blocks on the device.
         // After other files were moved, the quota files' blocks on the device would lack the

@@ -113,8 +113,8 @@ impl Quotas {
         }
     }
 
-    /// Returns whether the quota files count this inode. The orphan file needs no check, because its
-    /// space and its owner never change.
+    /// Returns whether the quota files count this inode. The orphan file needs no check, because
+    /// its space and its owner never change.
     fn is_counted(&self, ino: Ino) -> bool {
         is_counted(ino, self.first_ino, self.ledgers().map(|ledger| ledger.ino))
     }
