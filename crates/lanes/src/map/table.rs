@@ -322,8 +322,8 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Table<K, V> {
             self.at(index).move_to(successor, pin);
         }
         let mine = last.saturating_sub(first);
-        // AcqRel: the thread that makes the successor the root sees the work of all threads that
-        // moved buckets.
+        // AcqRel: all threads that moved buckets did their work before one thread makes the
+        // successor the root, and that thread sees this work.
         let before = self.moved.fetch_add(mine, Ordering::AcqRel);
         (mine > 0 && before + mine == self.len()).then(|| self.successor_or_null())
     }
