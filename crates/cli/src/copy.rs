@@ -17,6 +17,6 @@ pub use copier::{Copier, Dereference, Existing, INTO_ITSELF, Keep, Plan, Recursi
 pub use host::HostTree;
 pub use image::{ImageNode, ImageTree};
 pub use progress::Progress;
-pub use seen::{Copies, Seen};
+pub use seen::Seen;
 pub use trail::Trail;
 pub use tree::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};

@@ -8,12 +8,13 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
 };
 use crate::copy::{
-    Copier, Copies, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Plan,
-    Progress, Recursion, Settings, Source, Target, Trail, Verbose,
+    Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Meta, Plan,
+    Progress, Recursion, Seen, Settings, Source, Target, Trail, Verbose,
 };
 use destination::Kind;
 use lanefs::{FileSystem, FileType, Follow};
 use lanefs_ext4::Ascent;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -136,7 +137,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     };
     let plan = arguments.plan();
     let aim = arguments.destination.aim(sources);
-    let outcome = Outcome { report: &report, made: &Copies::default() };
+    let outcome = Outcome { report: &report, made: &RefCell::default() };
     report.check(copy(&images, sources, target, plan, aim, outcome));
     for failure in images.close() {
         report.fail(failure);
@@ -169,8 +170,24 @@ impl Written {
 #[derive(Clone, Copy)]
 pub struct Outcome<'a> {
     pub report: &'a Report,
-    /// The files and directories that were copied or moved. No other source may replace them.
-    pub made: &'a Copies,
+    /// The files to which operands were copied. No later operand may replace them.
+    pub made: &'a RefCell<Seen>,
+}
+
+impl Outcome<'_> {
+    /// Fails if an operand was copied to the file `there`, which is shown as `shown`.
+    pub fn check_not_made(
+        &self,
+        there: &Meta,
+        shown: impl std::fmt::Display,
+    ) -> Result<(), Failure> {
+        match self.made.borrow().contains(there.identity) {
+            true => {
+                Err(Failure::new(shown, "is not overwritten: another source was written to it"))
+            }
+            false => Ok(()),
+        }
+    }
 }
 
 /// Copies all `sources` to `target`. A source is a file of the host or of an image, or standard
@@ -266,7 +283,7 @@ fn into<T: Target>(
 ) -> Result<(), Failure> {
     let (report, progress) = (outcome.report, Progress::new());
     let host = HostTree::beside(images.files());
-    let from_host = Copier::new(&host, target, plan, report, &progress, outcome.made);
+    let from_host = Copier::new(&host, target, plan, report, &progress);
     for source in sources {
         if let Some(done) = special(source) {
             report.check(done);
@@ -275,15 +292,15 @@ fn into<T: Target>(
         match source {
             Operand::Host(path) => {
                 let node = (&Trail::new(path), path.as_path());
-                report.check(one(&from_host, &host, node, target, destination));
+                report.check(one(&from_host, &host, node, target, destination, outcome));
                 from_host.copy_waiting();
             }
             Operand::Image(place) => {
                 let tree = ImageTree::new(images.get(&place.image)?, &place.image);
-                let copier = Copier::new(&tree, target, plan, report, &progress, outcome.made);
+                let copier = Copier::new(&tree, target, plan, report, &progress);
                 let found = tree.find(&place.path, Follow::Nothing);
                 report.check(found.and_then(|node| {
-                    one(&copier, &tree, (&node, &place.path), target, destination)
+                    one(&copier, &tree, (&node, &place.path), target, destination, outcome)
                 }));
                 copier.copy_waiting();
                 copier.finish();
@@ -302,6 +319,7 @@ fn one<S: Source, T: Target>(
     (node, path): (&S::Node, &Path),
     target: &T,
     destination: &Destination<T::Node>,
+    outcome: Outcome<'_>,
 ) -> Result<(), Failure> {
     let name = match (&destination.name, path.components().next_back()) {
         (Some(name), _) => name.clone(),
@@ -321,11 +339,19 @@ fn one<S: Source, T: Target>(
         let shown = target.show(&destination.dir, &name);
         return Err(Failure::new(format_args!("{shown}/"), "not a directory"));
     }
-    if let Some((there, _)) = target.look(&destination.dir, &name)? {
+    if let Some((there, meta)) = target.look(&destination.dir, &name)? {
         check_not_within(source, node, target, &there)?;
+        if copier.overwrites(meta.file_type) {
+            outcome.check_not_made(&meta, target.show(&destination.dir, &name))?;
+        }
     }
     check_not_within(source, node, target, &destination.dir)?;
-    copier.copy(node, &destination.dir, &name)
+    if copier.copy(node, &destination.dir, &name)
+        && let Some((_, made)) = target.look(&destination.dir, &name)?
+    {
+        outcome.made.borrow_mut().insert(made.identity);
+    }
+    Ok(())
 }
 
 /// Returns whether a path ends in "."; `Path::components` drops this final dot, which has a meaning

@@ -4,10 +4,9 @@ use super::cp::{Aim, Destination, Outcome, Written, default_workers, last_name};
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
 };
-use crate::copy::{
-    Copies, Dereference, Existing, ImageTree, Keep, Plan, Recursion, Source, Verbose,
-};
+use crate::copy::{Dereference, Existing, ImageTree, Keep, Plan, Recursion, Source, Verbose};
 use lanefs::{FileSystem, Follow, Metadata, Rename};
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,7 +53,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         return report.exit();
     };
     let aim = arguments.destination.aim(sources);
-    let outcome = Outcome { report: &report, made: &Copies::default() };
+    let outcome = Outcome { report: &report, made: &RefCell::default() };
     for source in sources {
         report.check(move_one(arguments, &images, source, target, aim, outcome));
     }
@@ -182,12 +181,12 @@ fn rename(
     if how == Rename::Replace
         && let Ok(there) = tree.find(&to.path, Follow::Nothing)
     {
-        outcome.made.check_not_made(tree.meta(&there)?.identity, &to)?;
+        outcome.check_not_made(&tree.meta(&there)?, &to)?;
     }
     match fs.rename_with(&from.path, &to.path, how) {
         Err(error) if arguments.no_clobber && error.is_exists() => Err(Failure::new(to, "exists")),
         done => done.map_err(|error| Failure::within(from.image.display(), &error)),
     }?;
-    outcome.made.add(tree.meta(&node)?.identity);
+    outcome.made.borrow_mut().insert(tree.meta(&node)?.identity);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Copies trees on several threads.
 
 use super::tree::is_list;
-use super::{Content, Copies, Identity, Meta, Progress, Settings, Sink, Source, Target};
+use super::{Content, Identity, Meta, Progress, Seen, Settings, Sink, Source, Target};
 use crate::cli::{Failure, Report};
 use lanefs::FileType;
 use lanefs_lanes::{Condvar, Mutex, Rank};
@@ -177,7 +177,9 @@ pub struct Copier<'a, S: Source, T: Target> {
     linked: Mutex<HashMap<Identity, Option<Arc<Linked<T>>>>>,
     further: Mutex<Vec<FurtherName<T>>>,
     directories: Mutex<Vec<Made<S, T>>>,
-    made: &'a Copies,
+    /// The directories that the copy created, which are no sources: a copy of its own copies would
+    /// not end. Empty if no link is followed.
+    created: Mutex<Seen>,
 }
 
 impl<'a, S: Source, T: Target> Copier<'a, S, T> {
@@ -188,7 +190,6 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         plan: Plan,
         report: &'a Report,
         progress: &'a Progress,
-        made: &'a Copies,
     ) -> Copier<'a, S, T> {
         Copier {
             source,
@@ -201,7 +202,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             linked: Mutex::new(Rank::Bucket, HashMap::new()),
             further: Mutex::new(Rank::Bucket, Vec::new()),
             directories: Mutex::new(Rank::Bucket, Vec::new()),
-            made,
+            created: Mutex::new(Rank::Bucket, Seen::default()),
         }
     }
 
@@ -212,10 +213,22 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     /// Copies an operand to `name` in `dir`; [`Copier::copy_waiting`] copies the contents of
-    /// directories.
-    pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) -> Result<(), Failure> {
-        let from = self.resolve(from, self.plan.dereference != Dereference::Never)?;
-        self.copy_entry(&from, dir, name, self.plan.existing, &Way::default())
+    /// directories. Reports a failure, and then returns false.
+    pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) -> bool {
+        let follow = self.plan.dereference != Dereference::Never;
+        let done = self.resolve(from, follow).and_then(|from| {
+            self.copy_entry(&from, dir, name, self.plan.existing, &Way::default())
+        });
+        self.report.given(done).is_some()
+    }
+
+    /// Returns whether a copy can take the place of an existing file of this type.
+    pub fn overwrites(&self, there: FileType) -> bool {
+        match self.plan.existing {
+            Existing::Overwrite => there != FileType::Directory,
+            Existing::Replace => true,
+            Existing::Keep | Existing::Refuse => false,
+        }
     }
 
     /// Queues the contents of directory `from` to be copied into the existing directory `to`.
@@ -322,8 +335,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             let why = "a link leads back to this directory, so the copy would not end";
             return Err(Failure::new(self.source.show(from), why));
         }
-        // A copy of its own copies would not end.
-        if is_dir && self.made.contains(meta.identity) {
+        if is_dir && self.created.lock().contains(meta.identity) {
             return Err(Failure::new(self.source.show(from), INTO_ITSELF));
         }
         if is_dir && self.plan.recursion == Recursion::FilesOnly {
@@ -339,7 +351,6 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             match (is_dir, there.file_type == FileType::Directory) {
                 _ if existing == Existing::Refuse => return Err(Failure::new(shown(), "exists")),
                 (true, true) if existing == Existing::Replace => {
-                    self.made.check_not_made(there.identity, shown())?;
                     self.target.remove_dir(dir, name)?;
                 }
                 (true, true) => {
@@ -361,29 +372,24 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 (false, false) => {}
             }
         }
-        let say = || {
-            if self.plan.verbose == Verbose::Yes {
-                let line = format!("{} -> {}", self.source.show(from), shown());
-                // The copy continues even if standard output is closed.
-                self.report.printed(self.progress.say(&line));
-            }
-        };
+        if self.plan.verbose == Verbose::Yes {
+            let line = format!("{} -> {}", self.source.show(from), shown());
+            // The copy continues even if standard output is closed.
+            self.report.printed(self.progress.say(&line));
+        }
         if is_dir {
-            say();
             let made = self.target.make_dir(dir, name, self.first_permissions(&meta))?;
-            self.record(dir, name)?;
+            if self.plan.dereference != Dereference::Never
+                && let Some((_, made)) = self.target.look(&made, b".")?
+            {
+                self.created.lock().insert(made.identity);
+            }
             self.later(from, &meta, &made, way);
             return Ok(());
         }
-        let keeps_links = self.plan.keep.links && meta.links > 1;
-        if keeps_links && !self.is_first(&meta, dir, name) {
-            say();
+        if self.plan.keep.links && meta.links > 1 && !self.is_first(&meta, dir, name) {
             return Ok(());
         }
-        if let Some((_, there)) = &there {
-            self.made.check_not_made(there.identity, shown())?;
-        }
-        say();
         // Only a regular file is overwritten in place; anything else is removed first. If hard
         // links are kept, a file that has other names is removed first too, because its other names
         // must keep the old contents.
@@ -396,22 +402,16 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         let removes = there.as_ref().is_some_and(|(_, there)| !refill(there));
         let settings = self.settings(from, &meta)?;
         let made = self.make(from, &meta, dir, name, removes)?;
-        let identity = self.record(dir, name)?;
         self.target.set(&made, &settings)?;
-        if keeps_links && let Some(identity) = identity {
-            let linked = Linked { node: made, identity };
+        if self.plan.keep.links
+            && meta.links > 1
+            && let Some((_, there)) = self.target.look(dir, name)?
+        {
+            let linked = Linked { node: made, identity: there.identity };
             self.linked.lock().insert(meta.identity, Some(Arc::new(linked)));
         }
         self.progress.copied_file();
         Ok(())
-    }
-
-    /// Records that `name` in `dir` was written by this command, and returns its identity. Returns
-    /// `None` if another process has removed the name meanwhile.
-    fn record(&self, dir: &T::Node, name: &[u8]) -> Result<Option<Identity>, Failure> {
-        let identity = self.target.look(dir, name)?.map(|(_, made)| made.identity);
-        identity.into_iter().for_each(|identity| self.made.add(identity));
-        Ok(identity)
     }
 
     /// Returns whether `from` is a symbolic link to the file `there`, which the link would replace.
@@ -520,10 +520,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                         return Err(Failure::new(shown(), "exists"));
                     }
                     Some((_, there)) if there.identity == first.identity => return Ok(()),
-                    Some((_, there)) => {
-                        self.made.check_not_made(there.identity, shown())?;
-                        self.target.remove(&dir, &name)?;
-                    }
+                    Some(_) => self.target.remove(&dir, &name)?,
                     None => {}
                 }
                 self.target.link(&first.node, &dir, &name)

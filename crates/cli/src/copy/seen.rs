@@ -1,10 +1,7 @@
-//! Sets of files.
+//! A set of files.
 
 use super::Identity;
-use crate::cli::Failure;
-use lanefs_lanes::{Mutex, Rank};
 use std::collections::HashMap;
-use std::fmt::Display;
 
 /// The number of inode numbers that a page covers.
 const PAGE: u64 = 4096;
@@ -33,39 +30,6 @@ impl Seen {
         let is_new = *word & bit == 0;
         *word |= bit;
         is_new
-    }
-}
-
-/// The files and directories that a command has written. Several copiers can share it.
-#[derive(Debug)]
-pub struct Copies(Mutex<Seen>);
-
-impl Default for Copies {
-    fn default() -> Copies {
-        Copies(Mutex::new(Rank::Bucket, Seen::default()))
-    }
-}
-
-impl Copies {
-    /// Records a file or directory that the command has written.
-    pub fn add(&self, file: Identity) {
-        self.0.lock().insert(file);
-    }
-
-    /// Returns whether the command has written this file or directory.
-    pub fn contains(&self, file: Identity) -> bool {
-        self.0.lock().contains(file)
-    }
-
-    /// Fails if the command has written the file `there`, which is shown as `shown`: no further
-    /// source may replace it.
-    pub fn check_not_made(&self, there: Identity, shown: impl Display) -> Result<(), Failure> {
-        match self.contains(there) {
-            true => {
-                Err(Failure::new(shown, "is not overwritten: another source was written to it"))
-            }
-            false => Ok(()),
-        }
     }
 }
 
