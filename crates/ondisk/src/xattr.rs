@@ -19,7 +19,8 @@ pub use crate::cause::xattr::Cause;
 pub use decode::{AttributeBlock, decode_block, decode_inode};
 pub use encode::{encode_block, encode_inode, set_refcount, value_room};
 pub use entry::{
-    Attribute, MAX_REFCOUNT, MAX_VALUE, Value, entry_hashes, hash_with_value, is_hash_with_value,
+    Attribute, ENTRY, MAX_REFCOUNT, MAX_VALUE, Value, entry_hashes, hash_with_value,
+    is_hash_with_value,
 };
 pub use name::{AttributeName, MAX_NAME, NameError};
 pub use seal::{seal, verify};

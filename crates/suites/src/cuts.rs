@@ -108,7 +108,7 @@ pub fn check(
 }
 
 /// The effort of [`at_every_cut`] and [`between`], which test a single change.
-const THOROUGH: Effort = Effort { seed: 0, torn: 2, by_e2fsck: false };
+const THOROUGH: Effort = Effort { seed: 0, torn: 5, by_e2fsck: false };
 
 /// Cuts the power during a change that must leave the contents as they are. `check` checks the
 /// image after the change.

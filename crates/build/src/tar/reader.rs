@@ -6,7 +6,7 @@ use super::sparse::{self, Map, ended};
 use crate::entry::{Attribute, Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use lanefs_ext4::mkfs::FileFault;
-use lanefs_ondisk::{FileType, Time};
+use lanefs_ondisk::{FileType, Time, xattr};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -19,9 +19,6 @@ const MOST_TARGET: usize = 4095;
 /// The largest accepted size of a file's extended attributes, as ext4 stores them. It is twice the
 /// largest block size of ext4.
 const MOST_ATTRIBUTES: usize = 128 << 10;
-
-/// The number of bytes that an attribute takes on disk beside its name and value.
-const PER_ATTRIBUTE: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Item {
@@ -320,7 +317,7 @@ fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> 
         attributes: Vec::new(),
     };
     let attributes = records.attributes()?;
-    let stored = |(name, value): &Attribute| PER_ATTRIBUTE + name.len() + value.len();
+    let stored = |(name, value): &Attribute| xattr::ENTRY + name.len() + value.len();
     let bytes: usize = attributes.iter().map(stored).sum();
     if bytes > MOST_ATTRIBUTES {
         let (what, bytes, most) = ("extended attributes", bytes as u64, MOST_ATTRIBUTES as u64);

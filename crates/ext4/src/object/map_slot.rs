@@ -2,8 +2,8 @@
 //! against the memory cap. Under memory pressure they are dropped. When they are needed again, they
 //! are read from the extent tree or block map.
 //!
-//! *Locking*: a thread that drops mappings holds two locks: the inode's operation lock,
-//! exclusively, and `Inode::mapping`. A thread that stores mappings holds the operation lock
+//! *Locking*: a thread that drops mappings holds the inode's operation lock exclusively, and also
+//! `Inode::mapping` if the inode has holds. A thread that stores mappings holds the operation lock
 //! exclusively, or holds both the operation lock in shared mode and `Inode::mapping`. The loader
 //! holds both the operation lock in shared mode and `Inode::loading`. A reader holds the operation
 //! lock in either mode. For a quota file, `Inode::mapping` alone takes the place of the operation

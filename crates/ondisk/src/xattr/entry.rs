@@ -13,7 +13,7 @@ pub(super) const HEADER: usize = 32;
 /// Bytes of the inode area's header.
 pub(super) const INODE_HEADER: usize = 4;
 /// Bytes of an entry before its name.
-pub(super) const ENTRY: usize = 16;
+pub const ENTRY: usize = 16;
 /// Bytes of zeros after the last entry.
 pub(super) const END: usize = 4;
 /// The largest number of inodes that can share a block.
