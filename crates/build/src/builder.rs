@@ -197,6 +197,7 @@ impl<'p> Builder<'p> {
         for source in self.sources {
             source.add_to(&mut tree, &pipeline, self.threads, self.whiteouts)?;
         }
+        tree.end_sources();
         let mut tables = self.tables;
         tables.sort_by_key(Table::rank);
         pipeline.run(self.threads, |feeder| {

@@ -71,6 +71,11 @@ impl Tree {
         self.layer += 1;
     }
 
+    /// Ends the sources. The rules for owners do not apply to what the tables make.
+    pub(crate) fn end_sources(&mut self) {
+        self.owners = Owners::default();
+    }
+
     /// Replaces the owner in an entry's attributes by the owner that results from the rules.
     pub(crate) fn owned(&self, mut meta: Meta) -> Result<Meta> {
         (meta.uid, meta.gid) = self.owners.of(meta.uid, meta.gid)?;
@@ -125,7 +130,8 @@ impl Tree {
     }
 
     /// Returns the directory at this path, so that the caller can add an entry to it. Missing
-    /// directories are made. Symbolic links to directories are followed.
+    /// directories are made, and directories of earlier layers count as made by this layer.
+    /// Symbolic links to directories are followed.
     pub(crate) fn parent_for(&mut self, parts: &[&[u8]]) -> Result<NodeId> {
         self.walk(parts, Missing::Make).map(|(id, _)| id)
     }
@@ -156,13 +162,21 @@ impl Tree {
                     Missing::Stop => return Ok((here, false)),
                     Missing::Make => {
                         let meta = Meta { permissions: 0o755, mtime: self.time, ..Meta::default() };
+                        let place = || String::from_utf8_lossy(&part).into_owned();
+                        let named = |error| Error { place: place(), ..error };
+                        let meta = self.owned(meta).map_err(named)?;
                         path.push(self.make_directory(here, &part, meta)?);
                         continue;
                     }
                 }
             };
             match self.node(next).map(|node| &node.content) {
-                Some(Content::Directory(_)) => path.push(next),
+                Some(Content::Directory(_)) => {
+                    if missing == Missing::Make {
+                        self.take_over(here, &part);
+                    }
+                    path.push(next);
+                }
                 Some(Content::File(Kind::Symlink(target))) => {
                     links += 1;
                     if links > MOST_LINKS {
@@ -277,6 +291,14 @@ impl Tree {
             directory.names.insert(name.into(), Name { node, layer });
         }
         Ok(())
+    }
+
+    /// Makes a name count as made by the current layer.
+    fn take_over(&mut self, dir: NodeId, name: &[u8]) {
+        let layer = self.layer;
+        if let Some(name) = self.directory_mut(dir).and_then(|dir| dir.names.get_mut(name)) {
+            name.layer = layer;
+        }
     }
 
     /// Removes a name. If it is the name of a directory, removes everything below it too.
@@ -394,6 +416,60 @@ mod tests {
         tree.clear_lower(Tree::ROOT);
         assert_eq!(tree.child(bottom, b"lower"), None);
         assert!(tree.child(bottom, b"own").is_some());
+    }
+
+    /// Applies entries of a layer to a tree that has the files `a/b/old` and `a/other`, and returns
+    /// the names of the result.
+    fn applied(entries: &[&str]) -> Vec<String> {
+        let mut tree = tree();
+        let make = |tree: &mut Tree, path: &str| {
+            let parts: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
+            let (name, dirs) = parts.split_last().unwrap();
+            let dir = tree.parent_for(dirs).unwrap();
+            match (*name, name.strip_prefix(b".wh.")) {
+                (b".wh..wh..opq", _) => tree.clear_lower(dir),
+                (_, Some(hidden)) => tree.remove_lower(dir, hidden),
+                (name, None) => {
+                    let kind = Kind::Regular(0);
+                    tree.make_file(dir, name, Meta::default(), kind, Over::Everything).unwrap();
+                }
+            }
+        };
+        make(&mut tree, "a/b/old");
+        make(&mut tree, "a/other");
+        tree.next_layer();
+        entries.iter().for_each(|entry| make(&mut tree, entry));
+        let (mut names, mut todo) = (Vec::new(), vec![(Tree::ROOT, String::new())]);
+        while let Some((dir, path)) = todo.pop() {
+            for (name, node) in tree.names(dir) {
+                let path = format!("{path}/{}", String::from_utf8_lossy(name));
+                names.push(path.clone());
+                todo.push((node, path));
+            }
+        }
+        names.sort_unstable();
+        names
+    }
+
+    /// Whiteouts hide what lower layers have, and a layer implies the directories of its entries.
+    #[test]
+    fn the_order_of_the_entries_of_a_layer_does_not_matter() {
+        let layers: [(&[&str], &[&str]); 5] = [
+            (&["a/b/new", ".wh..wh..opq"], &["/a", "/a/b", "/a/b/new"]),
+            (&["a/b/new", "a/.wh..wh..opq", "x"], &["/a", "/a/b", "/a/b/new", "/x"]),
+            (&["a/b/new", "a/.wh.b"], &["/a", "/a/b", "/a/b/new", "/a/other"]),
+            (&["a/b/new", ".wh.a"], &["/a", "/a/b", "/a/b/new"]),
+            (&["a/b/new", "a/b/.wh.old", "a/.wh.other"], &["/a", "/a/b", "/a/b/new"]),
+        ];
+        for (entries, expected) in layers {
+            let mut order = entries.to_vec();
+            for _ in 0..order.len() {
+                order.rotate_left(1);
+                assert_eq!(applied(&order), expected, "{order:?}");
+                let backwards: Vec<&str> = order.iter().rev().copied().collect();
+                assert_eq!(applied(&backwards), expected, "{backwards:?}");
+            }
+        }
     }
 
     #[test]

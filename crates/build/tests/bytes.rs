@@ -159,6 +159,24 @@ fn owners_follow_the_rules() {
     let owners = Owners { users: map("0:100000:1000"), ..Owners::default() };
     let error = try_build(&image, Builder::new().owners(owners).source(source())).unwrap_err();
     assert!(error.to_string().contains("user 1000 is in none of the maps"), "{error}");
+    // The rules also apply to a directory that the tar has no entry for.
+    shell(dir.path(), "tar --owner=1000 --group=0 --numeric-owner -cf only.tar -C t d/g");
+    let only = || Source::tar(dir.path().join("only.tar"));
+    let users = map("0:100000:2000");
+    let owners = Owners { users: users.clone(), groups: users, ..Owners::default() };
+    build(&image, Builder::new().owners(owners).source(only()));
+    assert!(stat("/d").contains("User: 100000   Group: 100000"), "{}", stat("/d"));
+    build(
+        &image,
+        Builder::new()
+            .owners(Owners { all: Some((7, 8)), ..Owners::default() })
+            .table(Table::parse("table", "/dev/console c 600 0 5 5 1 - - -").unwrap())
+            .source(only()),
+    );
+    assert!(stat("/d").contains("User:     7   Group:     8"), "{}", stat("/d"));
+    let owners = Owners { users: map("1000:100000:5"), ..Owners::default() };
+    let error = try_build(&image, Builder::new().owners(owners).source(only())).unwrap_err();
+    assert!(error.to_string().ends_with(": d: user 0 is in none of the maps"), "{error}");
     let owners = Owners { all: Some((7, 8)), ..Owners::default() };
     let table = "# name type mode uid gid major minor start inc count
         /f f 4755 70000 1 - - - - -
