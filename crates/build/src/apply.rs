@@ -3,7 +3,7 @@
 use crate::entry::Kind;
 use crate::error::{Cause, Error, Result};
 use crate::pipeline::Feeder;
-use crate::tar::{Body, Item, Reader};
+use crate::tar::{Body, Dialect, Item, Reader};
 use crate::tree::{Over, Tree, parts};
 use std::io::Read;
 
@@ -24,7 +24,11 @@ pub(crate) fn archive(
     feeder: &mut Feeder<'_, '_>,
     whiteouts: Whiteouts,
 ) -> Result<()> {
-    let mut reader = Reader::new(input);
+    let dialect = match whiteouts {
+        Whiteouts::Files => Dialect::Gnu,
+        Whiteouts::Removals => Dialect::Go,
+    };
+    let mut reader = Reader::new(input, dialect);
     while let Some(item) = reader.next()? {
         let name = String::from_utf8_lossy(&item.path).into_owned();
         let named = |error: Error| match error.place.is_empty() {

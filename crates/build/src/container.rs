@@ -3,17 +3,15 @@
 //! Formats: the OCI image specification 1.1 ("Image Layout", "Image Manifest", "Layer"), and the
 //! Docker image specification 1.2.
 
+mod files;
+
 use crate::error::{Cause, Error, Result};
-use crate::tar::{Body, Reader};
-use crate::unpack::{Packing, with_unpacked};
-use crate::{entry::Kind, unpack::Wanted};
+use crate::unpack::hex;
+use files::Files;
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use sha2::{Digest, Sha256};
+use std::io::{Cursor, Read};
+use std::path::Path;
 
 /// The largest accepted manifest or configuration, in bytes.
 const MOST_JSON: u64 = 16 << 20;
@@ -24,176 +22,81 @@ const DOCKER_MANIFEST: &str = "manifest.json";
 /// A layer that can be read.
 pub(crate) struct Layer {
     pub(crate) name: String,
-    /// The digest that the manifest states for the stored layer.
+    /// The digest that the manifest, or the name in an archive of docker, states for the stored
+    /// layer.
     pub(crate) packed: Option<String>,
     /// The digest that the configuration states for the unpacked layer.
-    pub(crate) unpacked: Option<String>,
+    pub(crate) unpacked: String,
     /// The length of the stored layer in bytes.
     pub(crate) bytes: u64,
     pub(crate) input: Box<dyn Read + Send>,
 }
 
-/// The files of an image.
-enum Files {
-    Directory(PathBuf),
-    Archive { file: Arc<File>, places: BTreeMap<String, Place> },
-}
-
-/// A file in an archive.
-enum Place {
-    Data { offset: u64, size: u64 },
-    Symlink(String),
+/// Returns whether the file is a tar that holds a container image.
+pub(crate) fn is_in(path: &Path) -> Result<bool> {
+    Ok(files::may_be_at(path)? && Files::at(path)?.is_image())
 }
 
 /// Returns the layers of an image, the lowest first.
 pub(crate) fn layers(path: &Path, reference: Option<&str>) -> Result<Vec<Layer>> {
-    let files = match path.is_dir() {
-        true => Files::Directory(path.into()),
-        false => {
-            let file = match path == Path::new("-") {
-                true => spool(io::stdin())?,
-                false => plain(File::open(path).map_err(|error| Error::new("", error))?)?,
-            };
-            Files::archive(file)?
-        }
-    };
-    match ["oci-layout", "index.json"].into_iter().find(|name| !files.has(name)) {
-        None => files.oci_layers(reference),
-        Some(_) if files.has(DOCKER_MANIFEST) => files.docker_layers(reference),
-        Some(name) if path.is_dir() || files.has("oci-layout") || files.has("index.json") => {
-            Err(missing(&format!(
-                "the file {name} of an OCI layout (or {DOCKER_MANIFEST} of docker save)"
-            )))
-        }
-        Some(_) => {
-            let detail = format!(
-                "it has neither oci-layout and index.json nor {DOCKER_MANIFEST}; \
-                 tar:PATH reads a plain tar, tar:- standard input"
-            );
-            Err(Error::new("", Cause::Invalid { what: "the OCI or docker archive", detail }))
-        }
-    }
+    Files::at(path)?.layers(reference)
 }
 
-/// Returns whether a tar whose first entry has this name may be a container image.
-fn may_begin_with(name: &[u8]) -> bool {
-    let name = name.strip_prefix(b"./").unwrap_or(name);
-    let top = name.split(|byte| *byte == b'/').next().unwrap_or_default();
-    let is_hex = |bytes: &[u8]| bytes.len() == 64 && bytes.iter().all(u8::is_ascii_hexdigit);
-    matches!(top, b"blobs" | b"oci-layout" | b"index.json" | b"manifest.json" | b"repositories")
-        || is_hex(
-            [&b".json"[..], b".tar"]
-                .into_iter()
-                .find_map(|end| top.strip_suffix(end))
-                .unwrap_or(top),
-        )
+/// What a stream holds.
+pub(crate) enum Stream<'r> {
+    Tar(Box<dyn Read + 'r>),
+    Image(Vec<Layer>),
 }
 
-/// Returns whether the file is a tar that holds a container image.
-pub(crate) fn is_in(path: &Path) -> Result<bool> {
-    let failed = |error| Error::new("", Cause::Io(error));
-    let open = || File::open(path).map_err(failed);
-    let (may_be, _) = with_unpacked(open()?, Wanted::default(), |input| {
-        let mut reader = Reader::new(input);
-        while let Some(item) = reader.next()? {
-            if !matches!(item.path.as_slice(), b"./" | b".") {
-                return Ok(may_begin_with(&item.path));
-            }
-        }
-        Ok(false)
-    })?;
+/// Looks at the start of a stream. If it looks like that of a container image, copies the stream
+/// into a temporary file.
+pub(crate) fn of_stream<'r>(input: &'r mut dyn Read) -> Result<Stream<'r>> {
+    let mut start = Vec::new();
+    let read = input.take(files::START).read_to_end(&mut start);
+    read.map_err(|error| Error::new("", error))?;
+    let may_be = files::may_begin_with(&start);
+    let mut whole = Cursor::new(start).chain(input);
     if !may_be {
-        return Ok(false);
+        return Ok(Stream::Tar(Box::new(whole)));
     }
-    let files = Files::archive(plain(open()?)?)?;
-    Ok(files.has(DOCKER_MANIFEST) || files.has("index.json") && files.has("oci-layout"))
-}
-
-/// Returns the archive in uncompressed form, so that its parts can be read in any order.
-fn plain(mut file: File) -> Result<File> {
-    let mut start = [0; 6];
-    let read = file.read_at(&mut start, 0).map_err(|error| Error::new("", error))?;
-    if Packing::of(start.get(..read).unwrap_or_default()) == Packing::None {
-        return Ok(file);
-    }
-    file.rewind().map_err(|error| Error::new("", error))?;
-    spool(file)
-}
-
-/// Copies a stream into a temporary file without a name.
-fn spool(input: impl Read + Send) -> Result<File> {
-    let failed = |error| Error::new(std::env::temp_dir().display(), Cause::Io(error));
-    let mut file = tempfile::tempfile().map_err(failed)?;
-    with_unpacked(input, Wanted::default(), |input| {
-        io::copy(input, &mut file).map_err(|error| Error::new("", error))
-    })?;
-    file.flush().and_then(|()| file.rewind()).map_err(failed)?;
-    Ok(file)
+    let file = files::copied(&mut whole)?;
+    let again = file.try_clone().map_err(|error| Error::new("", error))?;
+    let files = Files::archive(file)?;
+    Ok(match files.is_image() {
+        true => Stream::Image(files.layers(None)?),
+        false => Stream::Tar(Box::new(again)),
+    })
 }
 
 impl Files {
-    fn archive(file: File) -> Result<Files> {
-        let file = Arc::new(file);
-        let mut places = BTreeMap::new();
-        let size = file.metadata().map_err(|error| Error::new("", error))?.len();
-        let mut reader = Reader::new(Part { file: file.clone(), at: 0, end: size });
-        while let Some(item) = reader.next()? {
-            let name = String::from_utf8_lossy(&item.path);
-            let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
-            let place = match item.body {
-                Body::File(Kind::Regular(size)) => Place::Data { offset: reader.input().at, size },
-                Body::File(Kind::Symlink(target)) => {
-                    Place::Symlink(String::from_utf8_lossy(&target).into_owned())
-                }
-                _ => continue,
-            };
-            places.insert(name, place);
-            reader.seek_past(|part, len| part.at = part.at.saturating_add(len).min(part.end));
-        }
-        Ok(Files::Archive { file, places })
+    fn is_image(&self) -> bool {
+        self.has("index.json") && self.has("oci-layout") || self.lists_images()
     }
 
-    fn has(&self, name: &str) -> bool {
-        match self {
-            Files::Directory(path) => path.join(name).is_file(),
-            Files::Archive { places, .. } => places.contains_key(name),
+    fn layers(&self, reference: Option<&str>) -> Result<Vec<Layer>> {
+        let missing_file = ["oci-layout", "index.json"].into_iter().find(|name| !self.has(name));
+        let Some(name) = missing_file else { return self.oci_layers(reference) };
+        if self.has(DOCKER_MANIFEST) {
+            return self.docker_layers(reference);
         }
+        if self.is_directory() || self.has("oci-layout") || self.has("index.json") {
+            return Err(missing(&format!(
+                "the file {name} of an OCI layout (or {DOCKER_MANIFEST} of docker save)"
+            )));
+        }
+        let detail = format!(
+            "it has neither oci-layout and index.json nor {DOCKER_MANIFEST}; \
+             tar:PATH reads a plain tar, tar:- standard input"
+        );
+        Err(Error::new("", Cause::Invalid { what: "the OCI or docker archive", detail }))
     }
 
-    /// Returns a file and its length.
-    fn open(&self, name: &str) -> Result<(Box<dyn Read + Send>, u64)> {
-        let missing = || Error::new("", Cause::Missing { what: name.into() });
-        match self {
-            Files::Directory(path) => {
-                let outside = Path::new(name)
-                    .components()
-                    .any(|part| !matches!(part, std::path::Component::Normal(_)));
-                if outside {
-                    return Err(Error::new(name, Cause::Outside));
-                }
-                let open = File::open(path.join(name));
-                let file = open.map_err(|error| match error.kind() {
-                    io::ErrorKind::NotFound => missing(),
-                    _ => Error::new(name, error),
-                })?;
-                let bytes = file.metadata().map_err(|error| Error::new(name, error))?.len();
-                Ok((Box::new(file), bytes))
-            }
-            Files::Archive { file, places } => {
-                let mut name = name.to_owned();
-                for _ in 0..8 {
-                    match places.get(&name).ok_or_else(missing)? {
-                        Place::Data { offset, size } => {
-                            let end = offset.saturating_add(*size);
-                            let part = Part { file: file.clone(), at: *offset, end };
-                            return Ok((Box::new(part), *size));
-                        }
-                        Place::Symlink(target) => name = joined(&name, target),
-                    }
-                }
-                Err(missing())
-            }
-        }
+    /// Returns whether the file `manifest.json` is that of `docker save`, and not one of a web
+    /// application. One that cannot be read counts too, so that its fault is told.
+    fn lists_images(&self) -> bool {
+        let is_image = |image: &Value| image.get("Layers").or(image.get("Config")).is_some();
+        let is_list = |list: Value| list.as_array().is_some_and(|list| list.iter().all(is_image));
+        self.has(DOCKER_MANIFEST) && self.json(DOCKER_MANIFEST, None).map_or(true, is_list)
     }
 
     fn json(&self, name: &str, digest: Option<&str>) -> Result<Value> {
@@ -201,9 +104,7 @@ impl Files {
         let mut input = self.open(name)?.0.take(MOST_JSON);
         input.read_to_end(&mut bytes).map_err(|error| Error::new(name, error))?;
         if let Some(expected) = digest {
-            let mut digest = sha2::Sha256::default();
-            sha2::Digest::update(&mut digest, &bytes);
-            check(name, Some(expected), Some(crate::unpack::hex(digest)))?;
+            check(name, expected, Some(hex(Sha256::new().chain_update(&bytes))))?;
         }
         serde_json::from_slice(&bytes).map_err(|error| {
             Error::new(name, Cause::Invalid { what: "JSON", detail: error.to_string() })
@@ -212,8 +113,23 @@ impl Files {
 
     /// Reads the blob to which a descriptor refers.
     fn blob(&self, descriptor: &Value) -> Result<Value> {
-        let digest = digest_of(descriptor)?;
-        self.json(&format!("blobs/sha256/{digest}"), Some(&digest))
+        let blob = self.open_blob(descriptor)?;
+        self.json(&blob.name, Some(&blob.digest))
+    }
+
+    /// Opens the blob to which a descriptor refers, and checks its size.
+    fn open_blob(&self, descriptor: &Value) -> Result<Blob> {
+        let digest = digest_of(descriptor.get("digest"))?;
+        let name = format!("blobs/sha256/{digest}");
+        let (input, bytes) = self.open(&name)?;
+        match descriptor.get("size") {
+            Some(size) if size.as_u64() != Some(bytes) => {
+                let detail = format!("{size}, but it has {bytes} bytes");
+                let what = "the size that its descriptor states";
+                Err(Error::new(name, Cause::Invalid { what, detail }))
+            }
+            _ => Ok(Blob { name, digest, bytes, input }),
+        }
     }
 
     fn oci_layers(&self, reference: Option<&str>) -> Result<Vec<Layer>> {
@@ -226,15 +142,14 @@ impl Files {
         }
         let layers = manifest.get("layers").and_then(Value::as_array);
         let layers = layers.ok_or_else(|| missing("the list of layers in the manifest"))?;
-        layers
-            .iter()
-            .map(|layer| {
-                let digest = digest_of(layer)?;
-                let name = format!("blobs/sha256/{digest}");
-                let (input, bytes) = self.open(&name)?;
-                Ok(Layer { name, packed: Some(digest), unpacked: None, bytes, input })
-            })
-            .collect()
+        let config = manifest.get("config").filter(|config| config.is_object());
+        let config = config.ok_or_else(|| missing("the manifest's config"))?;
+        let diff_ids = diff_ids(&self.blob(config)?, layers.len())?;
+        let layer = |(layer, unpacked)| {
+            let Blob { name, digest, bytes, input } = self.open_blob(layer)?;
+            Ok(Layer { name, packed: Some(digest), unpacked, bytes, input })
+        };
+        layers.iter().zip(diff_ids).map(layer).collect()
     }
 
     fn docker_layers(&self, reference: Option<&str>) -> Result<Vec<Layer>> {
@@ -256,36 +171,59 @@ impl Files {
                 .ok_or_else(|| missing(&format!("the image '{wanted}'")))?,
         };
         let config = image.get("Config").and_then(Value::as_str);
-        let config = config.map(|name| self.json(name, None)).transpose()?.unwrap_or_default();
-        let diff_ids = config.pointer("/rootfs/diff_ids").and_then(Value::as_array);
-        let mut diff_ids = diff_ids.into_iter().flatten().filter_map(Value::as_str);
+        let config = config.ok_or_else(|| missing("the image's Config"))?;
+        let digest = named_digest(config).or(config.strip_suffix(".json"));
+        let config = self.json(config, digest.filter(|digest| is_sha256(digest)))?;
         let layers = image.get("Layers").and_then(Value::as_array);
         let layers = layers.ok_or_else(|| missing("the list of layers"))?;
-        layers
-            .iter()
-            .map(|name| {
-                let name = name.as_str().ok_or_else(|| missing("the name of a layer"))?;
-                let unpacked = diff_ids.next().and_then(|id| id.strip_prefix("sha256:"));
-                let (input, bytes) = self.open(name)?;
-                Ok(Layer {
-                    name: name.into(),
-                    packed: None,
-                    unpacked: unpacked.map(Into::into),
-                    bytes,
-                    input,
-                })
-            })
-            .collect()
+        let diff_ids = diff_ids(&config, layers.len())?;
+        let layer = |(name, unpacked): (&Value, String)| {
+            let name = name.as_str().ok_or_else(|| missing("the name of a layer"))?;
+            let packed = named_digest(name).filter(|digest| is_sha256(digest)).map(Into::into);
+            let (input, bytes) = self.open(name)?;
+            Ok(Layer { name: name.into(), packed, unpacked, bytes, input })
+        };
+        layers.iter().zip(diff_ids).map(layer).collect()
     }
 }
 
-/// Fails if the digest `found` differs from `expected`. If either is missing, nothing is checked.
-pub(crate) fn check(name: &str, expected: Option<&str>, found: Option<String>) -> Result<()> {
-    match (expected, found) {
-        (Some(expected), Some(found)) if *expected != found => {
-            Err(Error::new(name, Cause::Digest { expected: expected.into(), found }))
-        }
-        _ => Ok(()),
+/// A blob of an OCI layout.
+struct Blob {
+    name: String,
+    digest: String,
+    bytes: u64,
+    input: Box<dyn Read + Send>,
+}
+
+/// Returns the digests of the unpacked layers, which the configuration of an image states.
+fn diff_ids(config: &Value, layers: usize) -> Result<Vec<String>> {
+    let ids = config.pointer("/rootfs/diff_ids").and_then(Value::as_array);
+    let ids = ids.map(Vec::as_slice).unwrap_or_default();
+    if ids.len() != layers {
+        let detail = format!("{} digests for {layers} layers", ids.len());
+        let what = "the list rootfs.diff_ids of the configuration";
+        return Err(Error::new("", Cause::Invalid { what, detail }));
+    }
+    ids.iter().map(|id| digest_of(Some(id))).collect()
+}
+
+/// Returns the digest in the name of a file in an archive of docker. Names of the form `HEX.tar` or
+/// `HEX/layer.tar` are not always digests of the content.
+fn named_digest(name: &str) -> Option<&str> {
+    name.strip_prefix("sha256:").or_else(|| name.strip_prefix("blobs/sha256/"))
+}
+
+/// Returns whether a text has the form of a digest.
+fn is_sha256(hex: &str) -> bool {
+    hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Fails if the digest `found` differs from `expected`, or could not be computed.
+pub(crate) fn check(name: &str, expected: &str, found: Option<String>) -> Result<()> {
+    let found = found.unwrap_or_default();
+    match expected == found {
+        true => Ok(()),
+        false => Err(Error::new(name, Cause::Digest { expected: expected.into(), found })),
     }
 }
 
@@ -298,12 +236,10 @@ fn ambiguous(names: &[String]) -> Error {
     Error::new("", Cause::Invalid { what: "the choice of an image", detail })
 }
 
-/// Returns the hexadecimal digest in a descriptor.
-fn digest_of(descriptor: &Value) -> Result<String> {
-    let digest = descriptor.get("digest").and_then(Value::as_str).unwrap_or_default();
-    let hex = digest
-        .strip_prefix("sha256:")
-        .filter(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+/// Returns the hexadecimal digits of a digest.
+fn digest_of(digest: Option<&Value>) -> Result<String> {
+    let digest = digest.and_then(Value::as_str).unwrap_or_default();
+    let hex = digest.strip_prefix("sha256:").filter(|hex| is_sha256(hex));
     let wrong = || {
         let detail = format!("'{digest}' is not a sha256");
         Error::new("", Cause::Invalid { what: "a digest", detail })
@@ -354,39 +290,5 @@ fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Val
             let names: Vec<String> = found.iter().filter_map(|m| name(m)).map(Into::into).collect();
             Err(ambiguous(&names))
         }
-    }
-}
-
-/// Returns the name to which a symbolic link at `name` refers.
-fn joined(name: &str, target: &str) -> String {
-    let mut parts: Vec<&str> = name.split('/').collect();
-    parts.pop();
-    for part in target.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
-}
-
-/// A part of a file. Reading a part does not use the file's position, so several parts can be read
-/// at once.
-struct Part {
-    file: Arc<File>,
-    at: u64,
-    end: u64,
-}
-
-impl Read for Part {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        let len = buf.len().min(most);
-        let read = self.file.read_at(buf.get_mut(..len).unwrap_or_default(), self.at)?;
-        self.at += read as u64;
-        Ok(read)
     }
 }

@@ -1,7 +1,7 @@
 //! The sources from which images are built.
 
 use crate::apply::{self, Whiteouts};
-use crate::container;
+use crate::container::{self, Layer, Stream};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::pipeline::Pipeline;
@@ -19,6 +19,8 @@ pub struct Source(Kind);
 enum Kind {
     Directory(PathBuf),
     Tar(PathBuf),
+    /// Standard input: a tar or an archive of a container image.
+    Input,
     Stream(Box<dyn Read + Send>),
     Container(PathBuf, Option<String>),
 }
@@ -49,7 +51,7 @@ impl Source {
 
     /// Returns the source to which a name on the command line refers. A prefix "dir:", "tar:",
     /// "oci:" or "docker:" before a path gives the kind of source. Without a prefix, the kind is
-    /// detected from the file's contents. "-" is a tar on standard input.
+    /// detected from the file's contents, or from the start of standard input, which is "-".
     ///
     /// # Errors
     /// If the file does not exist or cannot be read.
@@ -70,10 +72,10 @@ impl Source {
                 None => Source::container(rest, None),
             });
         }
-        let path = Path::new(name);
         if name == "-" {
-            return Ok(Source::tar(path));
+            return Ok(Source(Kind::Input));
         }
+        let path = Path::new(name);
         let kind = path.metadata().map_err(|error| Error::new(name, error))?.file_type();
         if kind.is_dir() {
             let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
@@ -128,16 +130,13 @@ impl Source {
                 let file = File::open(&path).map_err(|error| Error::new(path.display(), error))?;
                 stream(file, tree, pipeline, threads, whiteouts).map_err(within)?;
             }
+            Kind::Input => input(tree, pipeline, threads, whiteouts).map_err(within)?,
             Kind::Stream(input) => {
                 stream(input, tree, pipeline, threads, whiteouts).map_err(within)?;
             }
             Kind::Container(path, reference) => {
                 let layers = container::layers(&path, reference.as_deref()).map_err(within)?;
-                let bytes = layers.iter().map(|layer| layer.bytes);
-                pipeline.meter().expect(bytes.fold(0, u64::saturating_add));
-                for layer in layers {
-                    add_layer(layer, tree, pipeline, threads).map_err(within)?;
-                }
+                add_layers(layers, tree, pipeline, threads).map_err(within)?;
             }
         }
         finish(tree, pipeline);
@@ -151,6 +150,7 @@ impl fmt::Display for Source {
             Kind::Tar(path) | Kind::Container(path, _) if path == Path::new("-") => {
                 write!(f, "standard input")
             }
+            Kind::Input => write!(f, "standard input"),
             Kind::Directory(path) | Kind::Tar(path) | Kind::Container(path, _) => {
                 write!(f, "{}", path.display())
             }
@@ -173,21 +173,46 @@ fn stream(
     .map(drop)
 }
 
-fn add_layer(
-    layer: container::Layer,
+/// Adds what standard input holds. Unlike other streams, it is counted as it is unpacked.
+fn input(
+    tree: &mut Tree,
+    pipeline: &Pipeline<'_>,
+    threads: usize,
+    whiteouts: Whiteouts,
+) -> Result<()> {
+    let add = |input: &mut dyn Read| match container::of_stream(input)? {
+        Stream::Image(layers) => add_layers(layers, tree, pipeline, threads),
+        Stream::Tar(inner) => {
+            let input = Counted { inner, meter: pipeline.meter() };
+            pipeline.run(threads, |feeder| apply::archive(input, tree, feeder, whiteouts))
+        }
+    };
+    with_unpacked(io::stdin(), Wanted::default(), add).map(drop)
+}
+
+fn add_layers(
+    layers: Vec<Layer>,
     tree: &mut Tree,
     pipeline: &Pipeline<'_>,
     threads: usize,
 ) -> Result<()> {
-    let wanted = Wanted { packed: layer.packed.is_some(), unpacked: layer.unpacked.is_some() };
-    let name = layer.name;
-    let input = Counted { inner: layer.input, meter: pipeline.meter() };
+    let bytes = layers.iter().map(|layer| layer.bytes);
+    pipeline.meter().expect(bytes.fold(0, u64::saturating_add));
+    layers.into_iter().try_for_each(|layer| add_layer(layer, tree, pipeline, threads))
+}
+
+fn add_layer(layer: Layer, tree: &mut Tree, pipeline: &Pipeline<'_>, threads: usize) -> Result<()> {
+    let Layer { name, packed, unpacked, input, .. } = layer;
+    let wanted = Wanted { packed: packed.is_some(), unpacked: true };
+    let input = Counted { inner: input, meter: pipeline.meter() };
     let ((), digests) = with_unpacked(input, wanted, |input| {
         pipeline.run(threads, |feeder| apply::archive(input, tree, feeder, Whiteouts::Removals))
     })
     .map_err(|error| error.within(&name))?;
-    container::check(&name, layer.packed.as_deref(), digests.packed)?;
-    container::check(&name, layer.unpacked.as_deref(), digests.unpacked)?;
+    if let Some(packed) = packed {
+        container::check(&name, &packed, digests.packed)?;
+    }
+    container::check(&name, &unpacked, digests.unpacked)?;
     finish(tree, pipeline);
     Ok(())
 }

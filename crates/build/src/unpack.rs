@@ -114,8 +114,10 @@ fn unpack<R: Read>(
     wanted: Wanted,
     sender: &mpsc::SyncSender<io::Result<Vec<u8>>>,
 ) -> Digests {
+    // The two digests of a stream that is not compressed are the same.
+    let is_same = packing == Packing::None && wanted.packed;
     let mut input = Digesting::new(input, false);
-    let mut unpacked = Digesting::new(unpacking(packing, &mut input), wanted.unpacked);
+    let mut unpacked = Digesting::new(unpacking(packing, &mut input), wanted.unpacked && !is_same);
     let sent = send_all(&mut unpacked, packing, sender);
     let digest = unpacked.digest.take().filter(|_| sent).map(hex);
     drop(unpacked);
@@ -123,7 +125,8 @@ fn unpack<R: Read>(
     // of the packed bytes.
     let _ = io::copy(&mut input, &mut io::sink());
     let packed = input.inner.into_inner().digest.map(hex);
-    Digests { packed, unpacked: digest }
+    let same = packed.clone().filter(|_| is_same && sent && wanted.unpacked);
+    Digests { packed, unpacked: digest.or(same) }
 }
 
 /// Sends pieces until the end of the input. Returns false if reading or sending failed before the

@@ -216,11 +216,51 @@ fn no_size_in_a_header_is_too_large_to_be_refused() {
     let dir = dir.path();
     let records = pax(&[("size", "18446744073709551615")]);
     let message = "d: the archive ends in the middle of it";
-    refused(dir, &[records, link("d", b'5', "")], message);
+    refused(dir, &[records, link("d", b'D', "")], message);
     // The data is in block 2^32 - 1, the last one whose number fits in 32 bits.
     let records = [("GNU.sparse.map", "17592186040320,5"), ("GNU.sparse.size", "17592186044416")];
     let message = "f: 17592186040325 bytes are more than a file of this file system holds";
     refused(dir, &[pax(&records), file("f", b"abcde")], message);
+}
+
+/// What follows the header of a link, device, directory or pipe is the next header, as in GNU tar,
+/// Go and libarchive. Otherwise an archive could hide files from one program and show them to
+/// another.
+#[test]
+fn sizes_of_entries_without_data_are_ignored() {
+    let dir = scratch();
+    let hidden = file("hidden", b"");
+    for kind in *b"123456" {
+        for stated in [0, 512] {
+            let target: &[u8] = if matches!(kind, b'1' | b'2') { b"f" } else { b"" };
+            let size = if stated == 0 { pax(&[("size", "512")]) } else { Vec::new() };
+            let odd = [size, header(b"odd", kind, stated, target)].concat();
+            let parts = [file("f", b"x"), odd, file("empty", b""), file("data", &hidden)];
+            outcome(dir.path(), &parts).unwrap();
+            let names = shell(dir.path(), "debugfs -R 'ls -p /' a.img 2>/dev/null | cut -d/ -f6");
+            let mut names: Vec<&str> = names.split_whitespace().collect();
+            names.sort_unstable();
+            let expected = [".", "..", "data", "empty", "f", "lost+found", "odd"];
+            assert_eq!(names, expected, "type {}", char::from(kind));
+        }
+    }
+}
+
+/// GNU tar and Go agree on these archives, and differ from what the words of pax suggest.
+#[test]
+fn of_two_extended_headers_the_later_counts() {
+    let dir = scratch();
+    let first = pax(&[("path", "one"), ("size", "0")]);
+    outcome(dir.path(), &[first, pax(&[("comment", "c")]), file("f", b"x")]).unwrap();
+    assert_eq!(shell(dir.path(), "debugfs -R 'cat /f' a.img 2>/dev/null"), "x");
+    // A global header between an entry and its extended header takes nothing from the latter.
+    let mut global = pax(&[("uid", "7")]);
+    global[156] = b'g';
+    seal(&mut global[..512]);
+    outcome(dir.path(), &[pax(&[("path", "new")]), global, file("f", b"y")]).unwrap();
+    assert_eq!(shell(dir.path(), "debugfs -R 'cat /new' a.img 2>/dev/null"), "y");
+    let stat = shell(dir.path(), "debugfs -R 'stat /new' a.img 2>/dev/null");
+    assert!(stat.contains("User:     7"), "{stat}");
 }
 
 #[test]

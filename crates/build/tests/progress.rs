@@ -49,7 +49,8 @@ fn the_total_of_a_container_image_is_that_of_its_layers() {
     let dir = scratch();
     shell(
         dir.path(),
-        r#"mkdir l; seq 100000 >l/a; tar -cf l.tar -C l .; echo '{}' >c.json
+        r#"mkdir l; seq 100000 >l/a; tar -cf l.tar -C l .
+        printf '{"rootfs":{"diff_ids":["sha256:%s"]}}' $(sha256sum <l.tar | cut -c1-64) >c.json
         echo '[{"Config":"c.json","Layers":["l.tar"]}]' >manifest.json
         tar -cf image.tar manifest.json c.json l.tar"#,
     );

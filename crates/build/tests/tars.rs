@@ -77,6 +77,11 @@ fn names() -> Vec<Case> {
         ("name that is not UTF-8", tar(&[not_utf8]), Same),
         ("name with a new line and an escape", tar(&[file("a\n\x1b[31mb", b"x")]), Same),
         ("file whose name ends in a slash", tar(&[file("d/", b"")]), Same),
+        (
+            "file whose name ends in a slash, with a size",
+            tar(&[file("d/", &file("hidden", b"")), file("f", b"x")]),
+            Same,
+        ),
         ("prefix of ustar", tar(&[changed(file("f", b"x"), 345, b"pre/fix")]), Same),
     ]
 }
@@ -209,6 +214,21 @@ fn headers() -> Vec<Case> {
         ("set-user-ID and sticky", tar(&[changed(file("f", b"x"), 100, b"0005755")]), Same),
         ("contiguous file", tar(&[changed(file("f", b"x"), 156, b"7")]), Same),
         ("unknown type", tar(&[changed(file("f", b"x"), 156, b"Z")]), OnlyTar),
+        (
+            "directory with a size",
+            tar(&[changed(header(b"d/", b'5', 512, b""), 100, b"0000755"), file("f", b"x")]),
+            Same,
+        ),
+        (
+            "symbolic link with a size",
+            tar(&[header(b"l", b'2', 512, b"f"), file("empty", b""), file("f", b"x")]),
+            Same,
+        ),
+        (
+            "volume label with data",
+            tar(&[entry(header(b"label", b'V', 512, b""), &file("hidden", b"")), file("f", b"x")]),
+            Same,
+        ),
         ("volume label", tar(&[link("label", b'V', ""), file("f", b"x")]), Same),
         ("part of a file in several volumes", tar(&[link("f", b'M', "")]), Refused),
         (
@@ -269,6 +289,16 @@ fn extensions() -> Vec<Case> {
         (
             "pax: global header",
             { tar(&[global(&[("uid", "1234"), ("comment", "x")]), next.clone(), file("g", b"y")]) },
+            Same,
+        ),
+        (
+            "pax: global header between a header and its entry",
+            tar(&[pax(&[("path", "new")]), global(&[("uid", "1234")]), next.clone()]),
+            Same,
+        ),
+        (
+            "pax: two headers for one file",
+            tar(&[pax(&[("path", "one"), ("uid", "7")]), pax(&[("gid", "8")]), next.clone()]),
             Same,
         ),
         (

@@ -179,16 +179,18 @@ fn an_image_is_made_from_sources_of_each_kind() {
     assert!(len < 3 << 20, "{len}");
     assert_clean(&dir.path().join("a.img"));
     assert_eq!(lanefs(&["cat", &format!("{}:/etc/motd", at("a.img"))]), "over\n");
-    // The second run overwrites the old image and reads from standard input. It produces the same
+    // Further runs overwrite the old image and read from standard input. They produce the same
     // bytes.
     let first = std::fs::read(at("a.img")).unwrap();
-    let again = Command::new(LANEFS)
-        .args(["mkfs", "-q", "-F", &at("a.img"), "auto+1M", "--reproducible", "--owner", "7:8"])
-        .args(["--from", "docker:-", &at("over")])
-        .stdin(std::fs::File::open(at("image.tar")).unwrap())
-        .status();
-    assert!(again.unwrap().success());
-    assert!(std::fs::read(at("a.img")).unwrap() == first);
+    for input in ["docker:-", "-"] {
+        let again = Command::new(LANEFS)
+            .args(["mkfs", "-q", "-F", &at("a.img"), "auto+1M", "--reproducible", "--owner", "7:8"])
+            .args(["--from", input, &at("over")])
+            .stdin(std::fs::File::open(at("image.tar")).unwrap())
+            .status();
+        assert!(again.unwrap().success());
+        assert!(std::fs::read(at("a.img")).unwrap() == first, "{input}");
+    }
     for (arguments, expected) in [
         (&["auto"][..], "--size auto follows from the files"),
         (&["auto", "--from", "/nowhere"], "/nowhere: no such file"),

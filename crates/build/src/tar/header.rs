@@ -1,5 +1,6 @@
 //! The fields of a header block.
 
+use super::Dialect;
 use crate::error::Cause;
 use std::ops::Range;
 
@@ -70,13 +71,45 @@ impl Header {
 
     /// Returns the name. If the header has a prefix as in the ustar format, the prefix is put
     /// before the name.
-    pub(crate) fn name(&self) -> Vec<u8> {
+    pub(crate) fn name(&self, dialect: Dialect) -> Vec<u8> {
         let name = self.text(0..100);
-        let prefix = self.text(345..500);
-        match self.field(257..263) == b"ustar\0" && !prefix.is_empty() {
-            true => [prefix, b"/", name].concat(),
-            false => name.to_vec(),
+        let prefix = self.prefix(dialect);
+        match prefix.is_empty() {
+            true => name.to_vec(),
+            false => [prefix, b"/", name].concat(),
         }
+    }
+
+    fn prefix(&self, dialect: Dialect) -> &[u8] {
+        let is_ustar = self.field(257..263) == b"ustar\0";
+        match dialect {
+            // In the format of Schily's tar the prefix is shorter, and two times follow it.
+            Dialect::Go if is_ustar && self.field(508..512) == b"tar\0" => self.text(345..476),
+            _ if is_ustar => self.text(345..500),
+            // Versions of Go before 1.8 wrote a prefix in the place of the two times of GNU tar.
+            Dialect::Go if self.is_gnu() && !self.has_times() => {
+                let prefix = self.text(345..500);
+                if prefix.is_ascii() { prefix } else { &[] }
+            }
+            _ => &[],
+        }
+    }
+
+    /// Returns whether Go would accept the times of a header of GNU tar as numbers.
+    fn has_times(&self) -> bool {
+        [345..357, 357..369].into_iter().all(|range| match self.field(range) {
+            [0, ..] => true,
+            field @ [0x80..=0xff, ..] => number(field).is_some(),
+            field => {
+                let mut blanks = field.split(|byte| !matches!(byte, b' ' | 0));
+                let (before, after) = (blanks.next(), blanks.next_back());
+                let before = before.map_or(0, <[u8]>::len);
+                let end = field.len() - after.map_or(0, <[u8]>::len);
+                let digits = field.get(before..end).unwrap_or_default();
+                let digits = digits.split(|byte| *byte == 0).next().unwrap_or_default();
+                digits.iter().all(|byte| matches!(byte, b'0'..=b'7'))
+            }
+        })
     }
 
     pub(crate) fn link_name(&self) -> Vec<u8> {
@@ -134,6 +167,9 @@ impl Header {
     /// Returns the four map entries in the header of a GNU sparse file, whether more entries
     /// follow, and the size of the file.
     pub(crate) fn gnu_sparse(&self) -> Result<(&[u8], bool, u64), Cause> {
+        if !self.is_gnu() {
+            return Err(Cause::HeaderField { field: "magic" });
+        }
         let more = self.0.get(482).is_some_and(|byte| *byte != 0);
         Ok((self.field(386..482), more, self.unsigned(483..495, "size")?))
     }

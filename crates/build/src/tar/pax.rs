@@ -21,7 +21,8 @@ pub(crate) struct Records {
     values: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// The records of global headers, in which keys that `values` lacks are looked up.
     global: Option<Arc<Records>>,
-    /// The number of bytes that all keys, values and pieces take in memory.
+    /// The number of bytes that the keys, values and pieces take in memory, without those of
+    /// `global`.
     bytes: usize,
     /// Offset and length of each piece in GNU's sparse format 0.0. They are not in `values`,
     /// because this format repeats the same keys for each piece.
@@ -32,8 +33,23 @@ pub(crate) struct Records {
 impl Records {
     /// Creates the records of an entry. At first these are the records of the global headers.
     pub(crate) fn below(global: &Arc<Records>) -> Records {
-        let bytes = global.bytes;
-        Records { global: Some(global.clone()), bytes, ..Records::default() }
+        Records { global: Some(global.clone()), ..Records::default() }
+    }
+
+    /// Replaces the reference to the records of the global headers.
+    pub(crate) fn set_global(&mut self, global: Option<Arc<Records>>) {
+        self.global = global;
+    }
+
+    /// Adds the records of a header that describes one entry. As in GNU tar and Go, an earlier
+    /// header of the same entry counts no longer, although its records count as memory.
+    pub(crate) fn replace(&mut self, bytes: &[u8]) -> Result<(), Cause> {
+        let earlier = std::mem::take(&mut self.values);
+        (self.sparse, self.offset) = (Vec::new(), None);
+        self.add(bytes)?;
+        let again = earlier.iter().filter(|(key, _)| self.values.contains_key(*key));
+        self.bytes -= again.map(|(key, value)| memory(key, value)).sum::<usize>();
+        Ok(())
     }
 
     /// Adds the records of a header. A record replaces an earlier record with the same key. A
@@ -60,9 +76,36 @@ impl Records {
                 }
             }
         }
-        match self.bytes > MOST_BYTES {
+        if self.offset.is_some() {
+            return Err(malformed(b"GNU.sparse.offset"));
+        }
+        self.check_bytes()
+    }
+
+    /// Adds the records of a global header. Those that describe one entry are refused, because GNU
+    /// tar applies them to all entries up to the next global header, and libarchive to none.
+    pub(crate) fn add_global(&mut self, bytes: &[u8]) -> Result<(), Cause> {
+        self.add(bytes)?;
+        let of_one = |key: &&Vec<u8>| {
+            matches!(key.as_slice(), b"path" | b"linkpath" | b"size")
+                || key.starts_with(b"GNU.sparse.")
+        };
+        let key = self.values.keys().find(of_one);
+        match key.map(|key| String::from_utf8_lossy(key)) {
+            Some(key) => {
+                Err(Cause::Unsupported { what: format!("the record '{key}' in a global header") })
+            }
+            None if !self.sparse.is_empty() => Err(Cause::Sparse),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if the records take too much memory.
+    pub(crate) fn check_bytes(&self) -> Result<(), Cause> {
+        let bytes = self.bytes + self.global.as_ref().map_or(0, |global| global.bytes);
+        match bytes > MOST_BYTES {
             true => {
-                let (what, bytes) = ("extended headers", self.bytes as u64);
+                let (what, bytes) = ("extended headers", bytes as u64);
                 Err(Cause::TooLong { what, bytes, most: MOST_BYTES as u64 })
             }
             false => Ok(()),
@@ -70,11 +113,9 @@ impl Records {
     }
 
     fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
-        let size =
-            |value: &Option<Vec<u8>>| PER_RECORD + key.len() + value.as_ref().map_or(0, Vec::len);
-        self.bytes += size(&value);
+        self.bytes += memory(key, &value);
         if let Some(replaced) = self.values.insert(key.to_vec(), value) {
-            self.bytes -= size(&replaced);
+            self.bytes -= memory(key, &replaced);
         }
     }
 
@@ -143,6 +184,11 @@ impl Records {
         }
         Ok(attributes)
     }
+}
+
+/// Returns how many bytes of memory a record takes.
+fn memory(key: &[u8], value: &Option<Vec<u8>>) -> usize {
+    PER_RECORD + key.len() + value.as_ref().map_or(0, Vec::len)
 }
 
 fn malformed(key: &[u8]) -> Cause {

@@ -1,5 +1,6 @@
 //! The entries of an archive, one after another.
 
+use super::Dialect;
 use super::header::{self, BLOCK, Header};
 use super::pax::Records;
 use super::sparse::{self, Map, ended};
@@ -42,6 +43,7 @@ pub(crate) enum Body {
 /// read.
 pub(crate) struct Reader<R> {
     input: R,
+    dialect: Dialect,
     global: Arc<Records>,
     /// Which parts of the current file the archive holds.
     map: Map,
@@ -55,10 +57,25 @@ pub(crate) struct Reader<R> {
     is_tar: bool,
 }
 
+/// What extended headers say about the next entry.
+struct Pending {
+    records: Records,
+    long_name: Option<Vec<u8>>,
+    long_link: Option<Vec<u8>>,
+}
+
+impl Pending {
+    /// At first the records of the global headers are in force.
+    fn new(global: &Arc<Records>) -> Pending {
+        Pending { records: Records::below(global), long_name: None, long_link: None }
+    }
+}
+
 impl<R: Read> Reader<R> {
-    pub(crate) fn new(input: R) -> Reader<R> {
+    pub(crate) fn new(input: R, dialect: Dialect) -> Reader<R> {
         Reader {
             input,
+            dialect,
             global: Arc::default(),
             map: Map::default(),
             next_piece: 0,
@@ -72,35 +89,59 @@ impl<R: Read> Reader<R> {
     /// Returns the next entry; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Item>> {
         self.skip()?;
-        let mut local = Records::below(&self.global);
-        let (mut long_name, mut long_link) = (None, None);
+        let mut pending = Pending::new(&self.global);
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
-            let kind = header.kind();
-            if !matches!(kind, b'x' | b'X' | b'g' | b'L' | b'K') {
-                return self.item(&header, local, long_name, long_link).map(Some);
+            match header.kind() {
+                kind @ (b'x' | b'X' | b'g' | b'L' | b'K') => {
+                    let bytes = self.extended(&header)?;
+                    let added = self.extend(&mut pending, kind, bytes);
+                    added.map_err(|cause| self.wrong(&header.name(self.dialect), cause))?;
+                }
+                // A volume label. The extended headers before it describe the label.
+                b'V' => {
+                    let size = self.skipped_size(&header, &pending.records);
+                    let size = size.map_err(|cause| self.wrong(b"a volume label", cause))?;
+                    self.expect(size);
+                    self.skip()?;
+                    pending = Pending::new(&self.global);
+                }
+                _ => return self.item(&header, pending).map(Some),
             }
-            let bytes = self.extended(&header)?;
-            let added = match kind {
-                b'g' => {
-                    // Dropping `local` drops its reference to the global records, so they are
-                    // changed in place and not copied.
-                    drop(local);
-                    let added = Arc::make_mut(&mut self.global).add(&bytes);
-                    local = Records::below(&self.global);
-                    added
-                }
-                b'L' => {
-                    long_name = Some(until_nul(bytes));
-                    Ok(())
-                }
-                b'K' => {
-                    long_link = Some(until_nul(bytes));
-                    Ok(())
-                }
-                _ => local.add(&bytes),
-            };
-            added.map_err(|cause| self.wrong(&header.name(), cause))?;
+        }
+    }
+
+    /// Adds what an extended header says.
+    fn extend(
+        &mut self,
+        pending: &mut Pending,
+        kind: u8,
+        bytes: Vec<u8>,
+    ) -> std::result::Result<(), Cause> {
+        match (kind, self.dialect) {
+            (b'g', Dialect::Gnu) => {
+                // The reference to the global records is dropped, so that they are changed in
+                // place and not copied.
+                pending.records.set_global(None);
+                let added = Arc::make_mut(&mut self.global).add_global(&bytes);
+                pending.records.set_global(Some(self.global.clone()));
+                added.and_then(|()| pending.records.check_bytes())
+            }
+            // Go returns a global header as an entry, which programs ignore. With it ends what the
+            // extended headers before it said.
+            (b'g', Dialect::Go) => {
+                *pending = Pending::new(&self.global);
+                Ok(())
+            }
+            (b'L', _) => {
+                pending.long_name = Some(until_nul(bytes));
+                Ok(())
+            }
+            (b'K', _) => {
+                pending.long_link = Some(until_nul(bytes));
+                Ok(())
+            }
+            _ => pending.records.replace(&bytes),
         }
     }
 
@@ -130,37 +171,31 @@ impl<R: Read> Reader<R> {
         Error::new(String::from_utf8_lossy(name), cause)
     }
 
-    /// Reads the next header that is not a volume label; `None` at the end.
+    /// Reads the next header; `None` at the end.
     fn header(&mut self) -> Result<Option<Header>> {
-        loop {
-            let mut bytes = [0; BLOCK];
-            let is_read = match read_block(&mut self.input, &mut bytes) {
-                // Like other programs, Lanefs accepts an archive without an end mark.
-                Ok(false) => return Ok(None),
-                Ok(true) => Ok(()),
-                Err(cause) => Err(cause),
-            };
-            let header =
-                is_read.and_then(|()| Header::check(&bytes)).map_err(|cause| match cause {
-                    Cause::Truncated | Cause::HeaderChecksum
-                        if !self.is_tar && !header::has_magic(&bytes) =>
-                    {
-                        Error::new("", Cause::NotTar { found: foreign(&bytes) })
-                    }
-                    cause if !self.is_tar => Error::new("", cause),
-                    cause => Error::new(format!("after {}", self.name), cause),
-                })?;
-            self.is_tar = true;
-            match header {
-                Some(header) if header.kind() == b'V' => {}
-                header => return Ok(header),
+        let mut bytes = [0; BLOCK];
+        let is_read = match read_block(&mut self.input, &mut bytes) {
+            // Like other programs, Lanefs accepts an archive without an end mark.
+            Ok(false) => return Ok(None),
+            Ok(true) => Ok(()),
+            Err(cause) => Err(cause),
+        };
+        let header = is_read.and_then(|()| Header::check(&bytes)).map_err(|cause| match cause {
+            Cause::Truncated | Cause::HeaderChecksum
+                if !self.is_tar && !header::has_magic(&bytes) =>
+            {
+                Error::new("", Cause::NotTar { found: foreign(&bytes) })
             }
-        }
+            cause if !self.is_tar => Error::new("", cause),
+            cause => Error::new(format!("after {}", self.name), cause),
+        })?;
+        self.is_tar = true;
+        Ok(header)
     }
 
     /// Reads the data of an extended header, which describes the next header.
     fn extended(&mut self, header: &Header) -> Result<Vec<u8>> {
-        let name = header.name();
+        let name = header.name(self.dialect);
         let size = header.size().map_err(|cause| self.wrong(&name, cause))?;
         if size > MOST_EXTENDED {
             let what = "an extended header";
@@ -174,21 +209,42 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
-    fn item(
-        &mut self,
-        header: &Header,
-        records: Records,
-        long_name: Option<Vec<u8>>,
-        long_link: Option<Vec<u8>>,
-    ) -> Result<Item> {
-        let record = |key| records.get(key).map(<[u8]>::to_vec);
-        let path = record("GNU.sparse.name").or_else(|| record("path")).or(long_name);
-        let path = path.unwrap_or_else(|| header.name());
+    fn item(&mut self, header: &Header, pending: Pending) -> Result<Item> {
+        let link = self.link_name(header, &pending);
+        let path = self.path(header, &pending);
+        let records = pending.records;
+        let path = path.map_err(|cause| self.wrong(&header.name(self.dialect), cause))?;
         self.name = String::from_utf8_lossy(&path).into_owned();
-        let link = record("linkpath").or(long_link).unwrap_or_else(|| header.link_name());
         self.describe(header, &records, &path, link)
             .map(|(meta, body)| Item { path: path.clone(), meta, body })
             .map_err(|cause| self.wrong(&path, cause))
+    }
+
+    /// Returns the name of an entry. Of two names, GNU tar takes the one of pax, Go the one of GNU.
+    fn path(&self, header: &Header, pending: &Pending) -> std::result::Result<Vec<u8>, Cause> {
+        let record = |key| pending.records.get(key).map(<[u8]>::to_vec);
+        let long = pending.long_name.clone();
+        let path = match self.dialect {
+            Dialect::Gnu => record("GNU.sparse.name").or_else(|| record("path")).or(long),
+            Dialect::Go => {
+                let version = sparse::version(&pending.records, self.dialect)?;
+                let is_sparse = version.is_some() && header.kind() != b'S';
+                let sparse = record("GNU.sparse.name").filter(|_| is_sparse);
+                let long = long.filter(|name| !name.is_empty());
+                sparse.or(long).or_else(|| record("path"))
+            }
+        };
+        Ok(path.unwrap_or_else(|| header.name(self.dialect)))
+    }
+
+    fn link_name(&self, header: &Header, pending: &Pending) -> Vec<u8> {
+        let record = pending.records.get("linkpath").map(<[u8]>::to_vec);
+        let long = pending.long_link.clone();
+        let link = match self.dialect {
+            Dialect::Gnu => record.or(long),
+            Dialect::Go => long.filter(|link| !link.is_empty()).or(record),
+        };
+        link.unwrap_or_else(|| header.link_name())
     }
 
     fn describe(
@@ -199,14 +255,18 @@ impl<R: Read> Reader<R> {
         link: Vec<u8>,
     ) -> std::result::Result<(Meta, Body), Cause> {
         let mut meta = meta(header, records)?;
-        self.expect(records.number("size")?.map_or_else(|| header.size(), Ok)?);
-        let body = match header.kind() {
-            b'1' => {
-                // Some programs store the size of the linked file in a hard link's header, although
-                // no data follows.
-                self.expect(0);
-                return Ok((meta, Body::Link(link)));
-            }
+        let kind = self.kind(header, path);
+        let size = match kind {
+            b'D' => self.skipped_size(header, records)?,
+            _ => stored_size(header, records)?,
+        };
+        // No data follows the header of a link, device, directory or pipe, whatever size it states:
+        // some programs store the size of the linked file. Go, Python and GNU tar agree on all of
+        // these types. Only libarchive takes the size of a hard link, or one in a record of pax,
+        // for data if it guesses that the archive is of pax.
+        self.expect(if matches!(kind, b'1'..=b'6') { 0 } else { size });
+        let body = match kind {
+            b'1' => Body::Link(link),
             b'2' => {
                 // As in the kernel, the mode of a symbolic link has no effect, and is always 0777.
                 meta.permissions = 0o777;
@@ -216,7 +276,7 @@ impl<R: Read> Reader<R> {
                 }
                 Body::File(Kind::Symlink(link.into()))
             }
-            kind @ (b'3' | b'4') => {
+            b'3' | b'4' => {
                 let major = records.id("SCHILY.devmajor")?;
                 let major = major.map_or_else(|| header.device_major(), Ok)?;
                 let minor = records.id("SCHILY.devminor")?;
@@ -228,13 +288,9 @@ impl<R: Read> Reader<R> {
             // is skipped.
             b'5' | b'D' => Body::Directory,
             b'6' => Body::File(Kind::Empty(FileType::Fifo)),
+            // GNU tar makes a directory of it, and skips the data of a file.
+            b'S' if path.ends_with(b"/") => return Err(Cause::Sparse),
             b'0' | 0 | b'7' | b'S' => {
-                let size = self.left;
-                // In old archives, which have no type for directories, a name that ends in a slash
-                // means a directory.
-                if path.ends_with(b"/") && header.kind() != b'S' {
-                    return Ok((meta, Body::Directory));
-                }
                 Body::File(Kind::Regular(self.regular(header, records, size)?))
             }
             kind => {
@@ -245,6 +301,25 @@ impl<R: Read> Reader<R> {
         Ok((meta, body))
     }
 
+    /// Returns the size of data that is no file's. To GNU tar, records of a sparse file change how
+    /// much of it is skipped, to others they do not.
+    fn skipped_size(&self, header: &Header, records: &Records) -> std::result::Result<u64, Cause> {
+        match sparse::version(records, self.dialect)? {
+            Some(_) => Err(Cause::Sparse),
+            None => stored_size(header, records),
+        }
+    }
+
+    /// Returns the type of an entry. In old archives, which have no type for directories, a name
+    /// that ends in a slash means a directory. GNU tar and libarchive believe such a name of other
+    /// regular files too.
+    fn kind(&self, header: &Header, path: &[u8]) -> u8 {
+        match (header.kind(), self.dialect) {
+            (0, _) | (b'0' | b'7', Dialect::Gnu) if path.ends_with(b"/") => b'5',
+            (kind, _) => kind,
+        }
+    }
+
     /// Prepares the data of a regular file, and returns its size.
     fn regular(
         &mut self,
@@ -253,8 +328,8 @@ impl<R: Read> Reader<R> {
         stored: u64,
     ) -> std::result::Result<u64, Cause> {
         self.map = match header.kind() {
-            b'S' => sparse::old_gnu(header, &mut self.input)?,
-            _ => match sparse::of_records(records, stored, &mut self.input)? {
+            b'S' => sparse::old_gnu(header, stored, &mut self.input)?,
+            _ => match sparse::of_records(records, self.dialect, stored, &mut self.input)? {
                 Some((map, left)) => {
                     self.left = left;
                     map
@@ -301,6 +376,11 @@ impl<R: Read> Reader<R> {
             Err(error) => Err(Error::new(&self.name, error)),
         }
     }
+}
+
+/// Returns the size that a header or its records state.
+fn stored_size(header: &Header, records: &Records) -> std::result::Result<u64, Cause> {
+    records.number("size")?.map_or_else(|| header.size(), Ok)
 }
 
 fn meta(header: &Header, records: &Records) -> std::result::Result<Meta, Cause> {

@@ -1,5 +1,6 @@
 //! Maps of sparse files, in the four forms of GNU tar.
 
+use super::Dialect;
 use super::header::{BLOCK, Header, number};
 use super::pax::Records;
 use crate::error::Cause;
@@ -35,8 +36,9 @@ impl Map {
     }
 }
 
-/// Reads the map of an entry of type 'S': four pieces in the header, then 21 in each block.
-pub(crate) fn old_gnu(header: &Header, input: &mut dyn Read) -> Result<Map, Cause> {
+/// Reads the map of an entry of type 'S': four pieces in the header, then 21 in each block. `stored`
+/// is the number of bytes in the archive.
+pub(crate) fn old_gnu(header: &Header, stored: u64, input: &mut dyn Read) -> Result<Map, Cause> {
     let (entries, mut more, size) = header.gnu_sparse()?;
     let mut map = Map { size, pieces: Vec::new() };
     add(&mut map, entries)?;
@@ -46,14 +48,17 @@ pub(crate) fn old_gnu(header: &Header, input: &mut dyn Read) -> Result<Map, Caus
         add(&mut map, block.get(..21 * 24).unwrap_or_default())?;
         more = block.get(504).is_some_and(|byte| *byte != 0);
     }
-    map.check(header.size()?)
+    map.check(stored)
 }
 
 fn add(map: &mut Map, entries: &[u8]) -> Result<(), Cause> {
     for entry in entries.chunks_exact(24) {
         let (offset, len) = entry.split_at_checked(12).ok_or(Cause::Sparse)?;
-        if offset.iter().all(|byte| *byte == 0) {
-            break;
+        // Go and libarchive look for the end of the map in the offsets, GNU tar in the lengths.
+        match (offset.first(), len.first()) {
+            (Some(0), Some(0)) => break,
+            (Some(0), _) | (_, Some(0)) => return Err(Cause::Sparse),
+            _ => {}
         }
         let part = |field| number(field).and_then(|n| u64::try_from(n).ok()).ok_or(Cause::Sparse);
         push(map, (part(offset)?, part(len)?))?;
@@ -69,25 +74,65 @@ fn push(map: &mut Map, piece: (u64, u64)) -> Result<(), Cause> {
     Ok(())
 }
 
+/// The forms of a map in records of pax.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// Versions 0.0 and 0.1: the map is in the records.
+    InRecords,
+    /// Version 1.0: the map is in the data.
+    InData,
+}
+
+/// Returns the form of the map if the records describe a sparse file.
+pub(crate) fn version(records: &Records, dialect: Dialect) -> Result<Option<Version>, Cause> {
+    let shown = |part: Option<&[u8]>| String::from_utf8_lossy(part.unwrap_or(b"?")).into_owned();
+    let has = |key| records.get(key).is_some();
+    match (records.get("GNU.sparse.major"), records.get("GNU.sparse.minor")) {
+        (Some(b"1"), Some(b"0")) => Ok(Some(Version::InData)),
+        (Some(b"0"), Some(b"0" | b"1")) => Ok(Some(Version::InRecords)),
+        (None, None) if has("GNU.sparse.map") || !records.sparse.is_empty() => {
+            Ok(Some(Version::InRecords))
+        }
+        // A size without a map is nothing to Go, a hole to libarchive, and the length of the data
+        // to GNU tar.
+        (None, None) => match has("GNU.sparse.size") || has("GNU.sparse.realsize") {
+            true if dialect == Dialect::Gnu => Err(Cause::Sparse),
+            _ => Ok(None),
+        },
+        (major, minor) => {
+            let what = format!("version {}.{} of sparse files", shown(major), shown(minor));
+            Err(Cause::Unsupported { what })
+        }
+    }
+}
+
 /// Returns the map of an entry with pax records, if the entry is a sparse file. `stored` is the
 /// number of bytes in the archive. In format 1.0 these bytes begin with the map, so the number of
 /// bytes after the map is returned too.
 pub(crate) fn of_records(
     records: &Records,
+    dialect: Dialect,
     stored: u64,
     input: &mut dyn Read,
 ) -> Result<Option<(Map, u64)>, Cause> {
-    if records.get("GNU.sparse.major") == Some(b"1") {
-        let size = records.number("GNU.sparse.realsize")?.ok_or(Cause::Sparse)?;
-        let (pieces, taken) = in_data(input, stored)?;
-        let stored = stored - taken;
-        return Ok(Some((Map { size, pieces }.check(stored)?, stored)));
-    }
+    let Some(version) = version(records, dialect)? else { return Ok(None) };
     let size = records.number("GNU.sparse.size")?;
-    let Some(size) = size.or(records.number("GNU.sparse.realsize")?) else { return Ok(None) };
-    let pieces = match records.get("GNU.sparse.map") {
-        Some(map) => in_text(map)?,
-        None => records.sparse.clone(),
+    let size = size.map_or_else(|| records.number("GNU.sparse.realsize"), |size| Ok(Some(size)))?;
+    let (pieces, stored) = match version {
+        Version::InData => {
+            let (pieces, taken) = in_data(input, stored)?;
+            (pieces, stored - taken)
+        }
+        Version::InRecords => match (records.get("GNU.sparse.map"), records.sparse.as_slice()) {
+            (Some(map), []) => (in_text(map)?, stored),
+            (Some(_), _) | (None, []) => return Err(Cause::Sparse),
+            (None, pieces) => (pieces.to_vec(), stored),
+        },
+    };
+    let size = match (size, version) {
+        (Some(size), _) => size,
+        (None, Version::InRecords) => stored,
+        (None, Version::InData) => return Err(Cause::Sparse),
     };
     Ok(Some((Map { size, pieces }.check(stored)?, stored)))
 }
