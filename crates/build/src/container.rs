@@ -7,7 +7,7 @@ mod files;
 
 use crate::error::{Cause, Error, Result};
 use crate::unpack::hex;
-use files::Files;
+use files::{DOCKER_MANIFEST, Files, is_sha256};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::io::{Cursor, Read};
@@ -15,9 +15,6 @@ use std::path::Path;
 
 /// The largest accepted manifest or configuration, in bytes.
 const MOST_JSON: u64 = 16 << 20;
-
-/// The list of images in an archive of `docker save`.
-const DOCKER_MANIFEST: &str = "manifest.json";
 
 /// A layer that can be read.
 pub(crate) struct Layer {
@@ -211,11 +208,6 @@ fn diff_ids(config: &Value, layers: usize) -> Result<Vec<String>> {
 /// `HEX/layer.tar` are not always digests of the content.
 fn named_digest(name: &str) -> Option<&str> {
     name.strip_prefix("sha256:").or_else(|| name.strip_prefix("blobs/sha256/"))
-}
-
-/// Returns whether a text has the form of a digest.
-fn is_sha256(hex: &str) -> bool {
-    hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Fails if the digest `found` differs from `expected`, or could not be computed.

@@ -17,16 +17,5 @@ mod pax;
 mod reader;
 mod sparse;
 
+pub(crate) use header::Dialect;
 pub(crate) use reader::{Body, Item, Reader};
-
-/// Whose reading of an archive is followed where programs differ: in names that are stated twice,
-/// global headers, names that end in a slash, and incomplete records of sparse files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    /// GNU tar's, for plain archives.
-    Gnu,
-    /// That of Go's package `archive/tar`, for layers and archives of container images, because
-    /// docker, containerd, podman and buildah read them with it. Otherwise an image could hold files
-    /// that they never see.
-    Go,
-}

@@ -12,6 +12,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+/// The list of images in an archive of `docker save`.
+pub(super) const DOCKER_MANIFEST: &str = "manifest.json";
+
+/// Returns whether a text has the form of a digest.
+pub(super) fn is_sha256(hex: &str) -> bool {
+    hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// The files of an image.
 pub(super) enum Files {
     Directory(PathBuf),
@@ -144,11 +152,11 @@ fn has_names<R: Read>(
         let name = normal(&item.path).unwrap_or_default();
         layout |= name == "oci-layout";
         index |= name == "index.json";
-        if name == super::DOCKER_MANIFEST || layout && index {
+        if name == DOCKER_MANIFEST || layout && index {
             return Ok(true);
         }
         let top = name.split('/').next().unwrap_or_default();
-        others += usize::from(name.contains('/') && top != "blobs" && !super::is_sha256(top));
+        others += usize::from(name.contains('/') && top != "blobs" && !is_sha256(top));
         if others > most_others {
             break;
         }
@@ -172,9 +180,9 @@ pub(super) fn may_begin_with(start: &[u8]) -> bool {
         let digest = digest.split('.').next().unwrap_or_default();
         let is_known = matches!(name.as_str(), "oci-layout" | "index.json" | "repositories");
         if is_known
-            || name == super::DOCKER_MANIFEST
+            || name == DOCKER_MANIFEST
             || name.starts_with("blobs/sha256/")
-            || super::is_sha256(digest)
+            || is_sha256(digest)
         {
             return true;
         }

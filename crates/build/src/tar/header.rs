@@ -1,6 +1,5 @@
 //! The fields of a header block.
 
-use super::Dialect;
 use crate::error::Cause;
 use std::ops::Range;
 
@@ -12,6 +11,18 @@ const CHECKSUM: Range<usize> = 148..156;
 /// Returns whether a block has the magic of the formats ustar, GNU and pax.
 pub(crate) fn has_magic(block: &[u8; BLOCK]) -> bool {
     block.get(257..262) == Some(b"ustar")
+}
+
+/// Whose reading of an archive is followed where programs differ: in names that are stated twice,
+/// global headers, names that end in a slash, and incomplete records of sparse files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// GNU tar's, for plain archives.
+    Gnu,
+    /// That of Go's package `archive/tar`, for layers and archives of container images, because
+    /// docker, containerd, podman and buildah read them with it. Otherwise an image could hold files
+    /// that they never see.
+    Go,
 }
 
 /// A header whose checksum was found to be right.
@@ -65,6 +76,11 @@ impl Header {
             .map_err(|_| Cause::HeaderField { field })
     }
 
+    /// Returns whether the header has the magic of the formats ustar and pax.
+    pub(crate) fn is_ustar(&self) -> bool {
+        self.field(257..263) == b"ustar\0"
+    }
+
     fn is_gnu(&self) -> bool {
         self.field(257..265) == b"ustar  \0"
     }
@@ -81,7 +97,7 @@ impl Header {
     }
 
     fn prefix(&self, dialect: Dialect) -> &[u8] {
-        let is_ustar = self.field(257..263) == b"ustar\0";
+        let is_ustar = self.is_ustar();
         match dialect {
             // In the format of Schily's tar the prefix is shorter, and two times follow it.
             Dialect::Go if is_ustar && self.field(508..512) == b"tar\0" => self.text(345..476),

@@ -1,7 +1,6 @@
 //! The entries of an archive, one after another.
 
-use super::Dialect;
-use super::header::{self, BLOCK, Header};
+use super::header::{self, BLOCK, Dialect, Header};
 use super::pax::Records;
 use super::sparse::{self, Map, ended};
 use crate::entry::{Attribute, Kind, Meta};
@@ -330,6 +329,10 @@ impl<R: Read> Reader<R> {
         self.map = match header.kind() {
             b'S' => sparse::old_gnu(header, stored, &mut self.input)?,
             _ => match sparse::of_records(records, self.dialect, stored, &mut self.input)? {
+                // Otherwise GNU tar takes the length of the file for that of its data.
+                Some(_) if !header.is_ustar() => {
+                    return Err(Cause::HeaderField { field: "magic" });
+                }
                 Some((map, left)) => {
                     self.left = left;
                     map

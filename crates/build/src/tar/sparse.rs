@@ -1,7 +1,6 @@
 //! Maps of sparse files, in the four forms of GNU tar.
 
-use super::Dialect;
-use super::header::{BLOCK, Header, number};
+use super::header::{BLOCK, Dialect, Header, number};
 use super::pax::Records;
 use crate::error::Cause;
 use std::io::Read;
