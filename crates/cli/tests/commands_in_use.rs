@@ -8,6 +8,8 @@ use mounting::{
     Image, KernelMounted, LANEFS, LoopDevice, Mounted, assert_clean, can_mount, lanefs_mount,
     needs, run, shell, try_run,
 };
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -146,4 +148,115 @@ fn a_mount_that_waits_for_an_image_says_so() {
     assert!(said.contains("still in use, waiting"), "{said}");
     assert!(holder.wait().unwrap().success());
     run(Command::new(LANEFS).arg("umount").arg(image.mount_point()));
+}
+
+/// A program of qemu that has an image open.
+struct Qemu(std::process::Child);
+
+impl Qemu {
+    /// Serves the image, as for a virtual machine; `None` if qemu is missing.
+    fn open(image: &Image, options: &[&str]) -> Option<Qemu> {
+        if !needs("qemu-nbd") {
+            return None;
+        }
+        let socket = image.dir.path().join("socket");
+        let _ = std::fs::remove_file(&socket);
+        let mut command = Command::new("qemu-nbd");
+        command.args(["--persistent", "--format=raw", "--socket"]).arg(&socket);
+        let child = command.args(options).arg(&image.path).spawn().unwrap();
+        // qemu-nbd listens before it opens the image, and greets a client afterwards.
+        let start = Instant::now();
+        let mut client = loop {
+            match UnixStream::connect(&socket) {
+                Ok(client) => break client,
+                Err(error) => assert!(start.elapsed() < Duration::from_secs(20), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        client.read_exact(&mut [0; 8]).unwrap();
+        Some(Qemu(child))
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn an_image_of_a_virtual_machine_is_not_written_nor_read_while_it_changes() {
+    let image = Image::new("8M");
+    let disk = image.path.to_str().unwrap();
+    let (file, others) = (format!("{disk}:/f"), image.dir.path().join("other.img"));
+    let others = others.to_str().unwrap();
+    let array = format!("md:{disk},{others},missing");
+    std::fs::write(others, vec![0; 8 << 20]).unwrap();
+    let before = std::fs::read(disk).unwrap();
+    let Some(qemu) = Qemu::open(&image, &[]) else { return };
+    let lines: &[&[&str]] = &[
+        &["cp", "/etc/passwd", &file],
+        &["ls", disk],
+        &["mkfs", "-F", disk],
+        &["mkfs", "-F", "-J", &format!("device={disk}"), others],
+        &["ls", "--journal", disk, others],
+        &["ls", &array],
+        &["clone", "--force", others, disk],
+        &["resize", disk, "9M"],
+        &["tune", "-L", "x", disk],
+    ];
+    for line in lines {
+        let start = Instant::now();
+        let said = refused(Command::new(LANEFS).args(*line));
+        assert!(said.contains("in use by a virtual machine"), "{line:?}: {said}");
+        assert!(said.contains(disk) && start.elapsed() < Duration::from_secs(2), "{said}");
+    }
+    assert!(lanefs(&["info", disk]).contains("In use:                by a virtual machine"));
+    drop(qemu);
+    assert!(std::fs::read(disk).unwrap() == before);
+
+    let Some(qemu) = Qemu::open(&image, &["--read-only"]) else { return };
+    lanefs(&["ls", disk]);
+    let said = refused(Command::new(LANEFS).args(["touch", &file]));
+    assert!(said.contains("in use by a virtual machine"), "{said}");
+    drop(qemu);
+    lanefs(&["touch", &file]);
+}
+
+#[test]
+fn qemu_does_not_open_an_image_that_lanefs_has_mounted() {
+    if !can_mount() || !needs("qemu-img") {
+        return;
+    }
+    let image = Image::new("8M");
+    let mounted = Mounted::new(&image, &[]);
+    let qemu = |line: &str| {
+        let line = line.replace("IMAGE", image.path.to_str().unwrap());
+        try_run(Command::new("sh").args(["-c", &line]))
+    };
+    let (copy, change) =
+        ("qemu-img convert -f raw IMAGE IMAGE.copy", "qemu-io -f raw -c 'write 0 512' IMAGE");
+    for line in [copy, change, "qemu-img resize -f raw IMAGE 9M"] {
+        let (status, said) = qemu(line);
+        assert!(!status.success() && said.contains("lock"), "{line}: {said}");
+    }
+    assert!(qemu("qemu-img info -U IMAGE").0.success());
+    shell(&mounted.path, "echo ours >f");
+    mounted.umount();
+    assert!(qemu(copy).0.success());
+    image.assert_clean();
+}
+
+#[test]
+fn a_deleted_image_is_used_by_its_descriptor() {
+    let image = Image::new("8M");
+    shell(
+        image.dir.path(),
+        &format!(
+            "exec 3<>disk.img; rm disk.img; fd=/proc/self/fd/3; echo text | {LANEFS} cp - $fd:/f; \
+             test \"$({LANEFS} cat $fd:/f)\" = text; {LANEFS} check $fd; {LANEFS} info $fd; \
+             {LANEFS} cp $fd:/f $fd:/g; {LANEFS} resize $fd 9M; {LANEFS} check $fd"
+        ),
+    );
 }

@@ -317,3 +317,66 @@ fn an_image_in_use_is_refused() {
     }
     drop(kernel);
 }
+
+/// Returns a disk with two partitions, of 24 MiB at 1 MiB and of 24 MiB at 25 MiB. Each has a file
+/// system, the first one of only 16 MiB.
+fn disk_of_two(dir: &Path) -> Option<String> {
+    if !needs("sfdisk") {
+        return None;
+    }
+    shell(
+        dir,
+        "truncate -s 50M disk; (echo label: gpt; echo start=2048,size=49152; \
+         echo start=51200,size=49152) | sfdisk -q disk",
+    );
+    let disk = dir.join("disk").to_str().unwrap().to_owned();
+    lanefs(&["mkfs", "-q", "--offset", "1M", &disk, "16M"]);
+    lanefs(&["mkfs", "-q", "--offset", "25M", &disk]);
+    lanefs(&["cp", "-a", "--offset", "25M", "/etc/passwd", &format!("{disk}:/")]);
+    Some(disk)
+}
+
+#[test]
+fn a_file_system_at_an_offset_ends_with_its_partition() {
+    let dir = scratch();
+    let Some(disk) = disk_of_two(dir.path()) else { return };
+    let size = |at: &str| {
+        let facts = json(&["info", "--json", "--offset", at, &disk]);
+        facts["blocks"].as_u64().unwrap() * facts["block_size"].as_u64().unwrap()
+    };
+    let copy =
+        |from: u64, to: u64| std::fs::read(&disk).unwrap()[from as usize..to as usize].to_vec();
+    let whole = |at: u64| (at << 20, (at + 24) << 20);
+    assert_eq!(size("25M"), 24 << 20, "not to the end of the disk");
+    let (from, to) = whole(25);
+    let second = copy(from, to);
+    let tail = copy(to, 50 << 20);
+    let first = copy(0, 25 << 20);
+    let too_long = [
+        &["resize", "--offset", "1M", &disk, "25M"][..],
+        &["resize", "--offset", "1M", &disk, "+9M"],
+        &["mkfs", "-F", "--offset", "1M", &disk, "25M"],
+        &["mkfs", "-n", "-F", "--offset", "1M", &disk, "25M"],
+        &["mkfs", "-F", "--offset", "1M", "-O", "journal_dev", &disk, "25M"],
+        &["mkfs", "-F", "--offset", "1M", "--from", "/etc/skel", "--size", "25M", &disk],
+        &["mount", "-o", "offset=1M,sizelimit=25M", &disk, dir.path().to_str().unwrap()],
+    ];
+    for line in too_long {
+        let (status, said) = code(line);
+        assert_eq!(status, Some(1), "{line:?}: {said}");
+        assert!(said.contains("partition 1"), "{line:?}: {said}");
+    }
+    assert!(copy(0, 25 << 20) == first, "a refused command writes nothing");
+    lanefs(&["resize", "--offset", "1M", &disk]);
+    assert_eq!(size("1M"), 24 << 20);
+    let clone = dir.path().join("clone");
+    lanefs(&["clone", "--offset", "1M", &disk, clone.to_str().unwrap()]);
+    assert_eq!(clone.metadata().unwrap().len(), 24 << 20);
+    assert_clean(&clone);
+    lanefs(&["mkfs", "-q", "-F", "--offset", "1M", &disk]);
+    assert_eq!(size("1M"), 24 << 20);
+    lanefs(&["mkfs", "-q", "-F", "--offset", "1M", "--from", "/etc/skel", "--", &disk]);
+    assert!(copy(from, to) == second && copy(to, 50 << 20) == tail, "the second is untouched");
+    // Where no partition lies, the file system goes to the end, as on a disk without a table.
+    lanefs(&["mkfs", "-q", "-F", "--offset", &(to + (64 << 10)).to_string(), &disk, "512K"]);
+}

@@ -5,12 +5,14 @@ mod access;
 use crate::device::{Access, Device};
 use crate::direct::Direct;
 use crate::host_use::{Host, User};
+use crate::image_lock;
+use crate::partitions::{Partition, PartitionTable, SECTOR};
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -19,7 +21,8 @@ use thiserror::Error;
 pub struct OpenOptions {
     /// The offset of the device in the file, in bytes.
     pub offset: u64,
-    /// The device's length in bytes; with `None` the device goes to the end of the file.
+    /// The device's length in bytes. With `None` the device goes to the end of the partition that
+    /// holds the offset, or to the end of the file if no partition does.
     pub len: Option<u64>,
 }
 
@@ -52,6 +55,24 @@ pub enum OpenError {
         /// Size of the file in bytes.
         size: u64,
     },
+    /// The requested part reaches beyond the partition in which it begins.
+    #[error(
+        "{}: {len} bytes at byte {offset} reach beyond partition {partition}, which has {room} \
+         bytes from there on",
+        path.display()
+    )]
+    BeyondPartition {
+        /// The image.
+        path: PathBuf,
+        /// The number of the partition.
+        partition: u32,
+        /// The requested start, in bytes.
+        offset: u64,
+        /// The requested length in bytes.
+        len: u64,
+        /// The number of bytes from the start to the end of the partition.
+        room: u64,
+    },
     /// The host returned an error.
     #[error("{}: {source}", path.display())]
     Io {
@@ -68,7 +89,10 @@ pub enum OpenError {
 /// data and to the log bypass that cache if they cover whole pages. [`Device::flush`] is
 /// `fdatasync`. The file is locked with `flock` while the device is open: exclusively for writing,
 /// shared for reading. The lock covers the whole file, even if the device is only a part of it:
-/// `flock` is the lock that udev and systemd honour, and it has no byte ranges.
+/// `flock` is the lock that udev and systemd honour, and it has no byte ranges. The file is also
+/// locked as qemu locks the images of virtual machines.
+///
+/// If the file is a disk, a device that begins in one of its partitions ends with that partition.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -78,8 +102,12 @@ pub struct FileDevice {
     start: u64,
     /// Changed only by [`Device::lengthen`].
     len: AtomicU64,
-    /// Whether the device goes to the end of the file.
+    /// Whether the device goes to the end of the file or partition.
     to_end: bool,
+    /// The partition that holds the start of the device.
+    partition: Option<Partition>,
+    /// The process that locked the file.
+    opener: u32,
     access: Access,
     is_block: bool,
     /// Whether writes are refused if the file has become shorter.
@@ -93,9 +121,13 @@ pub struct FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // Closing the file may not be enough to release the lock, because a forked child that has
-        // not reached its exec still has the file open.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        // Closing the file may not be enough to release the locks, because a forked child that has
+        // not reached its exec still has the file open. A child that drops its copy of the device
+        // leaves the locks to its parent.
+        if self.opener == std::process::id() {
+            image_lock::unlock(&self.file);
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -121,9 +153,12 @@ impl FileDevice {
             Err(Errno::WOULDBLOCK) => return Err(in_use(User::Lock)),
             Err(error) => return Err(OpenError::Io { path: path.into(), source: error.into() }),
         }
+        let failed = |source| OpenError::Io { path: path.into(), source };
+        if !image_lock::lock(&device.file, access).map_err(failed)? {
+            return Err(in_use(User::Machine));
+        }
         let host = Host::this();
-        let metadata =
-            device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
+        let metadata = device.file.metadata().map_err(failed)?;
         if device.is_block {
             // An open for writing does not check whether the host uses the device, because the
             // exclusive claim would have failed if the host used it.
@@ -146,6 +181,12 @@ impl FileDevice {
     /// The same as for [`FileDevice::open`], but an image in use is not an error.
     pub fn peek(path: impl AsRef<Path>, options: OpenOptions) -> Result<FileDevice, OpenError> {
         FileDevice::open_unlocked(path.as_ref(), Access::ReadOnly, options)
+    }
+
+    /// Returns the partition that holds the start of the device, if the file is a disk and the
+    /// device does not begin at offset 0.
+    pub fn partition(&self) -> Option<&Partition> {
+        self.partition.as_ref()
     }
 
     /// Returns whether this is a block device that is claimed exclusively.
@@ -219,25 +260,19 @@ impl FileDevice {
         // The metadata of a block device does not contain the device's size, but seeking to the end
         // of the device returns the size.
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let out_of_range = || OpenError::OutOfRange {
-            path: path.into(),
-            offset: options.offset,
-            len: options.len.unwrap_or(0),
-            size,
-        };
-        let rest = size.checked_sub(options.offset).ok_or_else(out_of_range)?;
-        let len = options.len.unwrap_or(rest);
-        if len > rest {
-            return Err(out_of_range());
-        }
+        let (offset, is_block) = (options.offset, kind.is_block_device());
+        let partition = partition_at(&file, size, offset, is_block);
+        let len = length(path, options, size, partition.as_ref())?;
         Ok(FileDevice {
             file,
             claim,
-            start: options.offset,
+            start: offset,
             len: AtomicU64::new(len),
             to_end: options.len.is_none(),
+            partition,
+            opener: std::process::id(),
             access,
-            is_block: kind.is_block_device(),
+            is_block,
             keeps_length: false,
             direct: None,
             has_dsync: AtomicBool::new(true),
@@ -286,6 +321,44 @@ impl FileDevice {
             .and_then(|file| file.set_len(len))
             .map_err(|source| OpenError::Io { path: path.into(), source })?;
         FileDevice::open(path, Access::ReadWrite, OpenOptions::default())
+    }
+}
+
+/// Returns the partition that holds the byte at `offset` of a disk of `size` bytes. The disk itself
+/// begins at offset 0, so no partition holds that byte.
+fn partition_at(file: &File, size: u64, offset: u64, is_block: bool) -> Option<Partition> {
+    if offset == 0 {
+        return None;
+    }
+    let sector = match is_block {
+        true => rustix::fs::ioctl_blksszget(file).map_or(SECTOR, u64::from),
+        false => SECTOR,
+    };
+    let table =
+        PartitionTable::read(size, sector, &|at, bytes| file.read_exact_at(bytes, at).ok())?;
+    table.holder(offset).cloned()
+}
+
+/// Returns the length of the part of a file of `size` bytes that `options` ask for.
+fn length(
+    path: &Path,
+    options: OpenOptions,
+    size: u64,
+    partition: Option<&Partition>,
+) -> Result<u64, OpenError> {
+    let (path, offset) = (PathBuf::from(path), options.offset);
+    if let (Some(len), Some(partition)) = (options.len, partition) {
+        let room = partition.bytes.end - offset;
+        if len > room {
+            let partition = partition.number;
+            return Err(OpenError::BeyondPartition { path, partition, offset, len, room });
+        }
+    }
+    let end = partition.map_or(size, |partition| partition.bytes.end.min(size));
+    let rest = end.checked_sub(offset);
+    match (rest, options.len) {
+        (Some(rest), wanted) if wanted.unwrap_or(rest) <= rest => Ok(wanted.unwrap_or(rest)),
+        (_, wanted) => Err(OpenError::OutOfRange { path, offset, len: wanted.unwrap_or(0), size }),
     }
 }
 

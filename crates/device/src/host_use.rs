@@ -17,6 +17,8 @@ pub enum User {
     /// A program that locked the image, or opened a block device exclusively: usually a Lanefs
     /// mount or command.
     Lock,
+    /// A program that locked the image as qemu does: a virtual machine, qemu-nbd or qemu-img.
+    Machine,
     /// The host: the block device is mounted, used for swap, or part of another device.
     Host,
     /// The host, through a loop device.
@@ -32,6 +34,9 @@ impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             User::Lock => f.write_str("by another program or mount"),
+            User::Machine => {
+                f.write_str("by a virtual machine or another program, which locked it as qemu does")
+            }
             User::Host => {
                 f.write_str("by the host: it is mounted, swapped to, or part of an array")
             }

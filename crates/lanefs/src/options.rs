@@ -59,6 +59,7 @@ impl OpenOptions {
     }
 
     /// Sets the byte of the image at which the file system starts, for a partition in a disk image.
+    /// If the image has a partition table, the file system ends with its partition.
     pub fn offset(mut self, bytes: u64) -> OpenOptions {
         self.offset = bytes;
         self

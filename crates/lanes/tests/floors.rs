@@ -123,7 +123,7 @@ const HOUSES: &[House] = &[
         name: "device",
         floors: &[
             &["device", "forward"],
-            &["direct", "host_use"],
+            &["direct", "host_use", "image_lock", "partitions"],
             &["file", "ram"],
             &["overlay"],
             &["faulty", "gated", "recording"],

@@ -31,7 +31,7 @@ impl Intent {
 
 /// The open images of a command. Each image is opened once, even if several operands name it.
 pub struct Images {
-    open: Vec<(PathBuf, FileSystem)>,
+    open: Vec<(Identity, FileSystem)>,
     files: Vec<PathBuf>,
 }
 
@@ -42,9 +42,9 @@ impl Images {
         arguments: &FileArguments,
         wanted: impl IntoIterator<Item = (&'a Path, Intent)>,
     ) -> Result<Images, Failure> {
-        let mut intents: Vec<(PathBuf, PathBuf, Intent)> = Vec::new();
+        let mut intents: Vec<(PathBuf, Identity, Intent)> = Vec::new();
         for (image, intent) in wanted {
-            let real = real_name(image)?;
+            let real = identity(image)?;
             match intents.iter_mut().find(|(_, known, _)| *known == real) {
                 Some((_, _, most)) => *most = intent.max(*most),
                 None => intents.push((image.into(), real, intent)),
@@ -87,7 +87,7 @@ impl Images {
 
     /// Returns the file system of an open image.
     pub fn get(&self, image: &Path) -> Result<&FileSystem, Failure> {
-        let real = real_name(image)?;
+        let real = identity(image)?;
         let found = self.open.iter().find(|(known, _)| *known == real);
         found.map(|(_, fs)| fs).ok_or_else(|| {
             Failure::new(image.display(), "the image was renamed or replaced meanwhile")
@@ -102,8 +102,8 @@ impl Images {
 
     /// Closes all images, even if an error occurs, and returns the errors.
     pub fn close(self) -> Vec<Failure> {
-        let close = |(image, fs): (PathBuf, FileSystem)| {
-            fs.close().err().map(|error| Failure::within(image.display(), &error))
+        let close = |(image, fs): (Identity, FileSystem)| {
+            fs.close().err().map(|error| Failure::within(image.name.display(), &error))
         };
         self.open.into_iter().filter_map(close).collect()
     }
@@ -120,16 +120,43 @@ pub fn refuse_image(path: &Path, images: &[PathBuf]) -> Result<(), Failure> {
     }
 }
 
-/// Returns a key that is equal for all names of one image. The key of an array is its name as the
-/// user gave it.
-fn real_name(image: &Path) -> Result<PathBuf, Failure> {
-    match Source::array_name(image) {
-        Some(_) => Ok(image.into()),
-        None => image.canonicalize().map_err(|error| match place_meant(image) {
-            Some(place) => Failure::new(image.display(), format_args!("not a directory: {place}")),
-            None => Failure::host(image.display(), &error),
-        }),
+/// An image, which is equal by all its names. An array has one name, as the user gave it.
+#[derive(Debug, Clone)]
+struct Identity {
+    name: PathBuf,
+    /// The numbers of the device and inode, and that of a block device itself.
+    file: Option<(u64, u64, u64)>,
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Identity) -> bool {
+        match (self.file, other.file) {
+            (Some(this), Some(that)) => this == that,
+            (None, None) => self.name == other.name,
+            _ => false,
+        }
     }
+}
+
+/// Identifies an image. Its name need not lead to it any more: `/proc/self/fd/3` may be a file that
+/// was deleted.
+fn identity(image: &Path) -> Result<Identity, Failure> {
+    let file = match Source::array_name(image) {
+        Some(_) => None,
+        None => {
+            let found = image.metadata().map_err(|error| match place_meant(image) {
+                Some(place) => {
+                    Failure::new(image.display(), format_args!("not a directory: {place}"))
+                }
+                None => Failure::host(image.display(), &error),
+            })?;
+            match found.rdev() {
+                0 => Some((found.dev(), found.ino(), 0)),
+                number => Some((0, 0, number)),
+            }
+        }
+    };
+    Ok(Identity { name: image.into(), file })
 }
 
 /// If a file lies on the way to `path`, as in `disk.img/etc`, returns a hint to write

@@ -52,6 +52,13 @@ impl Failure {
                 image,
                 format_args!("{len} bytes at byte {offset} are not within its {size} bytes"),
             ),
+            OpenError::BeyondPartition { partition, offset, len, room, .. } => Failure::new(
+                image,
+                format_args!(
+                    "{len} bytes at byte {offset} reach beyond partition {partition}, which has \
+                     {room} bytes from there on"
+                ),
+            ),
         }
     }
 
@@ -62,6 +69,7 @@ impl Failure {
                 error @ (OpenError::InUse { path, .. }
                 | OpenError::NotADevice { path }
                 | OpenError::OutOfRange { path, .. }
+                | OpenError::BeyondPartition { path, .. }
                 | OpenError::Io { path, .. }),
             ) => Failure::opening(path, error),
             cause => Failure::new(name.display(), cause),

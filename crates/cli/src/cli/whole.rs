@@ -44,6 +44,23 @@ impl<'p> WholeImage<'p> {
         self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
     }
 
+    /// Fails if a file system of `bytes` bytes would reach beyond the partition in which it begins.
+    pub fn refuse_beyond_partition(&self, bytes: u64) -> Result<(), Failure> {
+        let partition = match &self.source {
+            Source::Image(device) => device.partition(),
+            Source::Array(_) => None,
+        };
+        let room = self.device().len();
+        match partition {
+            Some(partition) if bytes > room => {
+                let number = partition.number;
+                let why = format_args!("{bytes} bytes: partition {number} has room for {room}");
+                Err(Failure::new(self.path.display(), why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the paths of the files or devices that hold the image.
     pub fn files(&self) -> Vec<PathBuf> {
         match self.source.array() {

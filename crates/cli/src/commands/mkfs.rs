@@ -20,7 +20,9 @@ use lanefs_device::{Access, Device};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, Report as Made, mkfs, preview};
 use std::fs::File;
 use std::process::ExitCode;
-use target::{fit_to_rows, grow, open, print_summary, refuse_overwriting, tell_as_json, whole_of};
+use target::{
+    fit_to_rows, open, open_for, print_summary, refuse_overwriting, tell_as_json, whole_of,
+};
 use words::Wanted;
 
 /// Runs `lanefs mkfs`.
@@ -116,20 +118,19 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
             .map_err(|error| Failure::host(path.display(), &error))?;
         options.contents = Contents::Zeros;
     }
-    let whole = open(arguments, None)?;
-    let (len, size) = (whole.len(), arguments.size());
-    drop(whole);
+    let size = arguments.size();
     if arguments.dry_run {
+        let whole = open(arguments, None)?;
+        let (len, in_partition) = (whole.len(), whole.partition().is_some());
+        drop(whole);
+        if in_partition {
+            open(arguments, size)?;
+        }
         return preview(size.unwrap_or(len), &options).map_err(|error| failed(&error));
-    }
-    if let Some(size) = size
-        && len < size
-    {
-        grow(path, arguments.offset().saturating_add(size))?;
     }
     // Only the first `size` bytes are opened, because the bytes after them may belong to another
     // partition.
-    let device = open(arguments, size)?;
+    let device = open_for(arguments, size)?;
     refuse_overwriting(arguments, &device)?;
     on_device(arguments, &device, &options, journal.as_ref())
 }

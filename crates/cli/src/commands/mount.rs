@@ -295,7 +295,11 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
             return Err(format!("{}: -o rows is for arrays", name.display()).into());
         }
         let failed = |source| OpenError::Io { path: name.into(), source };
-        let path = name.canonicalize().map_err(failed)?;
+        // A file that was deleted can still be mounted by its name in `/proc/self/fd`.
+        let path = match name.canonicalize() {
+            Err(_) if name.exists() => std::path::absolute(name).map_err(failed)?,
+            found => found.map_err(failed)?,
+        };
         let mut device = open_device(&path, options)?;
         go_direct(&mut device, &path, options.direct)?;
         let attached = block::attach(&path, &mut device, &arguments.mount_point, options)?;

@@ -39,7 +39,7 @@ pub struct Arguments {
     /// The image, or the directory that it is mounted on
     image: PathBuf,
     /// New size in bytes (suffixes K, M, G, T), +SIZE, -SIZE, or auto for the smallest [default:
-    /// the size of the file or device]
+    /// the size of the file, device or partition]
     #[arg(allow_hyphen_values = true)]
     size: Option<Target>,
     #[command(flatten)]
@@ -100,6 +100,7 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
         Some(Target::Less(bytes)) => before.saturating_sub(bytes),
         Some(Target::Smallest) => 0,
     };
+    whole.refuse_beyond_partition(wanted)?;
     let is_whole_file = whole.is_whole_file();
     let (whole, mut opened) = match is_whole_file && wanted > whole.device().len() {
         true => {

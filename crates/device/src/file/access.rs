@@ -1,6 +1,6 @@
 //! Reads and writes a file or block device of the host.
 
-use super::FileDevice;
+use super::{FileDevice, partition_at};
 use crate::device::{Access, Device, DeviceError, Operation, check_range};
 use crate::direct::Direct;
 use lanefs_lanes::sync::atomic::Ordering;
@@ -113,7 +113,11 @@ impl Device for FileDevice {
         if self.is_read_only() || !self.to_end {
             return Err(failed(io::ErrorKind::Unsupported.into()));
         }
-        let size = (&self.file).seek(SeekFrom::End(0)).map_err(failed)?;
+        let mut size = (&self.file).seek(SeekFrom::End(0)).map_err(failed)?;
+        // The table is read again, because the partition may have been enlarged.
+        if let Some(found) = partition_at(&self.file, size, self.start, self.is_block) {
+            size = size.min(found.bytes.end);
+        }
         let needs = self.start.saturating_add(len);
         if size < needs {
             // If the device is only a part of the file, the end of the file may belong to another

@@ -3,7 +3,9 @@
 use super::arguments::{Arguments, options};
 use super::fill::From;
 use super::seal::{Made, seal};
-use super::target::{counted, fit_to_rows, open, print_summary, refuse_overwriting, tell_as_json};
+use super::target::{
+    counted, fit_to_rows, open, open_for, print_summary, refuse_overwriting, tell_as_json,
+};
 use super::unnamed::Unnamed;
 use super::verity;
 use super::words::Wanted;
@@ -248,6 +250,11 @@ impl<'a> Place<'a> {
             let device = open(arguments, None)?;
             refuse_overwriting(arguments, &device)?;
             len = Some(device.len());
+            let in_partition = device.partition().is_some();
+            drop(device);
+            if in_partition {
+                open_for(arguments, arguments.size())?;
+            }
         }
         let is_file = place.is_new || path.metadata().map_err(failed)?.is_file();
         if !is_file {

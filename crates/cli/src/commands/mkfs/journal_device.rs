@@ -1,7 +1,7 @@
 //! Journals on a device of their own: `-O journal_dev` makes one, `-J device=` uses it.
 
 use super::arguments::{Arguments, options};
-use super::target::{grow, open, refuse_overwriting};
+use super::target::{open_for, refuse_overwriting};
 use crate::cli::{Failure, open_image};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
@@ -47,12 +47,7 @@ pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
 fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<(), Failure> {
     let path = &arguments.image;
     let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
-    let len = path.metadata().map_or(0, |found| found.len());
-    let end = arguments.size().map(|size| arguments.offset().saturating_add(size));
-    if let Some(end) = end.filter(|end| path.is_file() && len < *end) {
-        grow(path, end)?;
-    }
-    let device = open(arguments, arguments.size())?;
+    let device = open_for(arguments, arguments.size())?;
     refuse_overwriting(arguments, &device)?;
     let uuid = arguments.uuid.unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes());
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -3,9 +3,8 @@
 use super::arguments::Arguments;
 use crate::cli::{Failure, human, open_image, refuse_contents};
 use lanefs::Source;
-use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::mkfs::{MkfsOptions, Report as Made};
-use std::fs::File;
 use std::path::Path;
 
 pub(super) fn refuse_overwriting(
@@ -43,10 +42,26 @@ pub(super) fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice
         .map_err(|error| Failure::opening(&arguments.image, &error))
 }
 
-/// Extends an image file.
-pub(super) fn grow(path: &Path, len: u64) -> Result<(), Failure> {
-    let file = File::options().write(true).open(path);
-    file.and_then(|file| file.set_len(len)).map_err(|error| Failure::host(path.display(), &error))
+/// Opens the part of the image for a file system of `size` bytes. Extends an image file that is too
+/// short. A size that reaches beyond a partition is refused first.
+pub(super) fn open_for(arguments: &Arguments, size: Option<u64>) -> Result<FileDevice, Failure> {
+    let path = arguments.image.as_path();
+    let part = OpenOptions { len: size, ..whole_of(arguments) };
+    let failed = |error: OpenError| Failure::opening(path, &error);
+    match open_image(path, Access::ReadWrite, part) {
+        Err(OpenError::OutOfRange { .. }) if path.is_file() && !arguments.dry_run => {
+            // The file is open, and so locked, while it is extended.
+            let whole = open_image(path, Access::ReadWrite, OpenOptions::default());
+            let whole = whole.map_err(failed)?;
+            let end = arguments.offset().saturating_add(size.unwrap_or(0));
+            if whole.len() < end {
+                whole.lengthen(end).map_err(|error| Failure::new(path.display(), error))?;
+            }
+            drop(whole);
+            open(arguments, size)
+        }
+        opened => opened.map_err(failed),
+    }
 }
 
 /// Prints a description of the new file system, with its features if `verbose`.
