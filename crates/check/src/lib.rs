@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod backup;
 mod bitmaps;
 mod blocks;
 mod bytes;
@@ -52,6 +53,7 @@ mod superblock;
 mod table;
 mod volume;
 
+pub use backup::{Backup, Base};
 pub use checker::{Error, Options, Phase, Progress, check};
 pub use fault::{Fault, TargetFault, Unit};
 pub use field::{Feature, Field};

@@ -1,5 +1,6 @@
 //! Checks the superblock and its copies.
 
+use crate::backup::{self, read};
 use crate::fault::Fault;
 use crate::field::{Feature, Field};
 use crate::named::FIRST_INO;
@@ -12,7 +13,7 @@ use lanefs_ondisk::quota::Kind;
 use lanefs_ondisk::superblock::{
     Cause, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
 };
-use lanefs_ondisk::{Block, BlockSize, Corruption, Group, Ino};
+use lanefs_ondisk::{Block, Group, Ino};
 use zerocopy::FromBytes;
 
 /// The size in bytes of the part that every inode has.
@@ -85,7 +86,7 @@ pub fn open(device: &dyn Device, report: &Collector) -> Result<(Superblock, Coun
             if let Some(repaired) = without(device, &cause) {
                 return Ok((repaired, Counts::Right));
             }
-            copy(device).map(|copy| (copy, Counts::Old)).ok_or(cause)
+            backup::copy(device).map(|copy| (copy, Counts::Old)).ok_or(cause)
         }
     }
 }
@@ -142,44 +143,9 @@ fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     Superblock::from_raw(raw).ok()
 }
 
-fn read(device: &dyn Device, at: u64) -> Result<Superblock, Cause> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    device.read_at(at, &mut bytes).map_err(|_| Cause::Length { len: 0 })?;
-    Superblock::decode(&bytes).map_err(|corruption| match corruption {
-        Corruption::Superblock { cause } => cause,
-        _ => Cause::Length { len: 0 },
-    })
-}
-
 /// Reads the superblock itself, not a copy.
 pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
     read(device, SUPERBLOCK_OFFSET)
-}
-
-/// Finds a copy of the superblock. Looks first at the start of group 1, whose position is computed
-/// from the damaged superblock. Then tries the positions at which mke2fs puts the first copy for
-/// each block size.
-pub fn copy(device: &dyn Device) -> Option<Superblock> {
-    let usual = (10..=16).filter_map(|bits: u32| {
-        let block_size = BlockSize::new(1 << bits)?;
-        Some((bits, u64::from(block_size.most_blocks_per_group())))
-    });
-    hint(device).into_iter().chain(usual).find_map(|(bits, group)| {
-        let first = u64::from(bits == 10);
-        let at = group.checked_add(first)?.checked_mul(1 << bits)?;
-        let found = read(device, at).ok()?;
-        (found.geometry().block_size().bits() == bits).then_some(found)
-    })
-}
-
-/// Returns the binary logarithm of the block size, and the number of blocks per group, as the
-/// superblock in place states them. The superblock may be damaged.
-fn hint(device: &dyn Device) -> Option<(u32, u64)> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
-    let raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
-    let bits = raw.s_log_block_size.get().checked_add(10)?;
-    (10..=16).contains(&bits).then(|| (bits, raw.s_blocks_per_group.get().into()))
 }
 
 /// Checks the fields that no other part checks.

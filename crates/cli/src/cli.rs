@@ -24,7 +24,7 @@ mod whole;
 
 pub use acl_text::{AclItem, AclText, Scope, rights};
 pub use arguments::{FileArguments, ImageArguments, JournalArguments, OutputArguments, read_keys};
-pub use contents::{no_file_system, refuse_contents};
+pub use contents::{no_file_system, other_contents, refuse_contents};
 pub use dump::{Block, read_blocks};
 pub use encoding::{from_hex, hex, quoted, unquoted};
 pub use facts::{file_facts, keep_bytes, type_letter};

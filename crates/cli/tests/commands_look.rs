@@ -121,11 +121,12 @@ fn a_file_without_a_file_system_is_not_called_damaged() {
     let mut mbr = [0; 64];
     mbr[4] = 0x83;
     mbr[8..16].copy_from_slice(&[0, 8, 0, 0, 0, 48, 0, 0]);
-    let mut gpt = vec![0; 1024 + 40];
+    let mut gpt = vec![0; 1024 + 48];
     gpt[..8].copy_from_slice(b"EFI PART");
     gpt[72..88].copy_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 128, 0, 0, 0]);
     gpt[1024] = 0xaf;
-    gpt[1024 + 32..].copy_from_slice(&[0, 8, 0, 0, 0, 0, 0, 0]);
+    gpt[1024 + 32..1024 + 40].copy_from_slice(&2048_u64.to_le_bytes());
+    gpt[1024 + 40..].copy_from_slice(&14335_u64.to_le_bytes());
     let wiped_large = Image::with("5G", &["-b", "65536"]);
     shell(
         wiped_large.dir.path(),

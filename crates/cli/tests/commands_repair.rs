@@ -184,3 +184,77 @@ fn mmp_is_mended(number: u32) {
     let (status, said) = repair(&[path]);
     assert!(status == Some(0) && said.contains("already clean"), "{number:#x}: {said}");
 }
+
+/// Checks that `check` and `repair` name what the image holds, with these words, as `ls` does, and
+/// that they write nothing.
+fn assert_named(path: &Path, words: &str) {
+    let (disk, undo) = (path.to_str().unwrap(), path.with_extension("undo"));
+    let before = std::fs::read(path).unwrap();
+    for line in [
+        &["ls", disk][..],
+        &["check", disk],
+        &["repair", "-n", disk],
+        &["repair", disk],
+        &["repair", "--undo", undo.to_str().unwrap(), disk],
+    ] {
+        let (status, said) = tool(LANEFS, line);
+        assert!(said.contains(words), "{line:?} {words}: {said}");
+        assert!(status == Some(1) || status == Some(8), "{line:?}: {said}");
+    }
+    assert!(std::fs::read(path).unwrap() == before && !undo.exists(), "{words}");
+}
+
+#[test]
+fn a_disk_whose_partition_begins_where_a_copy_would_be_is_left_alone() {
+    // A file system with blocks of 1 KiB at 8 MiB has its superblock where a file system on the
+    // whole disk would have its first copy.
+    let image = Image::new("8M");
+    let (path, disk) = (&image.path, image.path.to_str().unwrap());
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    let fresh = || {
+        file.set_len(0).unwrap();
+        file.set_len(24 << 20).unwrap();
+        let offset = ["-q", "-F", "-t", "ext4", "-b", "1024", "-E", "offset=8388608", disk, "16M"];
+        assert_eq!(tool("mke2fs", &offset).0, Some(0));
+    };
+    let mut table = [0; 512];
+    table[450] = 0x83;
+    table[454..462].copy_from_slice(&[0, 64, 0, 0, 0, 128, 0, 0]);
+    table[510..].copy_from_slice(b"\x55\xaa");
+    for (head, words) in [
+        (&table[..], "--offset 8388608 for partition 1 (ext4)"),
+        (b"vhdxfile", "VHDX"),
+        (b"QFI\xfb", "qcow2"),
+        (b"LUKS\xba\xbe", "LUKS"),
+        (b"", "use --offset 8388608"),
+    ] {
+        fresh();
+        file.write_all_at(head, 0).unwrap();
+        assert_named(path, words);
+    }
+    // A file system of the whole disk was there before: its inode table is still in its place.
+    fresh();
+    assert_eq!(tool("mke2fs", &["-q", "-F", "-t", "ext4", "-b", "1024", disk, "8M"]).0, Some(0));
+    file.write_all_at(&[0; 1024], 1024).unwrap();
+    file.write_all_at(&table, 0).unwrap();
+    assert_named(path, "for partition 1 (ext4)");
+}
+
+#[test]
+fn a_copy_that_says_it_is_of_group_0_is_used_if_it_leads_to_the_root() {
+    let image = Image::with("24M", &["-b", "1024", "-O", "^metadata_csum"]);
+    let file = std::fs::File::options().write(true).open(&image.path).unwrap();
+    file.write_all_at(&[0, 0], (8193 << 10) + 0x5a).unwrap();
+    for len in [1024, 2048] {
+        // The descriptors follow the superblock.
+        file.write_all_at(&vec![0; len], 1024).unwrap();
+        let (status, said) = repair(&[
+            "--undo",
+            &format!("{}.{len}", image.path.display()),
+            image.path.to_str().unwrap(),
+        ]);
+        assert_eq!(status, Some(1), "{said}");
+        assert_eq!(tool("e2fsck", &["-fn", image.path.to_str().unwrap()]).0, Some(0));
+        file.write_all_at(&[0, 0], (8193 << 10) + 0x5a).unwrap();
+    }
+}

@@ -169,7 +169,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["bytes", "field", "harm", "parallel", "place"],
             &["claims", "fault", "parents", "record", "states"],
-            &["report", "volume"],
+            &["backup", "report", "volume"],
             &["groups", "mapping"],
             &["run"],
             &[

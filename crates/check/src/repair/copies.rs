@@ -4,6 +4,7 @@
 use super::compare::{MOST_CHANGED, faults, silent};
 use super::mender::Action;
 use super::volume::clear_recovery;
+use crate::backup;
 use crate::checker::Error;
 use crate::fault::Fault;
 use crate::groups::{self, Groups, NOWHERE};
@@ -85,7 +86,7 @@ fn recover_superblock(
         act("restored");
         return Ok((found, counts == Counts::Old));
     }
-    let Some(copy) = superblock::copy(&**device) else { return Ok((found, false)) };
+    let Some(copy) = backup::copy(&**device) else { return Ok((found, false)) };
     if layout(found.raw()) == layout(copy.raw()) {
         return Ok((found, false));
     }

@@ -2,28 +2,15 @@
 //! would overwrite on it.
 
 use super::Failure;
-use lanefs_device::Device;
+use lanefs_check::{Backup, Base};
+use lanefs_device::{Device, PartitionTable, TableKind};
 use lanefs_ext4::mkfs::existing_signature;
 use lanefs_ondisk::md::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use std::fmt::Display;
 
 /// Offset of the ext4 magic number in the image, in bytes; the superblock is at offset 1024.
-const MAGIC_AT: u64 = 1024 + MAGIC_IN_SUPERBLOCK;
-const MAGIC_IN_SUPERBLOCK: u64 = 0x38;
+const MAGIC_AT: u64 = 1024 + 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xef];
-/// Offset of the group number in a superblock, in bytes.
-const GROUP_IN_SUPERBLOCK: u64 = 0x5a;
-/// For each block size, the block in which mke2fs puts the superblock copy of group 1. Each pair is
-/// a block number and a block size.
-const BACKUPS: [(u64, u64); 7] = [
-    (8193, 1024),
-    (16384, 2048),
-    (32768, 4096),
-    (65528, 8192),
-    (65528, 16384),
-    (65528, 32768),
-    (65528, 65536),
-];
 /// How many bytes at the start of the image are examined.
 const HEAD: u64 = 64 << 10;
 /// The largest number of partitions listed.
@@ -58,12 +45,40 @@ pub fn no_file_system(device: &dyn Device) -> Option<String> {
     if read::<2>(device, MAGIC_AT)? == MAGIC {
         return None;
     }
-    match backup(device) {
-        Some((block, size)) => Some(format!(
+    let missing = |backup: &Backup| {
+        let (block, size) = backup.place();
+        format!(
             "the superblock is missing, but block {block} has a copy: e2fsck -b {block} -B {size} \
              restores it"
-        )),
-        None => Some(format!("no ext4 file system: {}", looks_like(device)?)),
+        )
+    };
+    if let Some(what) = other_contents(device) {
+        return Some(format!("no ext4 file system: {what}"));
+    }
+    let backup = Backup::find(device);
+    backup
+        .as_ref()
+        .map(missing)
+        .or_else(|| Some(format!("no ext4 file system: {}", unknown_contents(device)?)))
+}
+
+/// Names what `device` holds in place of an ext4 file system, which a repair must not write over.
+/// `None` if the device has the magic number of ext4, or nothing is recognised, or there is a copy
+/// of the superblock that leads to the root directory of a damaged file system.
+pub fn other_contents(device: &dyn Device) -> Option<String> {
+    if read::<2>(device, MAGIC_AT) == Some(MAGIC) {
+        return None;
+    }
+    let base = Backup::find(device).map(|backup| backup.base());
+    if base == Some(Base::Start) {
+        return None;
+    }
+    let found = recognised(device);
+    match base {
+        Some(Base::Elsewhere(start)) if found.is_none() => {
+            Some(format!("one begins at byte {start}: use --offset {start}"))
+        }
+        _ => found,
     }
 }
 
@@ -102,37 +117,41 @@ fn array_name(device: &dyn Device) -> Option<String> {
     Some(Superblock::decode(&bytes, device.len()).ok()?.name())
 }
 
-fn backup(device: &dyn Device) -> Option<(u64, u64)> {
-    BACKUPS.into_iter().find(|(block, size)| {
-        let start = block * size;
-        read(device, start + MAGIC_IN_SUPERBLOCK) == Some(MAGIC)
-            && read(device, start + GROUP_IN_SUPERBLOCK) == Some([1, 0])
-    })
-}
-
-fn looks_like(device: &dyn Device) -> Option<String> {
-    let mut head = vec![0; HEAD.min(device.len() / 512 * 512) as usize];
-    device.read_at(0, &mut head).ok()?;
+/// Names the format of the contents. `None` if no format is recognised.
+fn recognised(device: &dyn Device) -> Option<String> {
+    let head = head(device)?;
     if let Some((_, what)) = FILES.iter().find(|(mark, _)| head.starts_with(mark)) {
         return Some(format!("it looks like {what}"));
     }
     if head.get(257..262) == Some(b"ustar") {
         return Some("it looks like a tar archive: lanefs cp copies files into an image".into());
     }
-    Some(match existing_signature(device).ok()? {
-        Some("md superblock") => {
+    Some(match existing_signature(device).ok()?? {
+        "md superblock" => {
             "it is a member of an md array: use md:MEMBER,MEMBER,... for the array; \
-             lanefs raid examine shows its metadata"
+                            lanefs raid examine shows its metadata"
                 .into()
         }
-        Some(table) if table.ends_with("partition table") => partitioned(device, table),
-        Some(other) => format!("it looks like {}", with_article(other)),
-        None if head.iter().all(|byte| *byte == 0) => {
-            "it begins with zeros: lanefs mkfs makes a file system".into()
-        }
-        None if is_text(&head) => "it looks like text".into(),
-        None => "its contents are not recognised".into(),
+        table if table.ends_with("partition table") => partitioned(device, table),
+        other => format!("it looks like {}", with_article(other)),
     })
+}
+
+/// Describes contents whose format is not recognised.
+fn unknown_contents(device: &dyn Device) -> Option<&'static str> {
+    let head = head(device)?;
+    Some(match head.iter().all(|byte| *byte == 0) {
+        true => "it begins with zeros: lanefs mkfs makes a file system",
+        false if is_text(&head) => "it looks like text",
+        false => "its contents are not recognised",
+    })
+}
+
+/// Reads the start of the image.
+fn head(device: &dyn Device) -> Option<Vec<u8>> {
+    let mut head = vec![0; HEAD.min(device.len() / 512 * 512) as usize];
+    device.read_at(0, &mut head).ok()?;
+    Some(head)
 }
 
 /// Returns whether `head` is UTF-8 text; `head` may end in the middle of a character.
@@ -150,61 +169,33 @@ fn is_text(head: &[u8]) -> bool {
     !text.is_empty() && !text.chars().any(|c| c.is_control() && !c.is_whitespace())
 }
 
-fn partitioned(device: &dyn Device, table: &str) -> String {
-    let starts = match table.starts_with("GPT") {
-        true => [512, 4096].into_iter().find_map(|sector| gpt_starts(device, sector)),
-        false => Some(mbr_starts(device)),
+fn partitioned(device: &dyn Device, name: &str) -> String {
+    let table = PartitionTable::of(device);
+    let name = match table.as_ref().map(|table| table.kind) {
+        Some(TableKind::Gpt) => "GPT partition table",
+        Some(TableKind::Mbr) => "MBR partition table",
+        None => name,
     };
-    let mut partitions = starts.unwrap_or_default();
+    let mut partitions = table.map(|table| table.partitions).unwrap_or_default();
+    partitions.retain(|partition| !partition.is_extended);
     // Partitions with an ext4 file system come first.
     let is_ext =
-        |start: &u64| start.checked_add(MAGIC_AT).and_then(|at| read(device, at)) == Some(MAGIC);
-    partitions.sort_by_key(|(_, start)| !is_ext(start));
+        |start: u64| start.checked_add(MAGIC_AT).and_then(|at| read(device, at)) == Some(MAGIC);
+    partitions.sort_by_key(|partition| !is_ext(partition.bytes.start));
     let listed: Vec<String> = partitions
         .iter()
         .take(LISTED)
-        .map(|(number, start)| {
+        .map(|partition| {
+            let (number, start) = (partition.number, partition.bytes.start);
             let holds = if is_ext(start) { " (ext4)" } else { "" };
             format!("--offset {start} for partition {number}{holds}")
         })
         .collect();
-    let table = with_article(table);
+    let name = with_article(name);
     match listed.is_empty() {
-        true => format!("it is a disk with {table}, without partitions"),
-        false => format!("it is a disk with {table}: use {}", listed.join(", ")),
+        true => format!("it is a disk with {name}, without partitions"),
+        false => format!("it is a disk with {name}: use {}", listed.join(", ")),
     }
-}
-
-/// Returns the number of each primary partition, and the offset in bytes at which it begins.
-fn mbr_starts(device: &dyn Device) -> Vec<(u32, u64)> {
-    let Some(entries) = read::<64>(device, 446) else { return Vec::new() };
-    let (entries, _) = entries.as_chunks::<16>();
-    let start = |entry: &[u8; 16]| {
-        let [.., a, b, c, d, _, _, _, _] = *entry;
-        u64::from(u32::from_le_bytes([a, b, c, d])) * 512
-    };
-    let numbered = (1..).zip(entries).filter(|(_, entry)| entry.get(4) != Some(&0));
-    numbered.map(|(number, entry)| (number, start(entry))).collect()
-}
-
-/// Returns the number of each partition of a GPT, and the offset in bytes at which it begins (UEFI
-/// specification, 5.3). Sectors have `sector` bytes. Returns `None` without a GPT.
-fn gpt_starts(device: &dyn Device, sector: u64) -> Option<Vec<(u32, u64)>> {
-    let header = read::<92>(device, sector)?;
-    let word = |at: usize| header.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
-    let long = |at: usize| header.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b));
-    if !header.starts_with(b"EFI PART") {
-        return None;
-    }
-    let (table, count, size) = (long(72)?, word(80)?.min(128), u64::from(word(84)?));
-    let entry = |index: u32| {
-        let at = table.checked_mul(sector)?.checked_add(u64::from(index).checked_mul(size)?)?;
-        let entry = read::<40>(device, at)?;
-        let start = u64::from_le_bytes(*entry.get(32..)?.first_chunk()?);
-        let is_used = entry.iter().take(16).any(|byte| *byte != 0);
-        is_used.then_some((index + 1, start.checked_mul(sector)?))
-    };
-    Some((0..count).filter_map(entry).collect())
 }
 
 fn read<const N: usize>(device: &dyn Device, at: u64) -> Option<[u8; N]> {

@@ -1,7 +1,7 @@
 //! An image that a command processes as a whole, not file by file.
 
 use super::patience::announce_mmp;
-use super::{Failure, ImageArguments, complain, no_file_system, open_source};
+use super::{Failure, ImageArguments, complain, no_file_system, open_source, other_contents};
 use lanefs::Source;
 use lanefs::device::{Access, Device, OpenOptions};
 use std::fmt::Display;
@@ -58,6 +58,18 @@ impl<'p> WholeImage<'p> {
                 Err(Failure::new(self.path.display(), why))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Fails if the image holds something else than an ext4 file system, damaged or not. Must be
+    /// called before a repair, or the search for damage, trusts a copy of the superblock.
+    pub fn refuse_other_contents(&self) -> Result<(), Failure> {
+        match other_contents(&*self.device()) {
+            Some(what) => {
+                let why = format_args!("no ext4 file system: {what}");
+                Err(Failure::new(self.path.display(), why))
+            }
+            None => Ok(()),
         }
     }
 

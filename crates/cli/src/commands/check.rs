@@ -80,6 +80,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn run_on(arguments: &Arguments) -> Result<Report, Failure> {
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadOnly)?;
+    whole.refuse_other_contents()?;
     let options =
         Options { threads: arguments.threads, findings: arguments.findings, ..Options::default() };
     let bar = bar(arguments);

@@ -103,6 +103,7 @@ fn undo(arguments: &Arguments, file: &Path) -> Result<u8, Failure> {
 fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
     let whole = WholeImage::open(&arguments.image, arguments.options, access)?;
+    whole.refuse_other_contents()?;
     let shared = if arguments.cut_shared { Shared::Cut } else { Shared::Clone };
     let exclusive = if arguments.dry_run { None } else { take(&whole, arguments)? };
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
