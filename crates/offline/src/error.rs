@@ -42,7 +42,7 @@ pub enum Unchecked {
     #[error("it has no journal and was not unmounted cleanly")]
     Unclean,
     /// A removal of the journal was interrupted, and another program wrote to the file system
-    /// afterwards.
+    /// afterwards; or the superblock names a journal that it does not have, and that is in use.
     #[error("a journal was being removed, and a mount came before that ended")]
     HalfJournal,
     /// The mount of a [`Draft`](crate::Draft) was not closed.

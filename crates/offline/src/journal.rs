@@ -42,20 +42,45 @@ impl Image {
         Ok(!inode.is_blank() || inode.block != [0; 60])
     }
 
-    /// Completes or undoes an interrupted addition or removal of the journal.
+    /// Completes or undoes an interrupted addition or removal of the journal. If the superblock has
+    /// lost only the feature, and still names the journal's inode, the journal is removed whole.
     ///
     /// # Errors
     /// [`Error::NeedsCheck`] if another program has written to the file system since the
-    /// interruption.
+    /// interruption, or if the file system is not clean although the superblock names the journal.
     pub(crate) fn end_half_journal(&mut self) -> Result<(), Error> {
         let inode = self.inode(Ino::JOURNAL)?;
-        if !self.superblock.state().contains(State::VALID) {
+        let is_named = self.superblock.raw().s_journal_inum.get() != 0;
+        let asks_replay = self.superblock.features().incompat.contains(Incompat::RECOVER);
+        let is_clean = self.superblock.state().contains(State::VALID) && !asks_replay;
+        if is_named {
+            return if is_clean {
+                self.remove_named_journal()
+            } else {
+                Err(Unchecked::HalfJournal.into())
+            };
+        }
+        if !is_clean {
             if u64::try_from(inode.mtime.secs) != Ok(self.superblock.write_time()) {
                 return Err(Unchecked::HalfJournal.into());
             }
             self.free_old_journal(&inode)?;
         }
         self.clear_journal_inode()
+    }
+
+    /// Gives an empty journal its feature back, and then removes it as a whole, with the orphan file.
+    fn remove_named_journal(&mut self) -> Result<(), Error> {
+        let journal = Compat::HAS_JOURNAL.bits();
+        self.edit(|raw| raw.s_feature_compat.set(raw.s_feature_compat.get() | journal))?;
+        let names_it = self.superblock.journal() == Some(JournalPlace::Inode(Ino::JOURNAL));
+        let log = log::find(&*self.device, &self.superblock, Ino::JOURNAL);
+        if !names_it || !log.is_ok_and(|log| log.superblock.start().is_none()) {
+            return Err(Unchecked::HalfJournal.into());
+        }
+        self.write_all_superblocks()?;
+        self.note_written();
+        self.remove_journal()
     }
 
     /// Clears the journal's inode in place. The write changes one record, which lies in one sector.

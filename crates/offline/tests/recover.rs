@@ -86,3 +86,22 @@ fn errors_stay_for_a_check() {
     assert!(found.after.has_errors && found.after.needs_check());
     assert!(lanefs_offline::Image::open(device).is_err());
 }
+
+/// The superblock lost only the feature. It must not keep the number of an inode that is cleared,
+/// and the blocks of the journal must not stay in use.
+#[test]
+fn a_journal_without_its_feature_is_removed_whole() {
+    let Some(image) = Image::make(OPTIONS, "14M") else { return };
+    image.debugfs("feature -has_journal");
+    assert!(image.check().text.contains("a journal is present"));
+    let device = image.device();
+    let found = recover(&device).expect("a recovery");
+    assert!(found.before.half_journal && found.after == lanefs_offline::Condition::default());
+    image.assert_clean("recovered");
+    assert!(!dumpe2fs(&image).contains_key("Journal inode"));
+    // A log that may have to be replayed is left to a check.
+    let Some(image) = Image::make(OPTIONS, "14M") else { return };
+    image.debugfs("feature -has_journal needs_recovery");
+    let refused = recover(&image.device()).expect_err("a refusal").to_string();
+    assert!(refused.contains("journal"), "{refused}");
+}
