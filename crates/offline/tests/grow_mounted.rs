@@ -8,7 +8,7 @@ use lanefs_ext4::{
     Privilege, SyncMode,
 };
 use lanefs_offline::recover;
-use lanefs_suites::cuts::{dumpe2fs, filled, same, seen};
+use lanefs_suites::cuts::{dumpe2fs, filled, read_as_it_is, same, seen};
 use lanefs_suites::image::{Image as Disk, Scratch};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -264,6 +264,7 @@ fn cut(options: &str, [before, between, after]: [u64; 3], step: usize) {
         for kept in [Kept::All, Kept::None, Kept::Some { seed }, Kept::Torn { seed }] {
             let state = Arc::new(replay.state(cut, kept));
             let context = format!("{options}: cut {cut} of {events}, {kept:?}");
+            read_as_it_is(&state).unwrap_or_else(|why| panic!("{context}: {why}"));
             recover(&(state.clone() as Arc<dyn Device>))
                 .unwrap_or_else(|error| panic!("{context}: {error}"));
             let disk = scratch.put(&state).expect("a scratch file");
@@ -343,9 +344,11 @@ fn a_power_cut_around_the_commit_of_a_growth_leaves_the_old_size_or_the_new_one(
     assert_eq!(sizes.len(), 2, "before and after: {sizes:?}");
 }
 
-/// Checks that e2fsck and the kernel open `state` by its primary superblock, not by a backup, and
-/// that they either complete or ignore the growth recorded in its log.
+/// Checks that a read-only mount and `lanefs check` read `state`. Then checks that e2fsck and the
+/// kernel open it by its primary superblock, not by a backup, and that they either complete or
+/// ignore the growth recorded in its log.
 fn check_with_others(scratch: &Scratch, state: &OverlayDevice, context: &str) {
+    read_as_it_is(state).unwrap_or_else(|why| panic!("{context}: {why}"));
     let disk = scratch.put(state).expect("a scratch file");
     let verdict = disk.repair();
     assert!(verdict.only_replayed(), "{context}: e2fsck -fy says {}", verdict.text);

@@ -2,6 +2,9 @@
 //! of resize2fs, and the kernel uses the resulting images. In further tests, a crash interrupts a
 //! resize at every write.
 
+#[path = "resize/cuts.rs"]
+mod cuts;
+
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::{Mount, MountOptions};
 use lanefs_offline::{Error, Image};

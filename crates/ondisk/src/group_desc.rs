@@ -120,6 +120,25 @@ impl GroupDesc {
         decode_fields(bytes, geometry)
     }
 
+    /// Returns the first block of the group's inode table, which never changes. This is all that a
+    /// descriptor can be trusted with before the log is replayed: after a crash it may be torn, or
+    /// of another moment than the superblock, so that its counts are those of a larger group.
+    ///
+    /// # Errors
+    /// [`Corruption::GroupDescriptor`] if the table does not lie within the file system.
+    pub fn table_before_replay(
+        bytes: &[u8],
+        group: Group,
+        geometry: &Geometry,
+    ) -> Result<Block, Corruption> {
+        let place = decode_fields(bytes, geometry).and_then(|desc| {
+            let block = desc.inode_table;
+            let is_valid = geometry.contains_run(block, geometry.itable_blocks().into());
+            is_valid.then_some(block).ok_or(Cause::InodeTablePlace { block })
+        });
+        place.map_err(|cause| Corruption::GroupDescriptor { group, cause })
+    }
+
     /// Verifies the checksum of an encoded descriptor.
     ///
     /// # Errors

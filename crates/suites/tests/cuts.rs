@@ -16,6 +16,16 @@ fn commands_whose_power_was_cut_are_finished_by_another_run() {
     println!("seed {seed}: {tally}");
 }
 
+/// The descriptor of the only group describes the larger group, and the superblock the smaller one,
+/// or the other way round.
+#[test]
+fn resizes_of_one_group_that_were_cut_are_mounted() {
+    for name in ["resize, larger, one group", "resize, smaller, one group"] {
+        let checked = check(name, 1, &|device| device);
+        println!("{}", checked.unwrap_or_else(|why| panic!("{why}")));
+    }
+}
+
 /// Before e2fsck replays the log, it checks the descriptors of all groups that the superblock
 /// counts. So a growth must write the descriptors of new groups before it changes the superblock.
 #[test]

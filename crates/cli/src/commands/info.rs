@@ -9,7 +9,7 @@ use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs::{Source, Time};
 use lanefs_ext4::{Primary, Wholeness, Witness};
 use lanefs_ondisk::Group;
-use lanefs_ondisk::features::Support;
+use lanefs_ondisk::features::{Incompat, Support};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::{DefaultMountOptions, JournalPlace, OnError, State, Superblock};
 use serde_json::{Value, json};
@@ -307,8 +307,12 @@ fn of_groups(device: &dyn Device, superblock: &Superblock, image: &Path) -> Resu
             loaded.0 = index;
         }
         let bytes = loaded.1.get(range).ok_or_else(outside)?;
-        let desc = GroupDesc::decode(bytes, group, &geometry, superblock.checksums())
-            .map_err(|error| failed(&error))?;
+        // Until the log is replayed, descriptors and superblock may be of different moments.
+        let desc = match superblock.features().incompat.contains(Incompat::RECOVER) {
+            true => GroupDesc::decode_unchecked(bytes, &geometry).map_err(|cause| failed(&cause)),
+            false => GroupDesc::decode(bytes, group, &geometry, superblock.checksums())
+                .map_err(|error| failed(&error)),
+        }?;
         let flags = [
             (GroupFlags::INODE_UNINIT, "INODE_UNINIT"),
             (GroupFlags::BLOCK_UNINIT, "BLOCK_UNINIT"),

@@ -15,11 +15,7 @@ use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 use lanefs_ondisk::superblock::{Geometry, JournalDevice, JournalPlace, Superblock};
-use lanefs_ondisk::{
-    Block, Corruption, Ino, Unsupported,
-    checksum::{Checksums, Seed},
-    inode as disk,
-};
+use lanefs_ondisk::{Block, Corruption, Ino, Unsupported, checksum::Seed, inode as disk};
 
 /// Reads nodes straight from the device, before the journal is started.
 struct BareNodes<'d> {
@@ -144,10 +140,8 @@ pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Lo
     let block = geometry.desc_block(index).ok_or(Error::Stale)?;
     let bytes = read_block(device, &geometry, block)?;
     let desc = bytes.get(range).ok_or(Error::Stale)?;
-    // The checksum is not checked, because a crash may have torn the descriptor. The table's
-    // position is right even then, because it never changes.
-    let desc = GroupDesc::decode(desc, place.group, &geometry, Checksums::None)?;
-    let table = Block(desc.inode_table.0 + u64::from(place.table_block));
+    let start = GroupDesc::table_before_replay(desc, place.group, &geometry)?;
+    let table = Block(start.0 + u64::from(place.table_block));
     let bytes = read_block(device, &geometry, table)?;
     let record = bytes.get(place.offset..place.offset + geometry.inode_size());
     let checksums = superblock.checksums();

@@ -1,7 +1,7 @@
 //! The commands during which the power is cut.
 
 use super::bases::{dumpe2fs, filled_by_seed, in_memory, lengthen, seen, torn};
-use super::trial::{Checked, Effort, Trial, Wrap};
+use super::trial::{ByOthers, Checked, Effort, Reads, Trial, Wrap};
 use crate::fill::{Scale, change};
 use crate::image::Image;
 use crate::library::Library;
@@ -28,14 +28,6 @@ enum Found {
     Torn,
 }
 
-/// Whether e2fsck can recover the image after every interruption of the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ByE2fsck {
-    Yes,
-    /// After some interruptions e2fsck cannot recover the image; `docs/images.md` gives the reason.
-    No,
-}
-
 /// A command with its image.
 pub(super) struct Command {
     pub(super) name: &'static str,
@@ -44,7 +36,7 @@ pub(super) struct Command {
     /// The size of the file system, and that of its device, in megabytes.
     megabytes: [u64; 2],
     found: Found,
-    by_e2fsck: ByE2fsck,
+    by_others: ByOthers,
     run: fn(Arc<dyn Device>) -> Result<(), Error>,
     /// A field in the output of dumpe2fs, and a function that checks the field's value after the
     /// command.
@@ -61,7 +53,7 @@ const LONG_LOG: &str = "-b 1024 -J size=2 -N 2000 -g 2048";
 const ANY: (&str, fn(&str) -> bool) = ("Filesystem state", |state| state == "clean");
 const NEW_UUID: (&str, fn(&str) -> bool) = ("Filesystem UUID", |uuid| uuid == UUID_TEXT);
 
-use ByE2fsck::{No, Yes};
+use ByOthers::{No, Yes};
 use Found::{Clean, Torn};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -70,7 +62,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: SMALL,
         megabytes: [14, 14],
         found: Torn,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| recover(&device).map(drop),
         field: ANY,
     },
@@ -79,7 +71,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-t ext3 -b 1024 -J size=1 -N 600",
         megabytes: [14, 14],
         found: Torn,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| recover(&device).map(drop),
         field: ANY,
     },
@@ -88,7 +80,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: GROUPS,
         megabytes: [14, 14],
         found: Clean,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| tune(device, &settings()),
         field: NEW_UUID,
     },
@@ -97,7 +89,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: GROUPS,
         megabytes: [14, 14],
         found: Torn,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| tune(device, &settings()),
         field: NEW_UUID,
     },
@@ -106,7 +98,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-b 1024 -J size=1 -N 2000 -g 2048 -O ^metadata_csum,^metadata_csum_seed,uninit_bg",
         megabytes: [14, 14],
         found: Clean,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| tune(device, &Settings { uuid: Some(UUID), ..Settings::default() }),
         field: NEW_UUID,
     },
@@ -115,7 +107,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-b 1024 -J size=1 -N 2000 -g 2048 -O ^metadata_csum_seed",
         megabytes: [14, 14],
         found: Clean,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| {
             let seed = Features::by_name("metadata_csum_seed").expect("a feature");
             let features = FeatureChange { set: seed, ..FeatureChange::default() };
@@ -128,7 +120,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: GROUPS,
         megabytes: [14, 14],
         found: Clean,
-        by_e2fsck: No,
+        by_others: No,
         run: |device| tune(device, &journal(JournalChange::Remove)),
         field: ("Filesystem features", |features| !features.contains("has_journal")),
     },
@@ -137,7 +129,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-b 1024 -N 2000 -g 2048 -O ^has_journal",
         megabytes: [14, 14],
         found: Clean,
-        by_e2fsck: No,
+        by_others: No,
         run: |device| tune(device, &journal(resized(1200))),
         field: ("Total journal blocks", |blocks| blocks == "1200"),
     },
@@ -146,7 +138,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: GROUPS,
         megabytes: [14, 14],
         found: Clean,
-        by_e2fsck: No,
+        by_others: No,
         run: |device| tune(device, &journal(resized(2048))),
         field: ("Total journal blocks", |blocks| blocks == "2048"),
     },
@@ -155,7 +147,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-b 1024 -J size=1 -N 2000",
         megabytes: [14, 30],
         found: Clean,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| grow(device, 30 << 10),
         field: ("Block count", |blocks| blocks == "30720"),
     },
@@ -164,16 +156,34 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-b 1024 -J size=1 -N 2000",
         megabytes: [13, 15],
         found: Clean,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| grow(device, 15 << 10),
         field: ("Block count", |blocks| blocks == "15360"),
+    },
+    Command {
+        name: "resize, larger, one group",
+        options: "-b 1024 -J size=1 -N 200",
+        megabytes: [5, 7],
+        found: Clean,
+        by_others: Yes,
+        run: |device| grow(device, 7 << 10),
+        field: ("Block count", |blocks| blocks == "7168"),
+    },
+    Command {
+        name: "resize, smaller, one group",
+        options: "-b 1024 -J size=1 -N 200",
+        megabytes: [7, 7],
+        found: Clean,
+        by_others: No,
+        run: |device| shrink(device, 6 << 10),
+        field: ("Block count", |blocks| is_at_most(blocks, 6 << 10)),
     },
     Command {
         name: "resize, larger, torn",
         options: "-b 1024 -J size=1 -N 2000 -g 2048",
         megabytes: [14, 24],
         found: Torn,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| grow(device, 24 << 10),
         field: ("Block count", |blocks| blocks == "24576"),
     },
@@ -182,7 +192,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-b 1024 -J size=1 -g 512 -O meta_bg,^resize_inode -N 2000",
         megabytes: [14, 20],
         found: Clean,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: |device| grow(device, 20 << 10),
         field: ("Block count", |blocks| blocks == "20480"),
     },
@@ -191,7 +201,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-b 1024 -J size=1 -g 2048 -N 1200",
         megabytes: [24, 24],
         found: Clean,
-        by_e2fsck: No,
+        by_others: No,
         run: |device| shrink(device, 9 << 10),
         field: ("Block count", |blocks| is_at_most(blocks, 9 << 10)),
     },
@@ -200,7 +210,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-b 1024 -J size=1 -g 2048 -N 1200",
         megabytes: [24, 24],
         found: Torn,
-        by_e2fsck: No,
+        by_others: No,
         run: |device| shrink(device, 12 << 10),
         field: ("Block count", |blocks| is_at_most(blocks, 12 << 10)),
     },
@@ -209,7 +219,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: GROUPS,
         megabytes: [14, 14],
         found: Clean,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: trim,
         field: ANY,
     },
@@ -218,7 +228,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: SMALL,
         megabytes: [14, 14],
         found: Torn,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: trim,
         field: ANY,
     },
@@ -227,7 +237,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: LONG_LOG,
         megabytes: [14, 14],
         found: Clean,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: edit,
         field: ANY,
     },
@@ -236,7 +246,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: LONG_LOG,
         megabytes: [14, 14],
         found: Torn,
-        by_e2fsck: Yes,
+        by_others: Yes,
         run: edit,
         field: ANY,
     },
@@ -259,8 +269,8 @@ impl Command {
             let value = fields.get(field).map_or("", String::as_str);
             assert!(is_right(value), "{}, seed {seed}: {field}: {value}", self.name);
         };
-        let by_e2fsck = self.by_e2fsck == Yes;
-        let effort = Effort { seed, torn: 2, by_e2fsck };
+        let by_others = self.by_others;
+        let effort = Effort { seed, torn: 2, many: 300, reads: Reads::Some, by_others };
         if !self.name.starts_with("edit") {
             let trial = Trial { change: &self.run, ends: [&before, &before], check: &check };
             return trial.run_on(&base, wrap, effort, goes_on);

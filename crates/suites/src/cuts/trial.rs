@@ -1,28 +1,52 @@
 //! The crash states of one recorded change, and their checks.
 
 use super::bases::{contents, try_seen};
-use crate::crash::checker::has_torn_superblock;
+use crate::crash::checker::{clean, has_torn_superblock, sound};
 use crate::crash::digest::Digests;
 use crate::image::{Image, Scratch};
 use crate::listing::Listing;
 use lanefs_device::{Device, Event, Kept, OverlayDevice, RamDevice, Recording, RecordingDevice};
-use lanefs_ext4::{Primary, log};
-use lanefs_offline::{Error, recover};
-use lanefs_ondisk::superblock::JournalPlace;
+use lanefs_ext4::{Access, Mount, MountOptions, Primary, log};
+use lanefs_offline::{Condition, Error, look, recover};
+use lanefs_ondisk::superblock::{JournalPlace, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 /// If a recording has few writes, more states with torn writes are checked than [`Effort::torn`]
-/// says: about `MANY` in total, but at most `MOST_TORN` for each cut.
-const MANY: usize = 300;
+/// says, but at most `MOST_TORN` for each cut.
 const MOST_TORN: usize = 12;
+
+/// One state in so many is read as it is, recovered by e2fsck, and mounted by the kernel.
+const READ_SHARE: u64 = 4;
+const E2FSCK_SHARE: u64 = 4;
+const KERNEL_SHARE: u64 = 16;
+
+/// The largest block size that the kernel mounts.
+const PAGE: usize = 4096;
 
 /// A change under test.
 pub type Change<'a> = &'a dyn Fn(Arc<dyn Device>) -> Result<(), Error>;
 
 /// Wraps the device that a change uses.
 pub(super) type Wrap<'a> = &'a dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>;
+
+/// Whether e2fsck and the kernel can recover the image after every interruption of the change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByOthers {
+    /// They can.
+    Yes,
+    /// After some interruptions they cannot recover the image; `docs/images.md` gives the reason.
+    No,
+}
+
+/// Which states are read as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    All,
+    /// One state in four.
+    Some,
+}
 
 /// How many states are checked for each cut, and how.
 #[derive(Debug, Clone, Copy)]
@@ -31,8 +55,12 @@ pub(super) struct Effort {
     pub(super) seed: u64,
     /// The smallest number of states with torn writes for each cut.
     pub(super) torn: u64,
-    /// Whether e2fsck recovers a copy of one state in four.
-    pub(super) by_e2fsck: bool,
+    /// The number of states of a recording that has few writes.
+    pub(super) many: usize,
+    /// Which states a read-only mount and `lanefs check` read.
+    pub(super) reads: Reads,
+    /// Whether e2fsck recovers a copy of one state in four, and the kernel of one in sixteen.
+    pub(super) by_others: ByOthers,
 }
 
 /// Counts of what was checked.
@@ -46,6 +74,8 @@ pub struct Checked {
     pub states: u64,
     /// The number of states for which e2fsck recovered a copy.
     pub by_e2fsck: u64,
+    /// The number of states that the kernel recovered.
+    pub by_kernel: u64,
 }
 
 impl Checked {
@@ -54,14 +84,15 @@ impl Checked {
         self.events += other.events;
         self.states += other.states;
         self.by_e2fsck += other.by_e2fsck;
+        self.by_kernel += other.by_kernel;
     }
 }
 
 impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Checked { recordings, events, states, by_e2fsck } = self;
+        let Checked { recordings, events, states, by_e2fsck, by_kernel } = self;
         write!(f, "{recordings} recordings, {events} writes and flushes, {states} states, ")?;
-        write!(f, "{by_e2fsck} of them recovered by e2fsck too")
+        write!(f, "{by_e2fsck} of them recovered by e2fsck too, {by_kernel} by the kernel")
     }
 }
 
@@ -110,7 +141,7 @@ impl Trial<'_> {
             digests: Digests::new(recording.base(), ""),
             known: HashSet::new(),
             sound: HashMap::new(),
-            by_e2fsck: 0,
+            by: [0; 2],
         };
         let events = recording.events().len();
         states.all(&recording, goes_on)?;
@@ -118,7 +149,8 @@ impl Trial<'_> {
             recordings: 1,
             events: events as u64,
             states: states.known.len() as u64,
-            by_e2fsck: states.by_e2fsck,
+            by_e2fsck: states.by[0],
+            by_kernel: states.by[1],
         })
     }
 }
@@ -135,7 +167,8 @@ struct States<'t, 'r> {
     /// whether its contents are those before the change, and whether they are those after the
     /// change.
     sound: HashMap<u64, [bool; 2]>,
-    by_e2fsck: u64,
+    /// The number of states that e2fsck recovered, and that of states that the kernel recovered.
+    by: [u64; 2],
 }
 
 impl States<'_, '_> {
@@ -163,8 +196,8 @@ impl States<'_, '_> {
     }
 
     fn ways(&self, recording: &Recording, cut: usize) -> Vec<Kept> {
-        let Effort { seed, torn, .. } = self.effort;
-        let torn = torn.max((MANY / recording.events().len().max(1)).min(MOST_TORN) as u64);
+        let Effort { seed, torn, many, .. } = self.effort;
+        let torn = torn.max((many / recording.events().len().max(1)).min(MOST_TORN) as u64);
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(cut as u64);
         let mut ways = vec![Kept::All, Kept::None];
         for n in 0..torn {
@@ -181,13 +214,24 @@ impl States<'_, '_> {
     }
 
     fn one(&mut self, state: OverlayDevice, digest: u64) -> Result<(), String> {
+        let is_torn = has_torn_superblock(&state);
+        if is_torn && is_lost(&state) {
+            return Ok(());
+        }
+        if self.effort.reads == Reads::All || digest.is_multiple_of(READ_SHARE) {
+            read_as_it_is(&state)?;
+        }
+        if digest.is_multiple_of(READ_SHARE) {
+            let found =
+                try_seen(Arc::new(state.fork())).map_err(|why| format!("read-only: {why}"))?;
+            self.compare(&contents(found)).map_err(|why| format!("read-only: {why}"))?;
+        }
         let recovered = Arc::new(state.fork());
         recover(&(recovered.clone() as Arc<dyn Device>))
             .map_err(|error| format!("recover: {error}"))?;
         self.look(&recovered, [true, true]).map_err(|why| format!("recovered: {why}"))?;
-        if self.effort.by_e2fsck && digest.is_multiple_of(4) && !has_torn_superblock(&state) {
-            self.by_e2fsck += 1;
-            self.recover_by_e2fsck(&state).map_err(|why| format!("e2fsck -fy: {why}"))?;
+        if self.effort.by_others == ByOthers::Yes && !is_torn {
+            self.recover_by_others(&state, digest)?;
         }
         let again = Arc::new(state);
         (self.trial.change)(again.clone()).map_err(|error| format!("again: {error}"))?;
@@ -232,6 +276,30 @@ impl States<'_, '_> {
         }
     }
 
+    fn recover_by_others(&mut self, state: &OverlayDevice, digest: u64) -> Result<(), String> {
+        if digest.is_multiple_of(E2FSCK_SHARE) {
+            self.by[0] += 1;
+            self.recover_by_e2fsck(state).map_err(|why| format!("e2fsck -fy: {why}"))?;
+        }
+        if digest.is_multiple_of(KERNEL_SHARE) {
+            self.recover_by_kernel(state).map_err(|why| format!("the kernel: {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn recover_by_kernel(&mut self, state: &OverlayDevice) -> Result<(), String> {
+        let geometry =
+            Primary::read(state).map_err(|error| error.to_string())?.superblock.geometry();
+        if geometry.block_size().bytes() > PAGE {
+            return Ok(());
+        }
+        let file = self.scratch.put(state).map_err(|error| error.to_string())?;
+        let Some(mount) = file.kernel_mount("") else { return Ok(()) };
+        mount.unmount();
+        self.by[1] += 1;
+        clean(file, "after the kernel's mount")
+    }
+
     fn recover_by_e2fsck(&self, state: &OverlayDevice) -> Result<(), String> {
         let file = self.scratch.put(state).map_err(|error| error.to_string())?;
         let verdict = file.repair();
@@ -268,6 +336,35 @@ fn without_log(image: &OverlayDevice) -> Result<OverlayDevice, String> {
         masked.write_at(1024 + at, &[0; 8][..len]).map_err(|error| failed(&error))?;
     }
     Ok(masked)
+}
+
+/// Reads a state without changing it: by a read-only mount, and by `lanefs check`.
+///
+/// # Errors
+/// If the mount fails, or the check finds a fault.
+pub fn read_as_it_is(state: &OverlayDevice) -> Result<(), String> {
+    let fork = || -> Arc<dyn Device> { Arc::new(state.fork()) };
+    let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
+    Mount::open(fork(), options).map_err(|error| format!("read-only: {error}"))?;
+    // The checker reports a torn superblock, and a log that the superblock does not name or does
+    // not ask to be replayed.
+    let is_told = |found: Condition| found.has_stale_log || found.half_journal;
+    match has_torn_superblock(state) || look(&fork()).is_ok_and(is_told) {
+        true => Ok(()),
+        false => sound(fork()).map_err(|why| format!("not recovered: {why}")),
+    }
+}
+
+/// Returns whether a torn superblock has no copy: the file system has one group, and the log is
+/// empty. Such a file system is refused.
+fn is_lost(state: &OverlayDevice) -> bool {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let torn =
+        state.read_at(SUPERBLOCK_OFFSET, &mut bytes).map(|()| Superblock::decode_torn(&bytes));
+    let Ok(Ok(torn)) = torn else { return false };
+    let log = log::locate(state, &torn, None);
+    torn.geometry().backups().next().is_none()
+        && log.is_ok_and(|log| log.is_none_or(|log| log.superblock.start().is_none()))
 }
 
 fn shown(event: &Event) -> String {
