@@ -12,12 +12,13 @@ use crate::record::Record;
 use crate::report::Collector;
 use crate::volume::Volume;
 use lanefs_device::{Device, OverlayDevice};
+use lanefs_ondisk::extent::Extent;
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::jbd2::{
     BlockKind, Cause, Commit, FastCommits, FastNext, Header, JournalSuperblock, LogChecksums,
     LogFormat, Revokes, Sequence, Tag, TagFlags, Tags, unescape,
 };
-use lanefs_ondisk::superblock::JournalPlace;
+use lanefs_ondisk::superblock::{JournalPlace, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -34,7 +35,10 @@ const USERS: usize = 0x40;
 /// The journal file of an image.
 struct Log<'a> {
     volume: &'a Volume,
+    /// The blocks of the log, by their positions in the file.
     runs: Runs,
+    /// The size of the file in blocks.
+    blocks: u32,
     superblock: JournalSuperblock,
 }
 
@@ -65,6 +69,9 @@ pub fn check(volume: &Volume, groups: &Groups, report: &Collector) -> Option<Arc
             return None;
         }
     };
+    if let Err(what) = log.runs.fill(log.blocks) {
+        report.add(Place::Journal, Fault::Special { ino: ino.0, what });
+    }
     if log.superblock.errno() != 0 {
         let found = u64::from(log.superblock.errno().unsigned_abs());
         report.add(Place::Journal, Fault::Field { field: Field::JournalError, found });
@@ -194,6 +201,8 @@ pub fn replay_onto(
 }
 
 impl<'a> Log<'a> {
+    /// Opens a log. Its file may have holes, or blocks beyond its size: the log is read as far as
+    /// the file has its blocks, as the kernel does.
     fn open(volume: &'a Volume, groups: &Groups, ino: Ino) -> Result<Log<'a>, Fault> {
         let lost = |what| Fault::Special { ino: ino.0, what };
         let bytes = groups.read_inode(volume, ino).ok_or(lost("its inode cannot be read"))?;
@@ -203,14 +212,12 @@ impl<'a> Log<'a> {
         }
         let runs = Runs::of(volume, ino, &record);
         let blocks = record.size() >> volume.geometry.block_size().bits();
-        let mapped: u64 = runs.extents().iter().map(|extent| u64::from(extent.len)).sum();
-        if mapped < blocks {
-            return Err(lost("the log has holes"));
-        }
         let first = runs.block(FileBlock(0)).ok_or(lost("the log has no blocks"))?;
         let bytes = volume.read_block(first).map_err(|_| Fault::Unreadable)?;
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-        let superblock = JournalSuperblock::decode(&bytes, volume.geometry.block_size(), blocks)
+        // If the size is what is damaged, the file has the rest of the log.
+        let mapped = runs.extents().last().map_or(0, Extent::end).max(blocks);
+        let superblock = JournalSuperblock::decode(&bytes, volume.geometry.block_size(), mapped)
             .map_err(Fault::Journal)?;
         let users = bytes.get(USERS..).and_then(|rest| rest.first_chunk());
         let found = users.map_or(0, |word| u32::from_be_bytes(*word)).into();
@@ -219,7 +226,7 @@ impl<'a> Log<'a> {
         }
         superblock.support().map_err(|why| Fault::NoReplay { why: why.to_string() })?;
         debug_assert!(volume.compat(Compat::HAS_JOURNAL));
-        Ok(Log { volume, runs, superblock })
+        Ok(Log { volume, runs, blocks, superblock })
     }
 
     fn read(&self, at: u32) -> Result<Vec<u8>, String> {
@@ -246,6 +253,7 @@ impl<'a> Log<'a> {
         report: &Collector,
     ) -> Result<(u64, Option<String>), String> {
         let format = self.superblock.format();
+        let end = self.end_after(found);
         let mut lost = None;
         let mut newest: BTreeMap<Block, (u32, Tag)> = BTreeMap::new();
         for copy in &found.copies {
@@ -256,7 +264,7 @@ impl<'a> Log<'a> {
             let bytes = self.read(copy.at)?;
             let sum = copy.tag.check(&bytes, copy.sequence, &format);
             let why = match sum.map_err(|cause| cause.to_string()) {
-                Ok(()) if self.may_write(copy.tag.block) => {
+                Ok(()) if self.may_write(copy.tag.block, end) => {
                     newest.insert(copy.tag.block, (copy.at, copy.tag));
                     continue;
                 }
@@ -284,10 +292,26 @@ impl<'a> Log<'a> {
         Ok((newest.len() as u64, lost))
     }
 
-    /// Returns whether a replay may write a block: it is in the file system, and not in the log.
-    fn may_write(&self, block: Block) -> bool {
-        block.0 < self.volume.geometry.block_count()
-            && !overlaps(&self.runs, &(block.0..block.0 + 1))
+    /// Returns whether a replay may write a block: it is in the file system, which has `end` blocks
+    /// after the replay, and not in the log.
+    fn may_write(&self, block: Block, end: u64) -> bool {
+        block.0 < end && !overlaps(&self.runs, &(block.0..block.0 + 1))
+    }
+
+    /// Returns the number of blocks of the file system after the replay. If the file system grew,
+    /// the log has the larger superblock, and blocks that only the larger file system has.
+    fn end_after(&self, found: &Scanned) -> u64 {
+        let (own, geometry) = (self.volume.superblock(), &self.volume.geometry);
+        let bits = geometry.block_size().bits();
+        let at = SUPERBLOCK_OFFSET as usize % self.volume.block_bytes();
+        let is_it = |copy: &&Copy| copy.tag.block == geometry.super_block();
+        let next = found.copies.iter().rfind(is_it).and_then(|copy| {
+            let bytes = self.read(copy.at).ok()?;
+            Superblock::decode(bytes.get(at..at + SUPERBLOCK_SIZE)?).ok()
+        });
+        let next = next.filter(|next| own.check_next(next).is_ok());
+        let blocks = next.map_or(0, |next| next.geometry().block_count());
+        blocks.min(self.volume.device().len() >> bits).max(geometry.block_count())
     }
 
     /// Returns whether a complete fast commit follows the last transaction. The checker does not

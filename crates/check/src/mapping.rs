@@ -13,6 +13,7 @@ use crate::volume::Volume;
 use lanefs_ondisk::extent::Extent;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, FileBlock, Ino};
+use std::cmp::Ordering;
 
 /// Walks the mapping of an inode that maps blocks.
 pub fn walk(volume: &Volume, ino: Ino, record: &Record, sink: &mut dyn Sink) {
@@ -42,6 +43,21 @@ impl Runs {
     /// Returns the runs in the order of the file.
     pub fn extents(&self) -> &[Extent] {
         &self.extents
+    }
+
+    /// Checks that the file has its first `blocks` blocks and no other ones, as a log must.
+    ///
+    /// # Errors
+    /// What is wrong, as a message.
+    pub fn fill(&self, blocks: u32) -> Result<(), &'static str> {
+        let end = self.extents.iter().try_fold(0, |end, extent| {
+            (extent.start.0 == end).then_some(extent.end()).ok_or("the log has holes")
+        })?;
+        match end.cmp(&blocks) {
+            Ordering::Less => Err("the log has holes"),
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => Err("the log has blocks beyond its size"),
+        }
     }
 
     /// Returns the device block that holds block `at` of the file.

@@ -65,6 +65,23 @@ pub enum Error {
         /// The first wrong block, counted from the start of the log.
         log_block: u32,
     },
+    /// The journal inode has a hole, because the image is damaged.
+    #[error("the journal's inode has a hole at log block {log_block}: lanefs repair mends it")]
+    LogHole {
+        /// The first block of the hole, counted from the start of the log.
+        log_block: u32,
+    },
+    /// The journal inode has blocks beyond its size, because the image is damaged.
+    #[error(
+        "the journal's inode has log block {log_block}, but a size of {blocks} blocks: \
+         lanefs repair mends it"
+    )]
+    LogBeyondSize {
+        /// The last block, counted from the start of the log.
+        log_block: u32,
+        /// The size of the inode in blocks.
+        blocks: u32,
+    },
     /// A logged block is outside the file system or inside the log.
     #[error("a logged {block} lies outside the file system or inside the log")]
     WildBlock {

@@ -33,13 +33,20 @@ pub struct LogMap {
 }
 
 impl LogMap {
-    /// Creates the map from `runs` (position and length in blocks), in log order, on a file system
-    /// of `blocks` blocks.
+    /// Creates the map of a log of `len` blocks on a file system of `blocks` blocks. The `runs`, in
+    /// log order, are those of the journal inode; each has its first log block, its first block of
+    /// the file system, and its length in blocks. They must have every log block, and no further
+    /// one: the kernel finds log blocks by their positions in the inode, so a log with a hole must
+    /// not be joined.
     ///
     /// # Errors
-    /// [`Error::BadLogMap`] if a run is empty, outside the file system, or overlaps another. The
-    /// image is not trusted.
-    pub fn new(runs: impl IntoIterator<Item = (Block, u32)>, blocks: u64) -> Result<LogMap, Error> {
+    /// [`Error::LogHole`], [`Error::LogBeyondSize`]; [`Error::BadLogMap`] if a run is empty, outside
+    /// the file system, or overlaps another. The image is not trusted.
+    pub fn new(
+        runs: impl IntoIterator<Item = (u32, Block, u32)>,
+        len: u32,
+        blocks: u64,
+    ) -> Result<LogMap, Error> {
         let mut map = LogMap {
             runs: Vec::new(),
             by_place: Vec::new(),
@@ -47,15 +54,24 @@ impl LogMap {
             superblock: Block(0),
             is_inside: true,
         };
-        for (block, len) in runs {
-            let bad = Error::BadLogMap { log_block: map.len };
-            let end = block.0.checked_add(len.into()).filter(|end| *end <= blocks);
-            if len == 0 || end.is_none() {
+        for (log, block, run_len) in runs {
+            let bad = Error::BadLogMap { log_block: log };
+            if log > map.len {
+                return Err(Error::LogHole { log_block: map.len });
+            }
+            let end = block.0.checked_add(run_len.into()).filter(|end| *end <= blocks);
+            if run_len == 0 || end.is_none() || log < map.len {
                 return Err(bad);
             }
-            let next = map.len.checked_add(len).ok_or(bad)?;
-            map.runs.push(Run { log: map.len, block, len });
+            let next = map.len.checked_add(run_len).ok_or(bad)?;
+            map.runs.push(Run { log, block, len: run_len });
             map.len = next;
+        }
+        if map.len < len {
+            return Err(Error::LogHole { log_block: map.len });
+        }
+        if map.len > len {
+            return Err(Error::LogBeyondSize { log_block: map.len - 1, blocks: len });
         }
         map.by_place = (0..map.runs.len()).collect();
         map.by_place.sort_by_key(|i| map.runs[*i].block);
@@ -127,7 +143,8 @@ mod tests {
 
     #[test]
     fn every_log_block_is_found_and_only_those() {
-        let map = LogMap::new([(Block(100), 10), (Block(50), 5), (Block(110), 1)], 111).unwrap();
+        let runs = [(0, Block(100), 10), (10, Block(50), 5), (15, Block(110), 1)];
+        let map = LogMap::new(runs, 16, 111).unwrap();
         assert_eq!(map.len(), 16);
         assert_eq!(map.place(0), Some((Block(100), 10)));
         assert_eq!(map.place(9), Some((Block(109), 1)));
@@ -149,12 +166,33 @@ mod tests {
 
     #[test]
     fn runs_that_meet_or_leave_the_file_system_are_refused() {
-        assert!(LogMap::new([(Block(10), 5), (Block(14), 5)], 100).is_err());
-        assert!(LogMap::new([(Block(14), 5), (Block(10), 5)], 100).is_err());
-        assert!(LogMap::new([(Block(96), 5)], 100).is_err());
-        assert!(LogMap::new([(Block(u64::MAX), 5)], 100).is_err());
-        assert!(LogMap::new([(Block(10), 0)], 100).is_err());
-        assert!(LogMap::new([(Block(0), u32::MAX), (Block(1 << 33), 5)], u64::MAX).is_err());
-        assert_eq!(LogMap::new([], 100).unwrap().place(0), None);
+        let bad = |runs: &[(u32, Block, u32)], blocks| {
+            let len = runs.iter().map(|run| run.2).fold(0, u32::saturating_add);
+            matches!(LogMap::new(runs.to_vec(), len, blocks), Err(Error::BadLogMap { .. }))
+        };
+        assert!(bad(&[(0, Block(10), 5), (5, Block(14), 5)], 100));
+        assert!(bad(&[(0, Block(14), 5), (5, Block(10), 5)], 100));
+        assert!(bad(&[(0, Block(96), 5)], 100));
+        assert!(bad(&[(0, Block(u64::MAX), 5)], 100));
+        assert!(bad(&[(0, Block(10), 0)], 100));
+        assert!(bad(&[(0, Block(10), 5), (4, Block(20), 5)], 100));
+        assert!(bad(&[(0, Block(0), u32::MAX), (u32::MAX, Block(1 << 33), 5)], u64::MAX));
+        assert_eq!(LogMap::new([], 0, 100).unwrap().place(0), None);
+    }
+
+    #[test]
+    fn a_log_with_a_hole_or_with_blocks_beyond_its_size_is_refused() {
+        let hole = |runs: &[(u32, Block, u32)], len| match LogMap::new(runs.to_vec(), len, 100) {
+            Err(Error::LogHole { log_block }) => log_block,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(hole(&[], 1), 0);
+        assert_eq!(hole(&[(1, Block(10), 9)], 10), 0);
+        assert_eq!(hole(&[(0, Block(10), 5), (6, Block(15), 4)], 10), 5);
+        // As many blocks as the size says, with the last one beyond it.
+        assert_eq!(hole(&[(0, Block(10), 5), (6, Block(15), 5)], 10), 5);
+        assert_eq!(hole(&[(0, Block(10), 9)], 10), 9);
+        let beyond = LogMap::new([(0, Block(10), 11)], 10, 100);
+        assert!(matches!(beyond, Err(Error::LogBeyondSize { log_block: 10, blocks: 10 })));
     }
 }

@@ -191,7 +191,7 @@ fn a_log_that_is_not_empty_cannot_be_started_nor_one_without_a_place() {
     let device = Arc::new(image());
     let mut short = config(device);
     if let Some(log) = &mut short.log {
-        log.map = lanefs_journal::LogMap::new([(Block(300), 600)], BLOCKS).unwrap();
+        log.map = lanefs_journal::LogMap::new([(0, Block(300), 600)], 600, BLOCKS).unwrap();
     }
     let started: Result<ToyJournal, _> = Journal::start(short);
     assert!(matches!(started.err(), Some(Error::BadLogMap { log_block: 600 })));

@@ -3,6 +3,7 @@
 
 use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Fault, Harm, Options, Report, Verdict};
+use lanefs_ext4::{Mount, MountOptions};
 use lanefs_offline::Repair;
 use lanefs_suites::changes::Verdicts;
 use lanefs_suites::image::Image;
@@ -442,6 +443,71 @@ fn a_damaged_transaction_in_the_log_is_told_and_those_before_it_are_kept() {
         let now = dumped(&image, "logged");
         let now: Vec<u8> = now.chunks(BLOCK as usize).map(|block| block[0]).collect();
         assert_eq!(now, [expected.as_bytes(), b"o"].concat(), "{actions:?}");
+    }
+}
+
+/// Requests of debugfs that give the log's inode holes, or blocks beyond its size.
+const LOGS: [(&str, &[&str]); 6] = [
+    ("a hole", &["punch <8> 100 100"]),
+    ("no first block", &["punch <8> 0 0"]),
+    ("no last block", &["punch <8> 1023 1023"]),
+    ("a hole and a block beyond the size", &["punch <8> 600 600", "fallocate <8> 1024 1024"]),
+    ("a block beyond the size", &["fallocate <8> 1024 1024"]),
+    ("a size that is too small", &["sif <8> size 1047552"]),
+];
+
+/// The kernel finds log blocks by their positions in the inode. A program that joins the extents of
+/// a log with a hole writes transactions that the kernel does not find.
+#[test]
+fn a_log_with_a_hole_or_with_blocks_beyond_its_size_is_refused_found_and_mended() {
+    for options in ["-b 1024 -J size=1", "-t ext3 -b 1024 -J size=1"] {
+        let Some(clean) = filled(options) else { return };
+        let is_ext3 = options.contains("ext3");
+        // Without the copy of the mapping in the superblock, a log with holes is lost.
+        for copy in [true, false] {
+            for (name, requests) in LOGS {
+                if is_ext3 && requests.iter().any(|request| request.contains("fallocate")) {
+                    continue;
+                }
+                let what = format!("{options}: {name}, a copy: {copy}");
+                let image = copy_of(&clean);
+                requests.iter().for_each(|request| drop(image.debugfs(request)));
+                if !copy {
+                    image.debugfs("ssv jnl_backup_type 0");
+                }
+                let mounted = Mount::open(image.device(), MountOptions::default());
+                let Err(why) = mounted.map(drop) else { panic!("{what}: mounted") };
+                let why = why.to_string();
+                assert!(why.contains("journal's inode has"), "{what}: {why}");
+                assert!(lanefs_offline::Image::open(image.device()).is_err(), "{what}");
+                let actions = keeps_all(&image, &what);
+                let mount = Mount::open(image.device(), MountOptions::default());
+                mount.expect("a mount").close().expect("an unmount");
+                let has_log = image.debugfs("features").contains("has_journal");
+                // The pointers of a block map lie in blocks of their own, except the first ones.
+                let has_copy = copy && (!is_ext3 || name == "no first block");
+                let is_mended = has_copy || !name.contains("hole") && !name.contains("no ");
+                assert_eq!(has_log, is_mended, "{what}: {actions:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn transactions_are_kept_in_a_log_whose_inode_is_mended() {
+    let Some(clean) = with_log("-b 1024 -J size=1") else { return };
+    for (name, requests) in LOGS.iter().filter(|(name, _)| *name != "no first block") {
+        for copy in [true, false] {
+            let image = copy_of(&clean);
+            requests.iter().for_each(|request| drop(image.debugfs(request)));
+            if !copy {
+                image.debugfs("ssv jnl_backup_type 0");
+            }
+            let actions = keeps_all(&image, name);
+            let now = dumped(&image, "logged");
+            let now: Vec<u8> = now.chunks(BLOCK as usize).map(|block| block[0]).collect();
+            assert_eq!(now, b"123o", "{name}, a copy: {copy}: {actions:?}");
+        }
     }
 }
 

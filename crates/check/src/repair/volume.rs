@@ -12,6 +12,7 @@ use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
 use crate::superblock::{GROUP_QUOTAS, USER_QUOTAS};
+use lanefs_ondisk::extent::Extent;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::{Cause, GroupFlags};
 use lanefs_ondisk::jbd2::JournalSuperblock;
@@ -195,12 +196,13 @@ impl Mender<'_> {
     }
 
     /// Empties a damaged log. If the journal's inode is damaged, restores its mapping from the copy
-    /// in the superblock. If this copy is not valid, removes the journal.
+    /// in the superblock. If this copy is not valid, and the inode only has blocks beyond its size,
+    /// corrects the size; otherwise removes the journal.
     fn mend_journal(&mut self, fault: &Fault) {
         let ino = Ino(self.run.volume.raw().s_journal_inum.get());
         let is_inode = matches!(fault, Fault::Special { .. } | Fault::Unreadable);
         if is_inode {
-            if !self.restore_journal_inode(ino) {
+            if !self.restore_journal_inode(ino) && !self.lengthen_log(ino) {
                 self.remove_journal(ino);
             }
             return;
@@ -253,14 +255,32 @@ impl Mender<'_> {
         put32(&mut bytes, super::inode_offsets::FLAGS, record.flags.bits());
         let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
         let runs = Runs::of(self.run.volume, ino, &record);
-        let mapped: u64 = runs.extents().iter().map(|extent| u64::from(extent.len)).sum();
+        let is_whole = u32::try_from(blocks).is_ok_and(|blocks| runs.fill(blocks).is_ok());
         let has_log = runs.block(FileBlock(0)).and_then(|at| self.read_block(at));
         let has_log = has_log.is_some_and(|bytes| named::is_log(&bytes));
-        if mapped < blocks || blocks == 0 || bytes == old || !has_log {
+        if !is_whole || blocks == 0 || bytes == old || !has_log {
             return false;
         }
         self.write_inode(ino, bytes);
         self.act(Place::Journal, "its inode is restored from the superblock");
+        true
+    }
+
+    /// Corrects the size of a log whose inode has further blocks right after the end.
+    fn lengthen_log(&mut self, ino: Ino) -> bool {
+        let Some((mut bytes, record)) = self.read_inode(ino) else { return false };
+        let runs = Runs::of(self.run.volume, ino, &record);
+        let bits = self.run.volume.geometry.block_size().bits();
+        let end = runs.extents().last().map_or(0, Extent::end);
+        let size = u64::from(end) << bits;
+        let head = runs.block(FileBlock(0)).and_then(|at| self.read_block(at));
+        let has_log = head.is_some_and(|bytes| named::is_log(&bytes));
+        if runs.fill(end).is_err() || size <= record.size() || !has_log {
+            return false;
+        }
+        set_size(&mut bytes, size);
+        self.write_inode(ino, bytes);
+        self.act(Place::Journal, "its size is corrected");
         true
     }
 

@@ -132,7 +132,8 @@ fn wanted(superblock: &Superblock) -> JournalIncompat {
 /// position of its inode table, since the log may contain newer versions of all other metadata.
 ///
 /// # Errors
-/// [`Error::Corruption`], [`Error::Device`].
+/// [`Error::Corruption`], [`Error::Device`]; [`Error::Journal`] if the inode does not map exactly
+/// the blocks of its size.
 pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
     let geometry = superblock.geometry();
     let place = geometry.inode_place(ino).ok_or(Error::Stale)?;
@@ -156,9 +157,10 @@ pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Lo
     let space = geometry.first_data_block().0..geometry.block_count();
     let limits = extent::Limits::new(ino, geometry.block_size(), space);
     let map = form.load(&inode.block, &nodes, &limits)?;
-    let runs: Vec<_> = map.iter().map(|extent| (extent.block, extent.len)).collect();
-    let map = LogMap::new(runs, geometry.block_count())?;
-    let (first, _) = map.place(0).ok_or(lanefs_journal::Error::BadLogMap { log_block: 0 })?;
+    let blocks = u32::try_from(inode.size >> geometry.block_size().bits()).unwrap_or(u32::MAX);
+    let runs = map.iter().map(|extent| (extent.start.0, extent.block, extent.len));
+    let map = LogMap::new(runs, blocks, geometry.block_count())?;
+    let (first, _) = map.place(0).ok_or(lanefs_journal::Error::LogHole { log_block: 0 })?;
     let head = read_block(device, &geometry, first)?;
     let log = JournalSuperblock::decode(&head, geometry.block_size(), map.len())
         .map_err(|cause| Corruption::Journal { block: 0, cause })?;

@@ -86,7 +86,7 @@ impl Ext4 {
         };
         let blocks = number("Block count:");
         let block_size = BlockSize::new(number("Block size:") as u32).unwrap();
-        Ext4 { block_size, blocks, map: LogMap::new([], blocks).unwrap() }
+        Ext4 { block_size, blocks, map: LogMap::new([], 0, blocks).unwrap() }
     }
 
     /// Reads the description of `image` with debugfs.
@@ -97,13 +97,15 @@ impl Ext4 {
         let runs = extents.split([',', '\n']).filter_map(|run| {
             // "(0-4095):16385-20480" is a run of the log; "(IND):77" and "TOTAL: 9" are not.
             let (logical, physical) = run.trim().strip_prefix('(')?.split_once("):")?;
-            logical.starts_with(|c: char| c.is_ascii_digit()).then_some(())?;
+            let log = logical.split('-').next()?.parse::<u32>().ok()?;
             let mut ends = physical.split('-').map(|n| n.parse::<u64>().unwrap());
             let first = ends.next().unwrap();
             let last = ends.next().unwrap_or(first);
-            Some((Block(first), (last - first + 1) as u32))
+            Some((log, Block(first), (last - first + 1) as u32))
         });
-        Ext4 { block_size, blocks, map: LogMap::new(runs, blocks).unwrap() }
+        let runs: Vec<_> = runs.collect();
+        let len = runs.iter().map(|run| run.2).sum();
+        Ext4 { block_size, blocks, map: LogMap::new(runs, len, blocks).unwrap() }
     }
 
     pub fn journal_superblock(&self, device: &dyn Device) -> JournalSuperblock {

@@ -33,7 +33,8 @@ pub fn block_size() -> BlockSize {
 /// Returns the map of the log. The log consists of three pieces, and their order in the log differs
 /// from their order on the device.
 pub fn log_map() -> LogMap {
-    LogMap::new([(Block(300), 600), (Block(3), 24), (Block(1000), 400)], BLOCKS).unwrap()
+    let runs = [(0, Block(300), 600), (600, Block(3), 24), (624, Block(1000), 400)];
+    LogMap::new(runs, 1024, BLOCKS).unwrap()
 }
 
 /// Creates an image with an empty log and zeroed cells.

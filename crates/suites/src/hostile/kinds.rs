@@ -3,6 +3,9 @@
 use super::target::{I_BLOCK, I_FILE_ACL, SUPER, Target};
 use lanefs_ondisk::Ino;
 
+/// The offset of the lower half of an inode's size.
+const I_SIZE: u64 = 4;
+
 /// A kind of damage.
 pub struct Kind {
     /// Its name.
@@ -156,6 +159,18 @@ pub const CLEAN: &[Kind] = &[
     kind("a log that begins at 0", "journal", |v| v.put(log(v) + 20, &[0; 4])),
     kind("a log with an unknown feature", "", |v| v.put(log(v) + 0x28, &[128, 0, 0, 0])),
     kind("a log that starts out of range", "journal", |v| v.put(log(v) + 28, &[127, 0, 0, 0])),
+    kind("a log with a hole", "journal's inode", |v| {
+        let len = v.inode(Ino::JOURNAL) + I_BLOCK + 16;
+        v.put16(len, v.get16(len) - 1);
+    }),
+    kind("a log with a hole at its end", "journal's inode", |v| {
+        let size = v.inode(Ino::JOURNAL) + I_SIZE;
+        v.put32(size, v.get32(size) + v.block_size() as u32);
+    }),
+    kind("a log beyond its size", "journal's inode", |v| {
+        let size = v.inode(Ino::JOURNAL) + I_SIZE;
+        v.put32(size, v.get32(size) - v.block_size() as u32);
+    }),
     kind("bits of open inodes clear", "bitmap", |v| {
         for group in 0..2 {
             // Clears the inode bitmap except its first 16 bits, and adds the cleared bits to the
