@@ -106,8 +106,11 @@ fn witness(
     let plan = find_log::plan(device, torn, &log).ok()?;
     let copy = find_log::superblock_in(&plan, torn).ok()??;
     // The replay writes this copy over the torn superblock. A change of settings may have been
-    // interrupted halfway, so only the fields that were used to find the log must agree.
-    torn.check_next(&copy).is_ok().then_some(Witness::Log)
+    // interrupted halfway, so only the fields that were used to find the log must agree. If the copy
+    // has fewer blocks, the write that makes the file system smaller was torn, and only its second
+    // sector is new: the mount drops the log.
+    let agrees = torn.check_next(&copy).is_ok() || copy.check_next(torn).is_ok();
+    agrees.then_some(Witness::Log)
 }
 
 fn read_at(device: &dyn Device, offset: u64) -> Result<Vec<u8>, Error> {
