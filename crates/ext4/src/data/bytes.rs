@@ -3,7 +3,7 @@
 use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::plan::extent;
-use crate::plan::extent::{Extent, Mapping, State};
+use crate::plan::extent::{END, Extent, Mapping, State};
 use lanefs_device::Device;
 use lanefs_ondisk::FileBlock;
 
@@ -64,7 +64,9 @@ impl FileData<'_> {
             let mut pieces = Vec::new();
             let (mut at, end) = (offset, offset + len as u64);
             while at < end {
-                let Ok(block) = u32::try_from(at / block_size) else {
+                let block = u32::try_from(at / block_size).ok().filter(|block| *block < END);
+                let Some(block) = block else {
+                    // A damaged size may be larger than the largest file.
                     pieces.push(Piece { offset: at, len: (end - at) as usize, device: None });
                     break;
                 };
@@ -111,7 +113,8 @@ impl FileData<'_> {
     }
 
     /// Writes `data` to the device at the extents that cover it. Blocks that were never written are
-    /// written whole, with zeros around the data.
+    /// written whole, with zeros around the data. If an extent is mapped already, the caller has
+    /// called [`FileData::await_move`].
     pub(crate) fn write_blocks(
         &self,
         offset: u64,
@@ -183,8 +186,11 @@ impl FileData<'_> {
     /// # Locking
     /// The caller holds the same locks as for [`FileData::prepare_growth`].
     pub(crate) fn zero_written(&self, from: u64, to: u64) -> Result<(), Error> {
-        let cipher = self.contents()?;
-        for (start, device, len) in self.written_extents(from, to)? {
+        let (cipher, written) = (self.contents()?, self.written_extents(from, to)?);
+        if !written.is_empty() {
+            self.await_move()?;
+        }
+        for (start, device, len) in written {
             match cipher {
                 Some(cipher) => self.zero_encrypted(cipher, start, device, len)?,
                 None => self.device().write_zeros(device, len)?,

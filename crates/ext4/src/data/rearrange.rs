@@ -7,7 +7,8 @@
 //! loses (removed data, and the nodes of the old tree) are mapped after the end of the file. Later
 //! handles free these blocks in steps. After a crash, a mount or e2fsck truncates the orphan to its
 //! size, which also frees these blocks. So a crash leaves the file either unchanged or changed
-//! completely.
+//! completely. Until the handle's transaction is durable, a crash can bring back the old tree, in
+//! which the blocks belong to other offsets. So writes in place wait for that transaction.
 
 use crate::alloc::Claim;
 use crate::data::file_data::FileData;
@@ -18,7 +19,9 @@ use crate::plan::cluster;
 use crate::plan::extent::{self, Extent, Layout, State};
 use crate::plan::mapping::Form;
 use crate::volume::kind::MetaKind;
+use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::{Block, FileBlock};
 
 /// Credits for the inode and its orphan record.
@@ -75,6 +78,7 @@ impl FileData<'_> {
             objects.orphans.add(&mut handle, inode);
         }
         let sectors = objects.volume.sectors(places.len() as u64);
+        inode.moved_in.store(handle.tid().0, Ordering::Relaxed);
         inode.change(&mut handle, Concerns::Data, |state| {
             state.disk.block = placed.root;
             state.disk.sectors += sectors;
@@ -85,6 +89,21 @@ impl FileData<'_> {
         let Some(parked) = parked else { return Ok(()) };
         self.free_from(parked)?;
         self.leave_orphans()
+    }
+
+    /// Waits until the blocks of the file are durably at the offsets where they are now. Called
+    /// before each write to a block that the file has already: after a crash, such a write must not
+    /// be found at an offset from which the block had moved away.
+    ///
+    /// # Locking
+    /// The caller holds the operation lock, shared or exclusively.
+    pub(crate) fn await_move(&self) -> Result<(), Error> {
+        // Relaxed: the move was made under the operation lock.
+        let moved = Tid(self.inode.moved_in.load(Ordering::Relaxed));
+        match moved.0 != 0 && moved > self.objects.journal.durable() {
+            true => Ok(self.objects.journal.commit(moved)?),
+            false => Ok(()),
+        }
     }
 
     /// Takes the blocks that the file loses, and maps them behind the file's end, which is at

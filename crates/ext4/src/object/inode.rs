@@ -105,6 +105,9 @@ pub struct Inode {
     /// The last transaction that changed this inode in a way that fast commits do not express
     /// (`object/fast_write.rs`). For a directory, a change of its names counts too.
     pub(crate) unfit_in: AtomicU64,
+    /// The last transaction that moved blocks of the file to other offsets in the file. Stored and
+    /// read under `op`.
+    pub(crate) moved_in: AtomicU64,
     /// The flush that the inode's last data write needs ([`lanefs_journal::FlushMark`]).
     pub(crate) flush_mark: AtomicU64,
     pub(crate) holds: Holds,
@@ -169,6 +172,7 @@ impl Inode {
             synced_by: AtomicU64::new(0),
             data_synced_by: AtomicU64::new(0),
             unfit_in: AtomicU64::new(0),
+            moved_in: AtomicU64::new(0),
             flush_mark: AtomicU64::new(0),
             holds: Holds::new(1),
         }

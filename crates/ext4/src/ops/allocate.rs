@@ -145,6 +145,9 @@ impl Fs {
             let (claims, extents, _held) =
                 self.data(inode).claim_holes(first..last + 1, by, Overlap::AtStart)?;
             let covered = extents.last().map_or(first, Extent::end);
+            if claims.len() < extents.len() {
+                self.data(inode).await_move()?;
+            }
             // If fewer blocks are covered than requested, only the data that fits is written.
             let len = (data.len() as u64).min(u64::from(covered) * block_size - offset);
             self.data(inode).write_blocks(offset, &data[..len as usize], &extents)?;

@@ -207,6 +207,7 @@ impl Fs {
         if pieces.iter().any(|piece| piece.device.is_none()) {
             return Ok(false);
         }
+        self.data(inode).await_move()?;
         for piece in pieces {
             let from = (piece.offset - offset) as usize;
             let Some(at) = piece.device else { continue };

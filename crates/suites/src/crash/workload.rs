@@ -311,7 +311,14 @@ impl Workload<'_> {
             }
             _ => (self.aligned(30_000), self.aligned(30_000) + ALIGN),
         };
-        self.recorder.reshape(&path, Op::Fallocate { file, how, offset, len })
+        self.recorder.reshape(&path, Op::Fallocate { file: file.clone(), how, offset, len })?;
+        if moving.contains(&how) && self.rng.bool() {
+            // Overwrites blocks that have moved, before that is durable.
+            let size = self.recorder.model.size_of(&file);
+            let (offset, len) = (self.aligned(size), self.len());
+            self.recorder.write(&path, offset, len)?;
+        }
+        Ok(())
     }
 
     /// Renames a new file to the name of an old one.

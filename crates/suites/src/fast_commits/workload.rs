@@ -309,9 +309,7 @@ impl Workload {
         })
     }
 
-    /// Collapses or inserts a range, and syncs the file. Without the sync, a crash may keep the
-    /// data of a later write but lose the move of its block. The data would appear at the block's
-    /// old offset.
+    /// Collapses or inserts a range, and syncs the file or overwrites a block that has moved.
     fn shift(&mut self) -> Result<(), String> {
         let id = self.some()?;
         let block = self.fs.superblock().geometry().block_size().bytes();
@@ -329,7 +327,7 @@ impl Workload {
             Fallocate::CollapseRange => drop(v.bytes.drain(at..at + block)),
             _ => drop(v.bytes.splice(at..at, std::iter::repeat_n(0, block))),
         })?;
-        self.fsync(id)
+        if self.rng.bool() { self.fsync(id) } else { self.write(id, at as u64) }
     }
 
     fn remove(&mut self) -> Result<(), String> {
