@@ -235,7 +235,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["conditions", "home", "policies", "random"],
             &["image", "kernel", "op", "library", "listing", "planted"],
-            &["data"],
+            &["data", "limits"],
             &[
                 "array",
                 "both",

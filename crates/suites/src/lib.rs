@@ -46,6 +46,7 @@ pub mod image;
 pub mod kernel;
 pub mod large_dir;
 pub mod library;
+pub mod limits;
 pub mod listing;
 pub mod model;
 pub mod op;

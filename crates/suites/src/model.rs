@@ -5,6 +5,7 @@ mod node;
 
 use crate::fill::WideTimes;
 use crate::image::{Mappings, cluster_size_of};
+use crate::limits::Limits;
 use crate::listing::Listing;
 use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, join, pattern, split};
 use lanefs_ext4::{Fallocate, Rename, SetXattr};
@@ -24,6 +25,9 @@ pub struct Model {
     wide_times: WideTimes,
     /// Collapsed and inserted ranges must start and end at multiples of this number of bytes.
     cluster_size: u64,
+    /// The size of the largest file, and the end of the largest range for fallocate(2), in bytes.
+    largest: u64,
+    last_range: u64,
     nodes: BTreeMap<u64, Node>,
     next: u64,
     open: BTreeMap<u8, u64>,
@@ -39,8 +43,16 @@ impl Default for Model {
     fn default() -> Model {
         let mappings = Mappings::Extents;
         let (nodes, open) = (BTreeMap::new(), BTreeMap::new());
-        let (wide_times, cluster_size) = (WideTimes::Yes, 1024);
-        let mut model = Model { mappings, wide_times, cluster_size, nodes, next: ROOT, open };
+        let mut model = Model {
+            mappings,
+            wide_times: WideTimes::Yes,
+            cluster_size: 1024,
+            largest: u64::MAX,
+            last_range: u64::MAX,
+            nodes,
+            next: ROOT,
+            open,
+        };
         model.add(Kind::Directory, 0o755, 0, 0);
         model
     }
@@ -50,8 +62,9 @@ impl Model {
     /// Creates an empty tree, for an image that mke2fs makes with `options`.
     pub fn of(options: &str) -> Model {
         let (mappings, cluster_size) = (Mappings::of(options), cluster_size_of(options));
-        let wide_times = WideTimes::of(options);
-        Model { mappings, wide_times, cluster_size, ..Model::default() }
+        let (wide_times, limits) = (WideTimes::of(options), Limits::of(options));
+        let Limits { largest, last_range, .. } = limits;
+        Model { mappings, wide_times, cluster_size, largest, last_range, ..Model::default() }
     }
 
     /// Sets the cluster size in bytes; without `bigalloc` it is the block size.
@@ -118,6 +131,11 @@ impl Model {
             Kind::Directory => Err(Errno::ISDIR),
             _ => Err(Errno::INVAL),
         }
+    }
+
+    /// Fails if a file must not reach to `end`.
+    fn check_size(&self, end: Option<u64>) -> Done<()> {
+        if end.is_some_and(|end| end <= self.largest) { Ok(()) } else { Err(Errno::FBIG) }
     }
 
     fn attach(&mut self, dir: u64, name: &[u8], id: u64) {
@@ -251,10 +269,13 @@ impl Model {
 
     fn fallocate(&mut self, file: &File, how: Fallocate, offset: u64, len: u64) -> Done<()> {
         let id = self.regular(file)?;
+        if offset.checked_add(len).is_none_or(|end| end > self.last_range) {
+            return Err(Errno::FBIG);
+        }
         if !self.mappings.support(how) {
             return Err(Errno::OPNOTSUPP);
         }
-        let unit = self.cluster_size;
+        let (unit, largest) = (self.cluster_size, self.largest);
         let node = self.edit(id);
         let end = offset + len;
         let is_whole = offset.is_multiple_of(unit) && len.is_multiple_of(unit);
@@ -264,6 +285,9 @@ impl Model {
                 node.data.collapse(offset, len);
             }
             Fallocate::InsertRange if is_whole && offset < node.data.size() => {
+                if len > largest - node.data.size() {
+                    return Err(Errno::FBIG);
+                }
                 node.data.insert(offset, len);
             }
             Fallocate::CollapseRange | Fallocate::InsertRange => return Err(Errno::INVAL),
@@ -324,17 +348,21 @@ impl Model {
             }
             Op::Write { file, offset, len, seed } => {
                 let id = self.regular(file)?;
+                self.check_size(offset.checked_add(*len as u64))?;
                 self.edit(id).data.write(*offset, &pattern(*seed, *len));
                 self.edit(id).mtime = None;
             }
             Op::Append { file, len, seed } => {
                 let id = self.regular(file)?;
+                let size = self.node(id).data.size();
+                self.check_size(size.checked_add(*len as u64))?;
                 let node = self.edit(id);
-                node.data.write(node.data.size(), &pattern(*seed, *len));
+                node.data.write(size, &pattern(*seed, *len));
                 node.mtime = None;
             }
             Op::Truncate { file, size } => {
                 let id = self.regular(file)?;
+                self.check_size(Some(*size))?;
                 self.edit(id).data.resize(*size);
                 self.edit(id).mtime = None;
             }

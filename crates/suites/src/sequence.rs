@@ -2,7 +2,7 @@
 //! part that all threads share.
 
 use crate::conditions::Handles;
-use crate::image::Mappings;
+use crate::limits::Limits;
 use crate::model::{LARGEST_INSIDE, Model, Openness};
 use crate::op::{File, Kind, Op, Path, Tree, join};
 use fastrand::Rng;
@@ -65,8 +65,7 @@ pub struct Generator {
     /// The prefix of this thread's names in shared directories.
     prefix: String,
     model: Model,
-    /// The generator uses only offsets below this one.
-    far: u64,
+    limits: Limits,
     names: u32,
     /// Whether the sequence returns to files that may have left memory.
     comes_back: bool,
@@ -83,7 +82,7 @@ impl Generator {
     /// with `options`.
     pub fn new(seed: u64, n: usize, threads: usize, mix: Mix, options: &str) -> Generator {
         let rng = Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(n as u64));
-        let (mut model, mappings) = (Model::of(options), Mappings::of(options));
+        let (mut model, limits) = (Model::of(options), Limits::of(options));
         for op in stage(threads) {
             model.apply(&op).expect("the stage is set in an empty tree");
         }
@@ -94,8 +93,7 @@ impl Generator {
             home,
             prefix,
             model,
-            // With the smallest block size, a block map reaches a little further than 2^34 bytes.
-            far: if mappings == Mappings::BlockMaps { 1 << 34 } else { 1 << 40 },
+            limits,
             names: 0,
             comes_back: false,
             opens: true,
@@ -241,7 +239,9 @@ impl Generator {
         match self.rng.u32(..10) {
             0 => self.rng.u64(..=size.saturating_add(100_000)),
             1 => size,
-            2 if self.mix == Mix::FewLarge => self.rng.u64(..self.far),
+            2 if self.mix == Mix::FewLarge => self.rng.u64(..self.limits.largest),
+            3 if self.mix == Mix::FewLarge => self.limits.near(&mut self.rng),
+            4 if self.mix == Mix::FewLarge => size.saturating_sub(1),
             3 => self.rng.u64(..64) * 4096,
             _ => self.rng.u64(..=size),
         }
@@ -285,7 +285,12 @@ impl Generator {
     /// Collapses or inserts a range, mostly of whole blocks inside the file.
     fn shift(&mut self, file: File) -> Op {
         let block = self.model.cluster_size();
-        let blocks = (self.model.size_of(&file) / block).max(1);
+        let size = self.model.size_of(&file);
+        if size + 100 * block > self.limits.largest {
+            // The blocks of the old tree may not fit behind the end of so large a file.
+            return Op::Truncate { file, size: size - self.rng.u64(..100 * block) };
+        }
+        let blocks = (size / block).max(1);
         let odd = if self.rng.u32(..8) == 0 { 512 } else { 0 };
         let offset = self.rng.u64(..blocks) * block + odd;
         let len = self.rng.u64(1..9) * block;

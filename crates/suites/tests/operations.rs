@@ -13,6 +13,7 @@ use lanefs_suites::crash::states::every_state;
 use lanefs_suites::image::{Image, Mappings, block_size_of, cluster_size_of};
 use lanefs_suites::kernel::Kernel;
 use lanefs_suites::library::Library;
+use lanefs_suites::limits::Limits;
 use lanefs_suites::listing;
 use lanefs_suites::model::Model;
 use lanefs_suites::op::{File, Kind, Op, Seen, Tree};
@@ -92,6 +93,92 @@ fn random_ranges_are_collapsed_and_inserted_as_by_the_kernel() {
             lanefs.close().expect("closed");
             ours.assert_clean(&format!("{options}, seed {seed}"));
             assert!(by_kernel(&ours, &[]).is_some(), "the kernel mounts it");
+        }
+    }
+}
+
+/// Returns random operations on one file, whose sizes and offsets are at the limits of files.
+fn operations_at_limits(seed: u64, limits: &Limits) -> Vec<Op> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut ops = vec![create(b"f")];
+    for _ in 0..150 {
+        let (offset, len) = limits.range(&mut rng);
+        let (start, whole) = limits.clusters(&mut rng);
+        let short = len.min(rng.u64(1..20_000));
+        ops.push(match rng.u32(..12) {
+            // The kernel writes the part of the data that fits, and FUSE writes nothing.
+            0..3 if offset >= limits.largest || offset + short <= limits.largest => {
+                Op::Write { file: file(), offset, len: short as usize, seed: rng.u64(..) }
+            }
+            0..5 => Op::Truncate { file: file(), size: offset },
+            5 => fallocate(Fallocate::AllocateKeepSize, offset, short),
+            6 => fallocate(Fallocate::Allocate, offset, short),
+            7 => fallocate(Fallocate::PunchHole, offset, len),
+            8 => fallocate(Fallocate::ZeroRange, offset, short),
+            9 => fallocate(Fallocate::ZeroRangeKeepSize, offset, short),
+            10 => fallocate(Fallocate::CollapseRange, start, whole),
+            _ => fallocate(Fallocate::InsertRange, start, whole),
+        });
+    }
+    ops
+}
+
+/// Returns whether an operation moves blocks of a file that nearly has the largest size. The blocks
+/// of the old tree may then not fit behind the end of the file, and the operation fails.
+fn needs_room(op: &Op, size: u64, largest: u64) -> bool {
+    const ROOM: u64 = 1 << 20;
+    let (after, how) = match op {
+        Op::Fallocate { how: how @ Fallocate::InsertRange, len, .. } => (size + len, how),
+        Op::Fallocate { how, .. } => (size, how),
+        _ => return false,
+    };
+    let moves = matches!(how, Fallocate::InsertRange | Fallocate::CollapseRange);
+    moves && (largest - ROOM..=largest).contains(&after)
+}
+
+#[test]
+fn sizes_and_offsets_at_the_limits_of_files_end_as_by_the_kernel() {
+    const CLUSTERS: &str = "-b 1024 -O bigalloc -C 4096";
+    const INVAL: i32 = 22;
+    const FBIG: i32 = 27;
+    for options in ["-b 1024", "-b 4096", "-t ext3 -b 1024", "-t ext3 -b 4096", CLUSTERS] {
+        let limits = Limits::of(options);
+        for seed in seeds(3) {
+            let (Some(kernels), Some(ours)) =
+                (Image::make(options, "24M"), Image::make(options, "24M"))
+            else {
+                return;
+            };
+            let Some(mount) = kernels.kernel_mount("noatime") else { return };
+            let lanefs = open(&ours);
+            let mut kernel = Kernel::new(mount.path());
+            let (mut library, mut model) = (Library::new(lanefs.fs()), Model::of(options));
+            let mut rng = fastrand::Rng::with_seed(seed);
+            for (n, op) in operations_at_limits(seed, &limits).iter().enumerate() {
+                if needs_room(op, model.size_of(&file()), limits.largest) {
+                    continue;
+                }
+                let (told, ours) = (kernel.apply(op).err(), library.apply(op).err());
+                let context = format!("{options}, seed {seed}, operation {n}: {op:?}");
+                let inserts = matches!(op, Op::Fallocate { how: Fallocate::InsertRange, .. });
+                if inserts && told == Some(INVAL) && ours == Some(FBIG) {
+                    // Blocks that are allocated beyond the end of the file would move too far. The
+                    // kernel has changed the size nevertheless.
+                    break;
+                }
+                assert_eq!(ours, told, "{context}");
+                assert_eq!(model.apply(op).err(), told, "{context}: the model");
+                for offset in [limits.near(&mut rng), model.size_of(&file()).saturating_sub(5000)] {
+                    let read = Op::Read { file: file(), offset, len: 20_000 };
+                    let seen = library.apply(&read);
+                    assert!(seen == kernel.apply(&read), "{context}: other bytes at {offset}");
+                    assert!(seen == model.apply(&read), "{context}: the model's at {offset}");
+                }
+            }
+            mount.unmount();
+            drop(library);
+            lanefs.close().expect("closed");
+            ours.assert_clean(&format!("{options}, seed {seed}"));
         }
     }
 }
@@ -184,6 +271,82 @@ fn a_crash_leaves_a_file_before_or_after_its_data_moved() {
         let states = states.unwrap_or_else(|why| panic!("{how:?} {offset}+{len}: {why}"));
         println!("{how:?} {offset}+{len}: {states} crash states");
         assert!(states > 20, "{states}");
+    }
+}
+
+/// Returns operations that move the blocks of f, which has three clusters, and then write or zero
+/// a block that has moved. `unit` is the size of a cluster.
+fn moves_and_writes(unit: u64) -> Vec<Vec<Op>> {
+    let write =
+        |offset: u64, len: u64| Op::Write { file: file(), offset, len: len as usize, seed: 99 };
+    let truncate = |size| Op::Truncate { file: file(), size };
+    let collapse = || fallocate(Fallocate::CollapseRange, 0, unit);
+    let insert = || fallocate(Fallocate::InsertRange, 0, unit);
+    vec![
+        vec![collapse(), write(0, unit)],
+        vec![collapse(), write(512, 20)],
+        vec![collapse(), write(0, 3 * unit)],
+        vec![insert(), write(unit, unit)],
+        vec![insert(), write(0, 2 * unit)],
+        vec![collapse(), fallocate(Fallocate::PunchHole, 100, 200)],
+        vec![collapse(), fallocate(Fallocate::ZeroRange, 100, 200)],
+        vec![fallocate(Fallocate::ZeroRange, unit, unit), collapse(), write(0, unit)],
+        vec![collapse(), truncate(unit + 8), truncate(2 * unit), write(unit + 512, 8)],
+        vec![insert(), collapse(), insert(), write(2 * unit, unit)],
+        vec![collapse(), write(2 * unit, unit)],
+    ]
+}
+
+#[test]
+#[ignore = "long: every crash state of 22 sequences"]
+fn a_write_after_a_move_is_never_found_where_its_block_was_before() {
+    for options in ["-b 1024 -J size=1 -N 64", "-b 1024 -J size=1 -N 64 -O bigalloc -C 4096"] {
+        let unit = cluster_size_of(options);
+        let Some(image) = Bases::default().fresh(options, "14M") else { return };
+        let image = Arc::new(image);
+        let len = 3 * unit as usize;
+        let made = [create(b"f"), Op::Write { file: file(), offset: 0, len, seed: 1 }];
+        let mount = Mount::open(image.clone(), MountOptions::default()).expect("mounted");
+        let mut library = Library::new(mount.fs());
+        made.iter().for_each(|op| drop(library.apply(op).expect("done")));
+        drop(library);
+        mount.close().expect("closed");
+        for ops in moves_and_writes(unit) {
+            // The contents after each operation. A crash leaves one of them, except that the last
+            // operation may be done partly.
+            let mut model = Model::of(options);
+            let read = Op::Read { file: file(), offset: 0, len: 1 << 20 };
+            let bytes = |tree: &mut dyn Tree| match tree.apply(&read) {
+                Ok(Seen::Bytes(bytes)) => bytes,
+                other => panic!("{other:?}"),
+            };
+            made.iter().for_each(|op| drop(model.apply(op).expect("done")));
+            let mut states = vec![bytes(&mut model)];
+            for op in &ops {
+                model.apply(op).expect("done");
+                states.push(bytes(&mut model));
+            }
+            let work = |fs: &Arc<Fs>| {
+                let mut library = Library::new(fs);
+                ops.iter().try_for_each(|op| library.act(op).map(drop))
+            };
+            let sound = |fs: &Arc<Fs>| {
+                let found = bytes(&mut Library::new(fs));
+                let sector = |of: &[u8], n: usize| of.chunks(512).nth(n).map(<[u8]>::to_vec);
+                let is_between = |two: &[Vec<u8>]| {
+                    two.iter().any(|state| state.len() == found.len())
+                        && (0..found.len().div_ceil(512))
+                            .all(|n| two.iter().any(|state| sector(state, n) == sector(&found, n)))
+                };
+                match states.windows(2).any(is_between) {
+                    true => Ok(()),
+                    false => Err(format!("{} bytes that were never together", found.len())),
+                }
+            };
+            let states = every_state(image.fork(), &work, &sound);
+            let states = states.unwrap_or_else(|why| panic!("{options}, {ops:?}: {why}"));
+            println!("{ops:?}: {states} crash states");
+        }
     }
 }
 

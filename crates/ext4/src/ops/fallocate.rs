@@ -55,13 +55,13 @@ impl Fs {
             return Err(InvalidArgument::ZeroLength.into());
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+        // As in the kernel (6.18), a hole may lie beyond the last block that a block map can reach,
+        // so the size limit of extent trees applies to every file.
+        self.objects.volume.check_size(Form::Extents, end)?;
         if self.data(inode).form() == Form::BlockMap && how != Fallocate::PunchHole {
             // A block map cannot record that blocks are unwritten.
             return Err(Error::NotSupported);
         }
-        // As in the kernel (6.18), a hole may lie beyond the last block that a block map can reach,
-        // so the size limit of extent trees applies to every file.
-        self.objects.volume.check_size(Form::Extents, end)?;
         let exclusive = inode.op.exclusive();
         flags::check_allocation(&inode.rights(), how)?;
         let moves = matches!(how, Fallocate::CollapseRange | Fallocate::InsertRange);
@@ -163,8 +163,10 @@ impl Fs {
 
     /// Frees the whole blocks of a range, and zeroes the parts of blocks at its edges.
     fn punch(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(), Error> {
-        let end =
-            end.min(inode.attr().size.next_multiple_of(self.objects.volume.block_size() as u64));
+        let block_size = self.objects.volume.block_size() as u64;
+        // A damaged size may be so large that it cannot be rounded up.
+        let size = inode.attr().size.checked_next_multiple_of(block_size).unwrap_or(u64::MAX);
+        let end = end.min(size);
         if offset >= end {
             return self.grow_to(inode, 0);
         }

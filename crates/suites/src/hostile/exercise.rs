@@ -2,6 +2,7 @@
 
 use super::guard::Guarded;
 use crate::home;
+use crate::op::IN_PLACE;
 use lanefs_device::Device;
 use lanefs_ext4::{
     Error, Fallocate, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, Rename,
@@ -106,7 +107,15 @@ fn read(fs: &Fs, inode: &InodeRef, outcome: &mut Outcome) {
         FileType::Regular => {
             let mut buffer = vec![0; 64 << 10];
             let middle = attr.size / 2;
-            for at in [0, 64 << 10, middle, attr.size.saturating_sub(5000)] {
+            // The end of the last block that a file can have.
+            let limit = u64::from(fs.stat_fs().block_size) << 32;
+            let near_limit = [limit - 5000, limit - 1, limit, limit + 1];
+            for at in near_limit {
+                let _ = fs.seek(inode, Seek::Data, at);
+                let _ = fs.seek(inode, Seek::Hole, at);
+            }
+            let places = [0, 64 << 10, middle, attr.size.saturating_sub(5000)];
+            for at in places.into_iter().chain(near_limit) {
                 let _ = outcome.note(fs.read_at(inode, at, &mut buffer));
             }
             let mut at = 0;
@@ -162,6 +171,8 @@ fn change(fs: &Fs, found: &[Found], outcome: &mut Outcome) {
         }
         let how = [Fallocate::PunchHole, Fallocate::Allocate, Fallocate::ZeroRange][n % 3];
         let _ = outcome.note(fs.fallocate(inode, how, 2000, 30_000, Privilege::Root));
+        let how = IN_PLACE[n % IN_PLACE.len()];
+        let _ = outcome.note(fs.fallocate(inode, how, size / 2, 1, Privilege::Root));
         let set = SetAttr { size: Some(size / 2), ..SetAttr::default() };
         let _ = outcome.note(fs.set_attr(inode, &set));
         match n % 4 {

@@ -20,15 +20,16 @@ pub type Plan = extent::Plan<Draft>;
 
 /// Plans the replacement of the mappings in `range` by the extents `with`. These extents ascend,
 /// lie in `range`, and may have any length. None of them is unwritten. [`Plan::covered`] returns
-/// the part of `range` that the plan replaces, which is never empty. Nodes without pointers are
-/// freed, even if they were empty before. The caller frees the blocks of the replaced extents.
+/// the part of `range` that the plan replaces, which is empty only if `range` is. Nodes without
+/// pointers are freed, even if they were empty before. The caller frees the blocks of the replaced
+/// extents.
 ///
 /// # Errors
 /// [`Error::FileTooLarge`] if the map cannot reach an extent; [`Error::Corruption`], which names
 /// the inode and the block; and the errors that `nodes` returns.
 ///
 /// # Panics
-/// If `with` is not in order, not in `range` or not written, or if `range` is empty.
+/// If `with` is not in order, not in `range` or not written.
 pub fn plan_replace(
     root: &[u8; ROOT_BYTES],
     nodes: &dyn Nodes,
@@ -36,7 +37,7 @@ pub fn plan_replace(
     range: Range<u32>,
     with: &[Extent],
 ) -> Result<Plan, Error> {
-    assert!(!range.is_empty() && with.iter().all(|extent| extent.state == State::Written));
+    assert!(with.iter().all(|extent| extent.state == State::Written));
     assert_within(&range, with);
     let reachable = mappable(limits.block_size);
     if with.last().is_some_and(|last| u64::from(last.end()) > reachable) {

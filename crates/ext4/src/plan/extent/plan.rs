@@ -11,7 +11,8 @@ use std::ops::Range;
 /// Plans the replacement of the mappings in `range` by the extents `with`. These extents ascend,
 /// lie in `range`, and may have any length. A plan changes one leaf and its ancestors, within
 /// [`worst_case`](super::worst_case); [`Plan::covered`] returns the part of `range` that the plan
-/// replaces, which is never empty.
+/// replaces, which is empty only if `range` is. The mappings after the last block of the largest
+/// file are such an empty range.
 ///
 /// A leaf that overflows is split in the middle, or at its end if the change was at the end. So a
 /// file that grows at its end has full leaves. Parents are handled in the same way. A full root
@@ -23,7 +24,7 @@ use std::ops::Range;
 /// [`Error::Corruption`], which names the inode and the block; and the errors of `nodes`.
 ///
 /// # Panics
-/// If `with` is not in order or not in `range`, or if `range` is empty.
+/// If `with` is not in order or not in `range`.
 pub fn plan_replace(
     root: &[u8; ROOT_BYTES],
     nodes: &dyn Nodes,
@@ -31,7 +32,7 @@ pub fn plan_replace(
     range: Range<u32>,
     with: &[Extent],
 ) -> Result<Plan, Error> {
-    assert!(!range.is_empty() && limits.node_max >= 4);
+    assert!(limits.node_max >= 4);
     assert_within(&range, with);
     let path = descend(root, nodes, limits, range.start)?;
     let mut planner =

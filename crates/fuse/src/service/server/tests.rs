@@ -13,6 +13,7 @@ use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
 use lanefs_ext4::{Attr, Mount, MountOptions, SetXattr};
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::BlockSize;
 use std::process::Command;
 use std::time::Duration;
 use zerocopy::IntoBytes;
@@ -212,6 +213,74 @@ fn many_invalid_requests_do_no_harm() {
         let seed = fastrand::u64(..);
         println!("seed {seed} (again with LANEFS_SEED={seed})");
         one_run(seed);
+    }
+}
+
+/// Returns a size or an offset near a limit: of signed and unsigned numbers, of 2^31 and 2^32 blocks
+/// of 1 and 4 KiB, or of small files.
+fn limit(rng: &mut Rng) -> u64 {
+    let place = 1u64 << [0, 10, 12, 31, 32, 34, 41, 42, 43, 44, 63][rng.usize(..11)];
+    let distance = rng.u64(..3) * [1, 1024, 4096][rng.usize(..3)] + rng.u64(..2);
+    if rng.bool() { place.saturating_sub(distance) } else { place.saturating_add(distance) }
+}
+
+/// Returns a request with numbers near limits: its operation, its node, and its body.
+fn request_at_limits(rng: &mut Rng, files: &[u64]) -> (u32, u64, Vec<u8>) {
+    let (file, other) = (files[rng.usize(..files.len())], files[rng.usize(..files.len())]);
+    let (offset, len) = (limit(rng), if rng.bool() { limit(rng) } else { rng.u64(..9000) });
+    let short = rng.u32(..9000);
+    let words = |words: &[u64]| words.as_bytes().to_vec();
+    let data = vec![7; short as usize];
+    match rng.u32(..9) {
+        0 | 1 => {
+            let mut set = [0u64; 11];
+            (set[0], set[2]) = (abi::fattr::SIZE.into(), offset);
+            (opcode::SETATTR, file, words(&set))
+        }
+        2 => {
+            let sizes = u64::from(short);
+            (opcode::WRITE, file, [words(&[0, offset, sizes, 0, 0]), data].concat())
+        }
+        3 => (opcode::READ, file, words(&[0, offset, short.into(), 0, 0])),
+        4 => {
+            let modes = [0, 1, 3, 0x10, 0x11, 8, 0x20];
+            let mode = modes[rng.usize(..modes.len())];
+            (opcode::FALLOCATE, file, words(&[0, offset, len, mode]))
+        }
+        5 => (opcode::LSEEK, file, words(&[0, offset, rng.u64(3..5)])),
+        6 => (opcode::COPY_FILE_RANGE, file, words(&[0, offset, other, 0, limit(rng), len, 0])),
+        7 => (opcode::READDIR, 1, words(&[0, offset, short.into(), 0, 0])),
+        _ => {
+            // FITRIM with its three words.
+            let head = [0u32, 0, 0, super::ioctls::TRIM, 0, 0, 24, 24];
+            let body = [head.as_bytes(), &words(&[offset, len, limit(rng)])].concat();
+            (opcode::IOCTL, file, body)
+        }
+    }
+}
+
+#[test]
+fn sizes_and_offsets_at_limits_do_no_harm() {
+    let given = std::env::var("LANEFS_SEED").ok().and_then(|text| text.parse().ok());
+    for options in [
+        MkfsOptions { block_size: BlockSize::new(1024), ..MkfsOptions::default() },
+        MkfsOptions { block_size: BlockSize::new(4096), ..MkfsOptions::default() },
+    ] {
+        let seed = given.unwrap_or_else(|| fastrand::u64(..));
+        println!("seed {seed} (again with LANEFS_SEED={seed})");
+        let mut rng = Rng::with_seed(seed);
+        let device = Arc::new(RamDevice::create(SIZE).unwrap());
+        mkfs(&*device, &options).unwrap();
+        let mut scene = Scene::new(device.clone());
+        let files: Vec<u64> =
+            (0..3).map(|n| scene.create(format!("{n}").as_bytes(), 0o644)).collect();
+        for n in 0..2000 {
+            let (opcode, node, body) = request_at_limits(&mut rng, &files);
+            scene.ask(opcode, node, &body);
+            assert!(!scene.server.is_broken(), "seed {seed}: request {n}, {opcode}: {body:x?}");
+        }
+        scene.server.close().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        check(seed, &device);
     }
 }
 

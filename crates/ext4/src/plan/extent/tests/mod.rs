@@ -47,6 +47,13 @@ impl Tree {
 
     /// Replaces a range in as many plans as are needed, and returns the number of plans.
     fn replace(&mut self, range: Range<u32>, with: &[Extent]) -> usize {
+        if range.is_empty() {
+            let plan = plan_replace(&self.root, self, &self.limits, range.clone(), with)
+                .expect("the tree is right");
+            assert_eq!((plan.covered(), plan.nodes_needed(), plan.freed().len()), (range, 0, 0));
+            self.apply(plan);
+            return 1;
+        }
         let (mut left, mut plans) = (range, 0);
         while !left.is_empty() {
             let part: Vec<Extent> = with.iter().filter_map(|extent| extent.clip(&left)).collect();

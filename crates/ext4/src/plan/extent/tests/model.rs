@@ -9,7 +9,7 @@ fn random_extents(rng: &mut fastrand::Rng, range: &Range<u32>, physical: &mut u6
     let mut with = Vec::new();
     let mut at = range.start;
     for _ in 0..rng.usize(0..10) {
-        at += if rng.bool() { 0 } else { rng.u32(0..4) };
+        at = at.saturating_add(if rng.bool() { 0 } else { rng.u32(0..4) });
         if at >= range.end {
             break;
         }
@@ -23,10 +23,12 @@ fn random_extents(rng: &mut fastrand::Rng, range: &Range<u32>, physical: &mut u6
     with
 }
 
+/// Returns a range in the first or in the last blocks that a file can have; it may be empty.
 fn random_range(rng: &mut fastrand::Rng) -> Range<u32> {
-    let start = rng.u32(0..FILE);
+    let end = if rng.u32(0..6) == 0 { END } else { FILE };
+    let start = end - rng.u32(0..=FILE);
     let most = if rng.u32(0..8) == 0 { FILE } else { 30 };
-    start..rng.u32(start + 1..=(start + most).min(FILE))
+    start..rng.u32(start..=start.saturating_add(most).min(end))
 }
 
 fn deepest_of_random_replacements(node_max: u16, rounds: usize, rng: &mut fastrand::Rng) -> u16 {
