@@ -4,9 +4,12 @@ mod image;
 
 use image::{Image, file};
 use lanefs_device::{
-    Access as Opened, Duration as Lasting, Fault, FaultyDevice, FileDevice, OpenOptions, Operation,
+    Access as Opened, Device, DeviceError, Duration as Lasting, Fault, FaultyDevice, FileDevice,
+    OpenOptions, Operation, OverlayDevice, RamDevice, forward,
 };
-use lanefs_ext4::{Access, Mount, MountOptions, Privilege, SyncMode};
+use lanefs_ext4::{Access, Error, InodeRef, Mount, MountOptions, Privilege, SyncMode};
+use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
+use lanefs_ondisk::quota::{Kind, Limits};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,4 +127,100 @@ fn a_log_that_failed_is_recorded_where_the_next_mount_and_e2fsck_look() {
         }
     }
     assert!(met > 6, "{met} faults were met by the log");
+}
+
+/// A device whose host has lost a write, and reports that to only one flush or durable write: the
+/// one with number `nth`.
+struct Host {
+    inner: OverlayDevice,
+    nth: u64,
+    flushes: AtomicU64,
+}
+
+impl Host {
+    fn flushed(&self) -> Result<(), DeviceError> {
+        match self.flushes.fetch_add(1, Ordering::Relaxed) + 1 == self.nth {
+            true => {
+                let lost = std::io::Error::other("a lost write");
+                Err(DeviceError::new(Operation::Flush, 0, 0, lost))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn has_reported(&self) -> bool {
+        self.flushes.load(Ordering::Relaxed) >= self.nth
+    }
+}
+
+impl Device for Host {
+    forward!(inner: len, is_read_only, read_at, write_at, discard);
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flushed()
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write_at(offset, buf)?;
+        self.flushed()
+    }
+}
+
+/// Mounts an image whose host reports a lost write to the flush with number `nth`. Makes all
+/// changes that flush the device, in an order that begins with number `first`. Once the loss was
+/// reported, nothing may say any more that data is durable. Returns whether it was reported.
+fn is_reported(image: &Arc<RamDevice>, first: usize, nth: u64) -> bool {
+    let inner = OverlayDevice::new(image.clone(), u64::MAX);
+    let host = Arc::new(Host { inner, nth, flushes: AtomicU64::new(0) });
+    let options =
+        MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+    let Ok(mount) = Mount::open(host.clone(), options) else { return true };
+    let fs = mount.fs();
+    let about = |what: &str| format!("{what} after the loss was reported to flush {nth}, {first}");
+    let Ok(inode) = fs.root().and_then(|root| fs.create(&root, b"f", &file(0o644))) else {
+        return true;
+    };
+    type Change = fn(&Mount, &InodeRef) -> Result<(), Error>;
+    let changes: [Change; 7] = [
+        |mount, _| mount.fs().grow(40 << 10).map(drop),
+        |mount, _| mount.make_read_only().and_then(|()| mount.make_writable()),
+        |mount, inode| mount.fs().fsync(inode, SyncMode::Full),
+        |mount, _| mount.fs().trim(0..u64::MAX, 0).map(drop),
+        |mount, _| {
+            let limits = Limits::default();
+            mount.fs().set_quota(Kind::User, 7, limits)
+        },
+        |mount, inode| mount.fs().defragment(inode, Privilege::Root),
+        |mount, _| mount.fs().sync(),
+    ];
+    for (n, at) in (0..changes.len()).map(|n| (n, (first + n) % changes.len())) {
+        let _ = fs.write_at(&inode, n as u64 * 4096, &[n as u8; 9000], Privilege::Root);
+        let _ = changes[at](&mount, &inode);
+        if host.has_reported() {
+            assert!(fs.fsync(&inode, SyncMode::Full).is_err(), "{}", about("fsync"));
+            assert!(fs.fsync(&inode, SyncMode::Data).is_err(), "{}", about("fdatasync"));
+            assert!(fs.sync().is_err(), "{}", about("sync"));
+            let _ = (mount.make_read_only(), mount.make_writable());
+            assert!(fs.fsync(&inode, SyncMode::Full).is_err(), "{}", about("a later fsync"));
+        }
+    }
+    drop(inode);
+    let closed = mount.close();
+    assert!(closed.is_err() || !host.has_reported(), "{}", about("close"));
+    host.has_reported()
+}
+
+#[test]
+#[ignore = "long: every flush fails in turn"]
+fn after_a_lost_write_was_reported_once_nothing_is_said_to_be_durable() {
+    for options in ["quota,^fast_commit", "fast_commit", "quota,^has_journal,^orphan_file"] {
+        let base = Image::made(&["-b", "1024", "-O", options], "20M");
+        std::fs::File::options().write(true).open(base.path()).unwrap().set_len(40 << 20).unwrap();
+        let base = Arc::new(RamDevice::from_file(&base.path()).unwrap());
+        for first in [0, 1, 4] {
+            let mut nth = 1;
+            while is_reported(&base, first, nth) {
+                nth += 1;
+            }
+            assert!(nth > 6, "{nth} flushes with {options}");
+        }
+    }
 }

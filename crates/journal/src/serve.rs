@@ -286,6 +286,28 @@ impl<O, D> Journal<O, D> {
         }
     }
 
+    /// Makes durable every write that returned before this call, also those outside of the journal.
+    ///
+    /// The users of a journal flush its device only by this method and
+    /// [`Journal::flush_if_needed`], because the host may report lost writes to only one flush. Any
+    /// other flush could take the report, and a later fsync would say that the writes are durable.
+    ///
+    /// # Errors
+    /// The same as for [`Journal::flush_if_needed`].
+    ///
+    /// # Locking
+    /// The same as for [`Journal::commit_here`].
+    pub fn flush_all(&self, client: &dyn Client<O, D>) -> Result<(), Error> {
+        self.check_abort()?;
+        if let Err(error) = self.flusher.flush() {
+            self.abort(error.clone().into());
+            self.report_abort(client);
+            return Err(error.into());
+        }
+        self.counters.flushes.add(1);
+        self.check_abort()
+    }
+
     /// Durably clears the record (`s_errno` in the journal's superblock) that an earlier mount
     /// aborted the journal. Called after the file system's superblock has recorded that there were
     /// errors.

@@ -26,7 +26,8 @@ pub enum Rank {
     /// `Inode::loading`. Held across reads.
     InodeLoad,
     /// `TableBlock::base`, `SuperState`, and the locks under which metadata blocks and groups are
-    /// loaded. Held across the read of one block.
+    /// loaded. Held across the read of one block. `GuardedDevice::storing`, held while the MMP block
+    /// is stored.
     Load,
     /// `Inode::window`: the preallocation window, while blocks are taken from it or returned to it.
     Window,

@@ -76,6 +76,33 @@ fn every_lock_and_atomic_comes_from_the_facade() {
     assert!(found.is_empty(), "not from lanefs_lanes (see its `sync`):\n{}", found.join("\n"));
 }
 
+/// The parts of `ext4` that flush a device themselves: new file systems; the log's replay before
+/// the mount; the MMP block, whose failed store ends all writes; the record of an abort, after which
+/// every fsync fails.
+const FLUSHES: [&str; 5] =
+    ["mkfs", "mount/find_log.rs", "mount/log.rs", "mount/mmp", "object/superblock.rs"];
+
+/// A host may report a lost write to only one flush. So of a mounted file system, only the journal
+/// flushes the device, and remembers a failure.
+#[test]
+fn only_the_journal_flushes_the_device_of_a_mount() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of crates");
+    for part in ["ext4", "vfs", "fuse", "lanefs"] {
+        let (folder, mut files) = (crates.join(part).join("src"), Vec::new());
+        sources(&folder, &mut files);
+        for file in files {
+            let path = file.strip_prefix(&folder).expect("below it").to_str().expect("plain");
+            if part == "ext4" && FLUSHES.iter().any(|part| path.starts_with(part)) {
+                continue;
+            }
+            let text = fs::read_to_string(&file).expect("text");
+            let flushes = ["device.flush()", "device().flush()", "durable_at("];
+            let found = flushes.iter().find(|call| text.contains(**call));
+            assert_eq!(found, None, "{part}/src/{path} flushes a device itself");
+        }
+    }
+}
+
 #[test]
 fn a_primitive_from_elsewhere_is_found() {
     let seen =

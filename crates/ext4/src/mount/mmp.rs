@@ -181,10 +181,9 @@ impl Inner {
         let (mut due, mut mine) = (Instant::now() + interval, self.state.lock().mine.clone());
         while self.sleep_until(due) {
             let start = due - interval;
-            match self.place.next(&mine, self.interval, start.elapsed()) {
-                Ok(next) => mine = next,
-                Err(error) => return self.guarded.stop(&error),
-            }
+            let next = || self.place.next(&mine, self.interval, start.elapsed());
+            let Some(next) = self.guarded.store(next) else { return };
+            mine = next;
             self.state.lock().mine = mine.clone();
             due = Instant::now() + interval;
         }

@@ -189,8 +189,7 @@ fn write_superblock(objects: &Objects, change: impl FnOnce(&mut Superblock)) -> 
     let at = SUPERBLOCK.start % block.len();
     let bytes = &block[at..at + SUPERBLOCK.len()];
     device.write_at(SUPERBLOCK.start as u64, bytes)?;
-    device.flush()?;
-    Ok(())
+    Ok(objects.journal.flush_all(objects)?)
 }
 
 /// Fails if the root is not a directory, or has no blocks; the kernel refuses such a root too.

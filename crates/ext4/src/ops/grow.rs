@@ -79,7 +79,7 @@ impl Fs {
         // group as changed.
         let hold = objects.groups.bitmaps.load(objects, last)?;
         objects.write_new_heads(&larger, &growth)?;
-        volume.device.flush()?;
+        objects.journal.flush_all(objects)?;
         let growth = Arc::new(growth);
         let mut handle = objects.join(growth.credits() + LAST_GROUP)?;
         if let Some(fast) = &objects.fast {
