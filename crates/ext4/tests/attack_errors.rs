@@ -214,7 +214,7 @@ fn after_a_lost_write_was_reported_once_nothing_is_said_to_be_durable() {
     for options in ["quota,^fast_commit", "fast_commit", "quota,^has_journal,^orphan_file"] {
         let base = Image::made(&["-b", "1024", "-O", options], "20M");
         std::fs::File::options().write(true).open(base.path()).unwrap().set_len(40 << 20).unwrap();
-        let base = Arc::new(RamDevice::from_file(&base.path()).unwrap());
+        let base = Arc::new(RamDevice::from_file(base.path()).unwrap());
         for first in [0, 1, 4] {
             let mut nth = 1;
             while is_reported(&base, first, nth) {
