@@ -266,11 +266,22 @@ impl Superblock {
                 what: format!("level {} (only raid5 is)", level_name(level)),
             });
         }
-        let unknown = self.features().difference(Features::SUPPORTED);
+        let mut unknown = self.features().difference(Features::SUPPORTED);
+        if self.has_role_twice() {
+            unknown |= Features::REPLACEMENT;
+        }
         if !unknown.is_empty() {
             return Err(Unsupported { what: unknown.names().join(", ") });
         }
         Ok(())
+    }
+
+    /// Returns whether two devices have the same role, as while md replaces a member.
+    fn has_role_twice(&self) -> bool {
+        let active = |role: &&u16| matches!(Role::from_number(**role), Role::Active(_));
+        let mut roles: Vec<u16> = self.roles.iter().filter(active).copied().collect();
+        roles.sort_unstable();
+        roles.windows(2).any(|pair| pair.first() == pair.last())
     }
 
     /// Returns the bytes to write at [`SUPERBLOCK_OFFSET`], with the checksum set.

@@ -82,20 +82,22 @@ impl Superblock {
         self.check_roles(count)
     }
 
+    /// Checks that each role has one holder, or two while md replaces a member: then the superblocks
+    /// of all members list both devices, and only the new device has the replacement feature.
     fn check_roles(&self, count: u32) -> Result<(), Cause> {
-        let mut holders = vec![None; count as usize];
-        for (second, &role) in self.roles.iter().enumerate() {
+        let mut holders = vec![[None; 2]; count as usize];
+        for (device, &role) in self.roles.iter().enumerate() {
             if !matches!(Role::from_number(role), Role::Active(_)) {
                 continue;
             }
-            let holder = holders.get_mut(usize::from(role));
-            let holder = holder.ok_or(Cause::RoleNumber { role, count })?;
-            if let Some(first) = *holder
-                && !self.features().contains(Features::REPLACEMENT)
-            {
-                return Err(Cause::RoleTwice { role, first, second });
+            let of_role = holders.get_mut(usize::from(role));
+            match of_role.ok_or(Cause::RoleNumber { role, count })? {
+                [first @ None, _] => *first = Some(device),
+                [_, second @ None] => *second = Some(device),
+                [_, Some(first)] => {
+                    return Err(Cause::RoleTwice { role, first: *first, second: device });
+                }
             }
-            *holder = Some(second);
         }
         Ok(())
     }

@@ -71,10 +71,20 @@ fn each_broken_field_has_its_own_cause() {
     assert_eq!(cause(|s| s.raw.raid_disks.set(1)), Cause::RaidDisks { count: 1 });
     assert_eq!(cause(|s| s.raw.raid_disks.set(129)), Cause::RaidDisks { count: 129 });
     assert_eq!(cause(|s| s.roles[7] = 4), Cause::RoleNumber { role: 4, count: 4 });
-    let found = cause(|s| s.roles[7] = 3);
-    assert_eq!(found, Cause::RoleTwice { role: 3, first: 3, second: 7 });
+    let found = cause(|s| (s.roles[7], s.roles[9]) = (3, 3));
+    assert_eq!(found, Cause::RoleTwice { role: 3, first: 7, second: 9 });
     assert_eq!(cause(|s| s.raw.dev_number.set(128)), Cause::DeviceNumber { number: 128, max: 128 });
     assert_eq!(cause(|s| s.raw.bblog_shift = 33), Cause::BadBlockShift { shift: 33 });
+}
+
+#[test]
+fn an_array_of_which_md_replaces_a_member_is_refused_by_name() {
+    // Only the new device has the feature; the superblocks of all members list both devices.
+    let mut superblock = good();
+    superblock.roles[7] = 3;
+    let decoded = Superblock::decode(&superblock.encode(), LEN).unwrap();
+    let refused = decoded.support().unwrap_err();
+    assert!(refused.to_string().contains("a replacement under way"), "{refused}");
 }
 
 #[test]
