@@ -156,7 +156,7 @@ impl Array {
     pub fn status(&self) -> Status {
         Status {
             members: (0..self.members.count()).map(|slot| self.members.standing(slot)).collect(),
-            unsynced_rows: self.unsynced.rows_left(&self.shape),
+            unsynced_rows: self.unsynced.rows_left(),
             stopped: self.stopped.get().is_some(),
             active: self.activity.is_active(),
         }

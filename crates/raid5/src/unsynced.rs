@@ -6,6 +6,7 @@ use crate::right_blocks::RightBlocks;
 use crate::setup::Consistency;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Padded, Rank};
+use std::ops::Range;
 
 /// The remaining work of a resync: rows from `next` on, in the regions that need a resync.
 #[derive(Debug)]
@@ -124,7 +125,21 @@ impl Unsynced {
     /// Returns the next row that needs resync, at or after `from`.
     pub(crate) fn next_from(&self, from: u64) -> Option<u64> {
         let from = from.max(self.next.load(Ordering::Acquire));
-        (from..self.rows).find(|row| self.needs(*row))
+        self.waiting(from).next().map(|rows| rows.start)
+    }
+
+    /// Returns the rows from `from` on that need a resync, in runs. There may be billions of rows,
+    /// too many to look at one by one.
+    fn waiting(&self, from: u64) -> impl Iterator<Item = Range<u64>> {
+        let (rows_of, count) = match &self.regions {
+            Some((rows_of, regions)) => (*rows_of, regions.len() as u64),
+            None => (self.rows.max(1), 1),
+        };
+        let rows = move |region: u64| {
+            (region * rows_of).max(from)
+                ..region.saturating_add(1).saturating_mul(rows_of).min(self.rows)
+        };
+        (from / rows_of..count).map(rows).filter(|rows| !rows.is_empty() && self.needs(rows.start))
     }
 
     /// Records that parity is right in all rows below `row`.
@@ -139,13 +154,10 @@ impl Unsynced {
         }
     }
 
-    pub(crate) fn rows_left(&self, shape: &Geometry) -> u64 {
-        let from = self.next.load(Ordering::Acquire);
-        match &self.regions {
-            Some(_) => (from..shape.rows()).filter(|row| self.needs(*row)).count() as u64,
-            // There may be billions of rows, too many to count one by one.
-            None => shape.rows().saturating_sub(from),
-        }
+    /// Returns the number of rows that need a resync.
+    pub(crate) fn rows_left(&self) -> u64 {
+        let runs = self.waiting(self.next.load(Ordering::Acquire));
+        runs.map(|rows| rows.end - rows.start).sum()
     }
 }
 
@@ -177,7 +189,7 @@ mod tests {
         let bits = vec![0b10, 0];
         let consistency = Consistency::Bitmap { chunk: 4096 * 16, bits };
         let unsynced = Unsynced::new(&shape(), &consistency, 0);
-        assert_eq!(unsynced.rows_left(&shape()), 16);
+        assert_eq!(unsynced.rows_left(), 16);
         let contains = |row| unsynced.contains(row, 0, 4096);
         assert!(!contains(15) && contains(16) && contains(31));
         assert_eq!(unsynced.next_from(0), Some(16));
@@ -186,6 +198,18 @@ mod tests {
         assert_eq!(unsynced.next_from(32), None);
         unsynced.advance(100);
         assert!(!unsynced.any());
+    }
+
+    #[test]
+    fn the_rows_of_an_array_of_16_tib_are_counted_by_region() {
+        let shape = Geometry::new(Layout::LeftSymmetric, 3, 4096, 16 << 40).unwrap();
+        let mut bits = vec![0; 32 << 10];
+        (bits[0], bits[32_767]) = (1, 0x80);
+        let unsynced = Unsynced::new(&shape, &Consistency::Bitmap { chunk: 64 << 20, bits }, 0);
+        assert_eq!((shape.rows(), unsynced.rows_left()), (1 << 32, 2 << 14));
+        assert_eq!(unsynced.next_from(1 << 14), Some((1 << 32) - (1 << 14)));
+        unsynced.advance((1 << 32) - 1);
+        assert_eq!((unsynced.rows_left(), unsynced.next_from(0)), (1, Some((1 << 32) - 1)));
     }
 
     #[test]
@@ -199,7 +223,7 @@ mod tests {
     #[test]
     fn without_a_bitmap_everything_from_the_checkpoint_on_needs_it() {
         let unsynced = Unsynced::new(&shape(), &Consistency::Resync, 4096 * 90 + 1);
-        assert_eq!(unsynced.rows_left(&shape()), 10);
+        assert_eq!(unsynced.rows_left(), 10);
         let clean = Unsynced::new(&shape(), &Consistency::Resync, u64::MAX);
         assert!(!clean.any());
     }
