@@ -10,6 +10,7 @@ mod facts;
 mod glob;
 mod help;
 mod images;
+mod made_file;
 mod mode;
 mod mounted;
 mod names;
@@ -31,6 +32,7 @@ pub use facts::{file_facts, keep_bytes, type_letter};
 pub use glob::{Case, Glob};
 pub use help::long_help;
 pub use images::{HOLDS_IMAGE, Images, Intent, change_each, refuse_image, with_each};
+pub use made_file::MadeFile;
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
 #[cfg(test)]
 pub use mounted::parse_counters;

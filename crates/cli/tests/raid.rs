@@ -2,9 +2,10 @@
 //! files on the kernel's arrays check the results.
 
 mod mounting;
+mod raid_faults;
 
 use lanefs::FileSystem;
-use lanefs_ondisk::md::{Recovery, Superblock};
+use lanefs_ondisk::md::{BadBlocks, Recovery, Superblock};
 use mounting::{assert_clean, can_mount, needs, scratch, wait_for};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -240,6 +241,67 @@ fn impossible_arrays_are_refused_with_a_reason() {
          $L mkfs md:a,missing,c -q
          $L info md:a,old,c | grep 'old is stale'
          $L raid add md:a,b,c b; $L raid scrub md:a,b,c",
+    );
+}
+
+#[test]
+fn a_failing_create_removes_only_the_files_that_it_has_made() {
+    let folder = scratch();
+    script(
+        folder.path(),
+        "ln -s nowhere link; truncate -s 16M old
+         no $L raid create a link c --size 16M -q; test -L link; test ! -e a; test ! -e c
+         no $L raid create a old tiny/c --size 16M -q; test -e old; test ! -e a
+         $L raid create a b c --size 16M -q; cp a before
+         no $L raid create x a c --size 16M -q; test ! -e x; cmp a before; test -e c
+         no $L mkfs link --size 16M -q; test -L link",
+    );
+}
+
+#[test]
+fn a_device_whose_addition_was_interrupted_has_no_slot_and_can_be_added() {
+    if !needs("strace") {
+        return;
+    }
+    let folder = scratch();
+    script(
+        folder.path(),
+        "$L raid create a b c --size 8M -c 64K -q; $L mkfs md:a,b,c -q
+         head -c 500000 /dev/urandom > file; $L cp file md:a,b,c:/file
+         $L raid fail md:a,b,c b; rm b
+         # The first of these writes announces the change of the superblocks. The second one, which
+         # makes it, is not executed.
+         no strace -f -o log -P $PWD/a -e trace=pwritev2 \
+             -e inject=pwritev2:error=EIO:signal=SIGKILL:when=2 $L raid add md:a,missing,c n
+         $L raid status md:a,n,c | grep 'left out: n has no slot: lanefs raid add'
+         $L cat md:a,n,c:/file | cmp - file
+         $L raid add md:a,n,c n | grep 'n: in slot 1, rebuilt'
+         $L raid status md:a,n,c | grep 'clean and whole'; $L raid scrub md:a,n,c",
+    );
+}
+
+#[test]
+fn unreadable_blocks_are_told_by_the_status() {
+    let folder = scratch();
+    script(folder.path(), "$L raid create a b c --size 16M -c 64K -q; $L raid status md:a,b,c");
+    let path = folder.path().join("b");
+    let mut bytes = std::fs::read(&path).expect("a member");
+    let superblock = Superblock::decode(&bytes[4096..8192], bytes.len() as u64);
+    let mut superblock = superblock.expect("a superblock");
+    let (log, data) = (superblock.bad_block_log().expect("a log"), superblock.data());
+    superblock.set_bad_blocks(BadBlocks::Some);
+    let entry = (data.offset / 512 + 1024) << 10 | 8;
+    bytes[log.offset as usize..][..8].copy_from_slice(&entry.to_le_bytes());
+    let encoded = superblock.encode();
+    bytes[4096..4096 + encoded.len()].copy_from_slice(&encoded);
+    std::fs::write(&path, &bytes).expect("written");
+    script(
+        folder.path(),
+        "status=0; $L raid status md:a,b,c > seen 2> why || status=$?
+         test $status = 1; grep -q 'clean and whole' seen
+         grep 'b: 4.*K in 1 places cannot be read' why
+         status=0; $L raid status --json md:a,b,c 2> why > seen || status=$?; test $status = 1
+         grep '\"places\": 1' seen",
     );
 }
 
@@ -481,6 +543,8 @@ fn a_member_is_replaced_beside_a_mount() {
                  head -c 9000000 /dev/urandom > file; cp file mnt/first
                  (while test ! -e stop; do cp file mnt/busy; sync mnt/busy; done) &
                  trap 'touch stop' EXIT
+                 $L raid scrub mnt | grep 'parity is right'; $L raid scrub --limit 1G --json mnt
+                 no $L raid scrub .; no $L raid scrub --limit 1G md:a,b,c
                  no $L raid replace md:a,b,c 7 new; test ! -e new
                  no $L raid replace md:a,b,c b a
                  truncate -s 1M small; no $L raid replace md:a,b,c b small

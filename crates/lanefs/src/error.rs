@@ -88,6 +88,7 @@ impl Error {
                     ..
                 }
                 | lanefs_raid5::AssembleError::Failed(_)
+                | lanefs_raid5::AssembleError::Unsettled(_)
                 | lanefs_raid5::AssembleError::TooManyMissing { .. } => {
                     rustix::io::Errno::IO.raw_os_error()
                 }

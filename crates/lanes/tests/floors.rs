@@ -84,7 +84,7 @@ const HOUSES: &[House] = &[
             &["correct", "flush", "intent_bits", "logging", "maintenance", "membership"],
             &["ram_array", "read"],
             &["background", "exchange", "request", "start", "write"],
-            &["open"],
+            &["history", "open"],
             &["changes", "source"],
             // Models for shuttle.
             &["exchange_model", "gather_model", "log_model", "model_member", "schedules"],

@@ -97,6 +97,11 @@ pub enum AssembleError {
     /// An operation on the array failed.
     #[error(transparent)]
     Failed(#[from] DeviceError),
+    /// A change of the members failed when some superblocks may have had it already, so its outcome
+    /// is known only at the next start. Nothing may be undone: the superblocks may name each device
+    /// that was a member before the change or was to be one after it.
+    #[error("{0}; whether the change is recorded is not known")]
+    Unsettled(DeviceError),
     /// The request is impossible.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),

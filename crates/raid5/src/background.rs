@@ -2,8 +2,9 @@
 //! it clean.
 
 use crate::array::Array;
-use crate::maintenance::Rebuild;
+use crate::maintenance::{Ended, Rebuild};
 use crate::standing::Standing;
+use lanefs_device::DeviceError;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, thread};
 use lanefs_lanes::{Condvar, Mutex, Rank};
@@ -14,6 +15,19 @@ use std::time::Duration;
 /// longer saves superblock writes (four per member for each burst of writes: two to mark the array
 /// active, two to mark it clean), but makes a resync after a crash more likely.
 const REST: Duration = Duration::from_millis(500);
+
+/// What the rebuilds and the resync of an open array have come to in the background.
+#[derive(Debug, Clone)]
+pub enum CatchUp {
+    /// They are under way.
+    Working,
+    /// They are done, or there was nothing to do.
+    Done,
+    /// The array is being closed. They continue at its next use.
+    Stopped,
+    /// They ended with this error.
+    Failed(DeviceError),
+}
 
 /// The background thread. It terminates on request.
 pub(crate) struct Background {
@@ -26,6 +40,7 @@ struct Shared {
     /// Used only to wait for `wake`.
     sleep: Mutex<()>,
     wake: Condvar,
+    caught_up: Mutex<CatchUp>,
 }
 
 impl Shared {
@@ -40,10 +55,15 @@ impl Background {
             ends: AtomicBool::new(false),
             sleep: Mutex::new(Rank::Bucket, ()),
             wake: Condvar::new(),
+            caught_up: Mutex::new(Rank::Bucket, CatchUp::Working),
         });
         let of_thread = shared.clone();
         let thread = thread::spawn(move || keep(&array, &of_thread));
         Background { shared, thread }
+    }
+
+    pub(crate) fn caught_up(&self) -> CatchUp {
+        self.shared.caught_up.lock().clone()
     }
 
     pub(crate) fn end(self) {
@@ -57,9 +77,14 @@ impl Background {
 }
 
 fn keep(array: &Array, shared: &Shared) {
-    // An error is ignored, because the array's state records its effect: writes are stopped, a
-    // member has failed, or the data of a missing member is unknown.
-    let _ = catch_up(array, shared);
+    // After an error the array stays in use. Its state has the effect of the error: writes are
+    // stopped, a member has failed, or the data of a missing member is unknown.
+    let caught_up = match catch_up(array, shared) {
+        Ok(Ended::Done) => CatchUp::Done,
+        Ok(Ended::Stopped) => CatchUp::Stopped,
+        Err(error) => CatchUp::Failed(error),
+    };
+    *shared.caught_up.lock() = caught_up;
     let mut guard = shared.sleep.lock();
     while !shared.ends() {
         shared.wake.wait_for(&mut guard, REST);
@@ -72,19 +97,21 @@ fn keep(array: &Array, shared: &Shared) {
     }
 }
 
-fn catch_up(array: &Array, shared: &Shared) -> Result<(), lanefs_device::DeviceError> {
+fn catch_up(array: &Array, shared: &Shared) -> Result<Ended, DeviceError> {
     let mut go_on = |_| match shared.ends() {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
     let status = array.status();
     for (slot, standing) in status.members.iter().enumerate() {
-        if matches!(standing, Standing::Rebuilding { .. }) {
-            array.rebuild(slot, Rebuild::Whole, &mut go_on)?;
+        if matches!(standing, Standing::Rebuilding { .. })
+            && array.rebuild(slot, Rebuild::Whole, &mut go_on)? == Ended::Stopped
+        {
+            return Ok(Ended::Stopped);
         }
     }
-    if status.unsynced_rows > 0 && !shared.ends() {
-        array.resync(&mut go_on)?;
+    match status.unsynced_rows {
+        0 => Ok(Ended::Done),
+        _ => array.resync(&mut go_on),
     }
-    Ok(())
 }

@@ -51,17 +51,18 @@ impl OpenArray {
     /// Gives the slot without a member to a new device, or to a former member.
     ///
     /// # Errors
-    /// If no slot is free, the device is too small, or an operation fails.
+    /// If no slot is free, the device is too small, or an operation fails. After an error the array
+    /// is unchanged, except after [`AssembleError::Unsettled`].
     pub fn add(&self, new: NewMember) -> Result<Added, AssembleError> {
         let status = self.array().status();
         let missing = status.members.iter().position(|standing| *standing == Standing::Missing);
         let slot = missing.ok_or(InvalidRequest::NoneMissing)?;
-        let own = self.own_superblock(&new, slot);
-        let cleared = self.metadata().events_cleared();
-        let (superblock, misses) = match own {
-            Some(own) if self.metadata().is_in_step(&own) => (own, None),
-            Some(own) if cleared.is_some_and(|cleared| own.events() >= cleared) => {
-                (own, Some(Rebuild::Intended))
+        let (superblock, misses) = match self.former_member(&new, slot) {
+            Some(own) if self.metadata().is_in_step(&own.superblock) => (own.superblock, None),
+            Some(own)
+                if self.metadata().may_cover(&own) && self.array().fits_clear_rows(slot, &own) =>
+            {
+                (own.superblock, Some(Rebuild::Intended))
             }
             _ => (self.superblock_for(&new)?, Some(Rebuild::Whole)),
         };
@@ -92,7 +93,8 @@ impl OpenArray {
     ///
     /// # Errors
     /// If the slot has no member in sync, if the new device is too small, or if a device fails.
-    /// After an error the array is unchanged, unless the new device failed while it took the slot.
+    /// After an error the array is unchanged, except after [`AssembleError::Unsettled`]: then both
+    /// devices must be kept, because the superblocks may name either of them.
     pub fn replace(
         &self,
         slot: usize,
@@ -119,7 +121,7 @@ impl OpenArray {
         array.remove_shadow(id);
         match done {
             Err(NotExchanged::MemberLost) => Ok(Replaced::Added(self.add(again)?)),
-            Err(NotExchanged::Failed(error)) => Err(error.into()),
+            Err(NotExchanged::Failed(error)) => Err(error),
             Ok(replaced) => Ok(replaced),
         }
     }
@@ -139,14 +141,15 @@ impl OpenArray {
         Ok(count)
     }
 
-    /// Returns the superblock of a device that was once fully in sync in this slot and has no bad
-    /// blocks.
-    fn own_superblock(&self, new: &NewMember, slot: usize) -> Option<Superblock> {
-        let own = Candidate::read(&new.name, new.device.clone()).ok()?.superblock;
-        let was_here = own.set() == self.metadata().array().set()
-            && own.role() == Role::Active(slot as u16)
-            && own.recovery() == Recovery::InSync
-            && !own.features().contains(Features::BAD_BLOCKS);
+    /// Returns the device with its superblock if it was once fully in sync in this slot and has no
+    /// bad blocks.
+    fn former_member(&self, new: &NewMember, slot: usize) -> Option<Candidate> {
+        let own = Candidate::read(&new.name, new.device.clone()).ok()?;
+        let superblock = &own.superblock;
+        let was_here = superblock.set() == self.metadata().array().set()
+            && superblock.role() == Role::Active(slot as u16)
+            && superblock.recovery() == Recovery::InSync
+            && !superblock.features().contains(Features::BAD_BLOCKS);
         was_here.then_some(own)
     }
 

@@ -93,7 +93,8 @@ struct Plan {
 /// lost.
 ///
 /// # Errors
-/// If the devices are too small, the options invalid, or a device fails.
+/// If the devices are too small, the options invalid, or a device fails. After
+/// [`AssembleError::Unsettled`], some or all of the superblocks may be written.
 pub fn create(
     members: &[(PathBuf, Arc<dyn Device>)],
     options: &CreateOptions,
@@ -118,9 +119,9 @@ pub fn create(
         write_areas(&**device, superblock, options, &plan)?.map_err(failed)?;
     }
     // The superblocks are written last, because an incomplete array must not be assembled.
-    for ((name, device), superblock) in members.iter().zip(&superblocks) {
+    for ((_, device), superblock) in members.iter().zip(&superblocks) {
         let written = device.write_durable_at(SUPERBLOCK_OFFSET, &superblock.encode());
-        written.map_err(|error| AssembleError::member(name, error))?;
+        written.map_err(AssembleError::Unsettled)?;
     }
     Ok(())
 }

@@ -55,6 +55,14 @@ pub enum ArrayError {
     },
 }
 
+/// Returns whether the host has no space for a write to a member file. This is no fault of the
+/// member: the next write to another member would fail in the same way. So the array stops writes,
+/// and keeps all members.
+pub(crate) fn is_full(error: &DeviceError) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.source.kind(), StorageFull | QuotaExceeded)
+}
+
 fn list(slots: Slots) -> String {
     slots.iter().map(|slot| slot.to_string()).collect::<Vec<_>>().join(" and ")
 }

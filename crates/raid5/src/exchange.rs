@@ -14,10 +14,11 @@
 //! member.
 
 use crate::array::Array;
+use crate::assemble_error::AssembleError;
 use crate::counters::Count;
 use crate::error::ArrayError;
 use crate::lost::{Lost, ReadError, Stretch};
-use crate::maintenance::{Callback, Ended, gone};
+use crate::maintenance::{Callback, Ended};
 use crate::metadata::AssignError;
 use crate::parity_log::LogLocation;
 use crate::slots::Slots;
@@ -30,11 +31,17 @@ pub(crate) enum NotExchanged {
     /// The shadow's member was removed meanwhile.
     MemberLost,
     /// The shadow or another member failed.
-    Failed(DeviceError),
+    Failed(AssembleError),
 }
 
 impl From<DeviceError> for NotExchanged {
     fn from(error: DeviceError) -> NotExchanged {
+        NotExchanged::Failed(error.into())
+    }
+}
+
+impl From<AssembleError> for NotExchanged {
+    fn from(error: AssembleError) -> NotExchanged {
         NotExchanged::Failed(error)
     }
 }
@@ -108,15 +115,15 @@ impl Array {
     }
 
     fn why_no_shadow(&self, id: MemberId) -> NotExchanged {
-        self.members.given_up(id).map_or(NotExchanged::MemberLost, NotExchanged::Failed)
+        self.members.given_up(id).map_or(NotExchanged::MemberLost, NotExchanged::from)
     }
 
     /// Gives the slot to the shadow, which must have all contents of the member. Calls `record`,
     /// which writes the superblocks.
     ///
     /// # Errors
-    /// When the shadow or its member fails. If the state of the superblocks is unknown, writes
-    /// stop.
+    /// When the shadow or its member fails. If the state of the superblocks is unknown, the error
+    /// is [`AssembleError::Unsettled`] and writes stop.
     pub(crate) fn exchange(
         &self,
         id: MemberId,
@@ -135,7 +142,6 @@ impl Array {
         if let Some(log) = &log {
             log.move_to(LogLocation::of(&self.members, slot));
         }
-        self.note(lost)?;
-        if lost.contains(slot) { Err(gone(slot).into()) } else { Ok(()) }
+        Ok(self.assigned(slot, lost)?)
     }
 }

@@ -29,6 +29,9 @@ pub enum Outside {
     Faulty,
     /// The other members have no record of the device.
     Unnumbered,
+    /// The device has no slot, although one is empty: it is a spare, or its addition was
+    /// interrupted.
+    Spare,
 }
 
 impl std::fmt::Display for LeftOut {
@@ -49,6 +52,7 @@ impl std::fmt::Display for LeftOut {
             }
             Outside::Faulty => write!(f, "{name} failed, as the other members record"),
             Outside::Unnumbered => write!(f, "{name} has no part in the array any more"),
+            Outside::Spare => write!(f, "{name} has no slot: lanefs raid add gives it one"),
         }
     }
 }

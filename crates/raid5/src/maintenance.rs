@@ -7,7 +7,7 @@
 use crate::array::Array;
 use crate::assemble_error::AssembleError;
 use crate::counters::Count;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, is_full};
 use crate::layout::BLOCK;
 use crate::lost::{Lost, ReadError, Stretch};
 use crate::metadata::AssignError;
@@ -137,9 +137,7 @@ impl Array {
             Recovery::Below(_) => 0,
         };
         self.install(slot, member, rows)?;
-        self.note(lost)?;
-        // The member may have failed while the record was written.
-        if lost.contains(slot) { Err(ArrayError::Gone { slot }.into()) } else { Ok(recovery) }
+        self.assigned(slot, lost).map(|()| recovery)
     }
 
     /// Rebuilds the member in `slot`, from its last recorded progress.
@@ -187,7 +185,10 @@ impl Array {
             self.counters.add(Count::DataWrite, 1);
             let at = member.data_offset + row * self.shape.chunk();
             if let Err(error) = member.device.write_at(at, &bytes) {
-                self.lose(Lost::new(id, error.clone()))?;
+                // On a host without space the rebuild stops, and goes on at the next start.
+                if !is_full(&error) {
+                    self.lose(Lost::new(id, error.clone()))?;
+                }
                 return Err(error);
             }
         }

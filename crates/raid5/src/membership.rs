@@ -1,7 +1,8 @@
 //! Changes which members a running array has: fails members and gives slots to members.
 
 use crate::array::Array;
-use crate::error::ArrayError;
+use crate::assemble_error::AssembleError;
+use crate::error::{ArrayError, is_full};
 use crate::lost::Lost;
 use crate::member_check::{check_log, check_size};
 use crate::metadata::AssignError;
@@ -84,6 +85,10 @@ impl Array {
             }
             return Err(error);
         }
+        if let Some(full) = why.map(|lost| &lost.error).filter(|error| is_full(error)) {
+            self.stop_writes(full);
+            return Err(full.clone());
+        }
         let lost = Slots::one(slot);
         if let Err(stopped) = self.refuse_if_stopped(0, 0) {
             // Writes are stopped, so the failure is not recorded. A read continues without the
@@ -126,10 +131,26 @@ impl Array {
     ///
     /// # Locking
     /// The caller holds the lock of the array's state.
-    pub(crate) fn not_assigned(&self, error: AssignError) -> DeviceError {
+    pub(crate) fn not_assigned(&self, error: AssignError) -> AssembleError {
         match error {
-            AssignError::Unchanged(error) => error,
-            AssignError::Unsettled(failed) => self.stop_after(failed),
+            AssignError::Unchanged(error) => error.into(),
+            AssignError::Unsettled(failed) => AssembleError::Unsettled(self.stop_after(failed)),
+        }
+    }
+
+    /// Handles the members that failed while a slot assignment was recorded. After an error here,
+    /// the superblocks have the change.
+    ///
+    /// # Locking
+    /// The caller holds the lock of the array's state.
+    pub(crate) fn assigned(&self, slot: usize, lost: Slots) -> Result<(), AssembleError> {
+        self.note(lost).map_err(AssembleError::Unsettled)?;
+        match lost.contains(slot) {
+            true => {
+                let gone = ArrayError::Gone { slot }.of(Operation::Write, 0, 0);
+                Err(AssembleError::Unsettled(gone))
+            }
+            false => Ok(()),
         }
     }
 

@@ -15,6 +15,7 @@
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
+use crate::error::is_full;
 use crate::metadata_store::{MetadataStore, RecordError};
 use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError, Operation};
@@ -38,6 +39,11 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Returns whether the device is the member of a slot.
+    fn has_slot(&self) -> bool {
+        self.live && self.slot.is_some()
+    }
+
     fn write(&mut self, array: &Superblock) -> Result<(), DeviceError> {
         self.superblock.adopt(array);
         self.device.write_durable_at(SUPERBLOCK_OFFSET, &self.superblock.encode())
@@ -182,13 +188,27 @@ impl Metadata {
         live.map(member).collect()
     }
 
-    /// Returns a device that was a member at some time since the array was assembled, but has
-    /// failed. The device is still open and locked, so it can be used again only through this
-    /// handle.
-    pub fn former(&self, name: &Path) -> Option<Arc<dyn Device>> {
+    /// Returns the names of the members that have failed or were replaced since the array was
+    /// assembled.
+    pub fn former_members(&self) -> Vec<PathBuf> {
         let state = self.known.lock();
-        let known = state.members.iter().find(|known| !known.live && known.name == name)?;
-        Some(known.device.clone())
+        let former = state.members.iter().filter(|known| !known.live && known.slot.is_some());
+        former.map(|known| known.name.clone()).collect()
+    }
+
+    /// Returns the live members with their devices.
+    pub(crate) fn devices(&self) -> Vec<Known> {
+        let state = self.known.lock();
+        state.members.iter().filter(|known| known.has_slot()).cloned().collect()
+    }
+
+    /// Returns a device that has no slot, and for whose name `is_it` returns true: a spare, or a
+    /// member that has failed since the array was assembled. The device is still open and locked,
+    /// so it can be used only through this handle.
+    pub fn unused(&self, is_it: impl Fn(&Path) -> bool) -> Option<Arc<dyn Device>> {
+        let state = self.known.lock();
+        let unused = |known: &&Known| !known.has_slot() && is_it(&known.name);
+        state.members.iter().find(unused).map(|known| known.device.clone())
     }
 
     /// Replaces each device name that messages use with the name that `name` returns for it. A
@@ -200,10 +220,11 @@ impl Metadata {
     }
 
     /// Returns the event count at which regions with cleared bits were last known to be in sync on
-    /// all members; `None` without a bitmap.
-    pub fn events_cleared(&self) -> Option<u64> {
+    /// all members, and the bits; `None` without a bitmap.
+    pub(crate) fn bits(&self) -> Option<(u64, Vec<u8>)> {
         let state = self.known.lock();
-        state.intents.as_ref().map(|intents| intents.header.events_cleared())
+        let intents = state.intents.as_ref()?;
+        Some((intents.header.events_cleared(), intents.bits.clone()))
     }
 
     /// Gives the slot to a new device, whose data is valid up to `recovery`, and records this on
@@ -228,7 +249,8 @@ impl Metadata {
         new.superblock.set_recovery(recovery);
         new.slot = Some(slot);
         new.live = true;
-        state.members.retain(|known| known.live || known.name != new.name);
+        // The device may have been a spare, or a member that has failed.
+        state.members.retain(|known| known.has_slot() || known.name != new.name);
         state.members.push(new);
         state.commit(self.writes).map_err(AssignError::Unsettled)
     }
@@ -354,23 +376,24 @@ impl State {
             new.device.write_at(at, &intents.header.encode())?;
             new.device.write_durable_at(bits_at, &intents.bits)?;
         }
-        let own = new.superblock.number();
-        let number = self.number_for(own).ok_or_else(|| refused("no device number is left"))?;
+        let number = self.number_for(new).ok_or_else(|| refused("no device number is left"))?;
         let device = new.superblock.device();
         new.superblock.set_device(number, device);
         Ok(number)
     }
 
-    fn number_for(&self, own: u32) -> Option<u32> {
+    fn number_for(&self, new: &Known) -> Option<u32> {
         let taken = |number: u32| {
-            self.members.iter().any(|known| known.live && known.superblock.number() == number)
+            let others = self.members.iter().filter(|known| known.live && known.name != new.name);
+            others.map(|known| known.superblock.number()).any(|other| other == number)
         };
         let free = |number: &u32| {
             !taken(*number) && !matches!(self.array.role_of(*number), Role::Active(_))
         };
         let spare = |number: &u32| free(number) && self.array.role_of(*number) == Role::Spare;
         let numbers = || 0..self.array.numbers();
-        let own = Some(own).filter(|own| *own < self.array.numbers() && free(own));
+        let own = Some(new.superblock.number());
+        let own = own.filter(|own| *own < self.array.numbers() && free(own));
         own.or_else(|| numbers().find(spare)).or_else(|| numbers().find(free))
     }
 
@@ -512,8 +535,8 @@ impl State {
     /// Marks the members in `failed`, which could not be written, as failed. Returns their slots.
     /// The failure is not yet recorded on the other members. Returns `None` if `failed` is empty.
     ///
-    /// If the array cannot work without these members, none is recorded as failed. The array still
-    /// needs each of them, so the metadata of the other members must stay sufficient to assemble
+    /// If the array cannot work without these members, or the host has no space for the write, none
+    /// is recorded as failed. The array still needs each of them, so the metadata of the other members must stay sufficient to assemble
     /// the array.
     fn lose(&mut self, failed: Vec<(u32, DeviceError)>) -> Result<Option<Slots>, DeviceError> {
         let slot_of = |(number, _): &(u32, DeviceError)| {
@@ -522,8 +545,9 @@ impl State {
         };
         let slots: Slots = failed.iter().filter_map(slot_of).collect();
         let numbers: Vec<u32> = failed.iter().map(|(number, _)| *number).collect();
-        let Some((_, error)) = failed.into_iter().next() else { return Ok(None) };
-        if (self.degraded() | slots).count() > 1 {
+        let full = failed.iter().position(|(_, error)| is_full(error));
+        let Some((_, error)) = failed.into_iter().nth(full.unwrap_or(0)) else { return Ok(None) };
+        if full.is_some() || (self.degraded() | slots).count() > 1 {
             return Err(error);
         }
         numbers.into_iter().for_each(|number| self.fail(number));

@@ -3,15 +3,20 @@
 use crate::array::Array;
 use crate::array_options::{ArrayOptions, Upkeep};
 use crate::assemble_error::AssembleError;
-use crate::background::Background;
+use crate::background::{Background, CatchUp};
 use crate::candidate::Candidate;
 use crate::left_out::LeftOut;
 use crate::log_recovery::LogOutcome;
-use crate::metadata::Metadata;
+use crate::metadata::{Known, Metadata};
 use crate::start::{Started, start};
 use lanefs_device::{Access, Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// Ranges of a device, in bytes.
+pub type Places = Vec<Range<u64>>;
 
 /// An open array. Dropping the array marks it clean and ignores errors; [`OpenArray::close`]
 /// returns them.
@@ -73,6 +78,26 @@ impl OpenArray {
     /// Returns the result of applying the partial parity log, if that was needed.
     pub fn log(&self) -> Option<LogOutcome> {
         self.log
+    }
+
+    /// Returns what the rebuilds and the resync in the background have come to; `None` if the
+    /// caller does this work.
+    pub fn caught_up(&self) -> Option<CatchUp> {
+        self.background.as_ref().map(Background::caught_up)
+    }
+
+    /// Returns the name of each member that has a bad-block log, with the bad ranges of its device
+    /// in bytes.
+    ///
+    /// # Errors
+    /// If a log cannot be read or is not valid.
+    pub fn bad_blocks(&self) -> Result<Vec<(PathBuf, Places)>, AssembleError> {
+        let of = |known: Known| {
+            let Known { name, device, superblock, .. } = known;
+            let member = Candidate { name, device, superblock };
+            member.bad_blocks().map(|places| (member.name, places))
+        };
+        self.metadata.devices().into_iter().map(of).collect()
     }
 
     /// Stops background work, and marks the array clean if all parity is right.

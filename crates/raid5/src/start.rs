@@ -7,6 +7,7 @@ use crate::assemble_error::AssembleError;
 use crate::assembly::Assembly;
 use crate::bad_blocks::BadBlocksDevice;
 use crate::candidate::Candidate;
+use crate::error::is_full;
 use crate::layout::{BLOCK, Geometry, Layout};
 use crate::left_out::{LeftOut, Outside};
 use crate::log_recovery::{self, Failed, LogOutcome, Logs};
@@ -50,6 +51,11 @@ pub(crate) fn start(
 ) -> Result<Started, AssembleError> {
     let mut plan = Assembly::plan(&candidates)?;
     leave_out_behind_bits(&mut plan, &candidates);
+    if !plan.degraded().is_empty() {
+        let name = |at: &usize| candidates[*at].name.clone();
+        let spare = |at| LeftOut { name: name(at), why: Outside::Spare };
+        plan.left_out.extend(plan.spares.iter().map(spare));
+    }
     let fresh = candidates[plan.freshest].superblock.clone();
     let start = Start { plan, fresh, candidates, options: *options };
     let geometry = start.geometry()?;
@@ -86,7 +92,7 @@ impl Start {
 
     fn check(&self, absent: usize) -> Result<(), AssembleError> {
         let (plan, members) = (&self.plan, self.fresh.members() as usize);
-        let given = self.candidates.len() - plan.spares.len() + absent;
+        let given = self.candidates.len() + absent;
         let missing = plan.degraded();
         if missing.len() > 1 && given >= members {
             let left_out = plan.left_out.clone();
@@ -243,7 +249,7 @@ impl Start {
         while self.has_log()
             && let Err(failed) = log_recovery::clear(members, signature)
         {
-            if members.iter().any(is_partial) {
+            if members.iter().any(is_partial) || is_full(&failed.error) {
                 return Err(self.named(failed));
             }
             let slot = Slots::one(failed.slot);
@@ -347,7 +353,7 @@ fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
 }
 
 /// Reads a member's bitmap, if it has one.
-fn read_intents(fresh: &Candidate) -> Result<Option<Intents>, AssembleError> {
+pub(crate) fn read_intents(fresh: &Candidate) -> Result<Option<Intents>, AssembleError> {
     let Some(area) = fresh.superblock.bitmap(fresh.device.len()) else { return Ok(None) };
     let (offset, space) = (area.offset, area.len);
     let failed = |error| AssembleError::member(&fresh.name, error);

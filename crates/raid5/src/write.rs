@@ -7,7 +7,7 @@
 
 use crate::array::Array;
 use crate::counters::Count;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, is_full};
 use crate::gather::Join;
 use crate::group::Group;
 use crate::layout::Location;
@@ -423,7 +423,7 @@ impl Array {
         };
         // This is decided after the failure is recorded, because a write to another row may have
         // lost a second member meanwhile. Readers of the row wait for this write.
-        if gone(&failed).count() > 1 {
+        if gone(&failed).count() > 1 || is_full(&error) {
             self.undo(write, prepared, &failed);
             self.stop_writes(&error);
             recorded?;

@@ -6,7 +6,7 @@ use lanefs_device::{Access, Device, Duration, Fault, FaultyDevice, Operation, Ra
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::md::{Recovery, Role, SUPERBLOCK_OFFSET, Uuid};
 use lanefs_raid5::{
-    Added, ArrayOptions, AssembleError, Candidate, CreateOptions, DirtyAndDegraded, Ended,
+    Added, ArrayOptions, AssembleError, Candidate, CatchUp, CreateOptions, DirtyAndDegraded, Ended,
     InitialParity, Layout, MemberFault, NewConsistency, NewMember, OpenArray, Outside, Progress,
     Rebuild, Standing, Upkeep, create,
 };
@@ -709,6 +709,96 @@ fn a_member_absent_for_longer_than_the_bitmap_covers_is_rebuilt() {
     assert_eq!(array.add(new).expect("added"), Added { slot: 3, misses: Some(Rebuild::Whole) });
 }
 
+/// Two histories of an array that part at a snapshot. `later` makes the writes of the first one, of
+/// which only member 2 is kept; `now` those of the second one, which lacks member 2. Returns the
+/// rows that are to be rebuilt when the member is added.
+fn joined(later: impl Fn(&Members), now: impl Fn(&Members)) -> Option<Rebuild> {
+    let members = Members::create(3, NewConsistency::Bitmap(Some(64 << 10)), InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    scribble(&array, 40, 20);
+    array.close().expect("closed");
+    let mut snapshot = members.copies();
+    later(&members);
+    now(&snapshot);
+    snapshot.0[2] = members.0[2].clone();
+    let array = snapshot.open(Some(2)).expect("an array");
+    let model = content(&array);
+    let (name, device) = snapshot.0[2].clone();
+    let added = array.add(NewMember { name, device, uuid: Uuid([52; 16]) }).expect("added");
+    if let Some(misses) = added.misses {
+        array.array().rebuild(2, misses, &mut |_| ControlFlow::Continue(())).expect("rebuilt");
+    }
+    assert_eq!(wrong_rows(&array), 0);
+    assert!(content(&array) == model);
+    array.close().expect("closed");
+    assert!(content(&snapshot.open(Some(0)).expect("an array")) == model);
+    added.misses
+}
+
+/// Opens and closes the array several times, with a write each time.
+fn lives(members: &Members, without: Option<usize>, count: u8) {
+    for life in 0..count {
+        let array = members.open(without).expect("an array");
+        array.write_at(u64::from(life) * 300_000, &[life + 1; 70_000]).expect("a write");
+        array.close().expect("closed");
+    }
+}
+
+#[test]
+fn a_member_of_another_history_is_rebuilt_whatever_its_counts_are() {
+    for (later, now) in [(1, 1), (5, 1), (1, 5), (0, 5)] {
+        let misses = joined(|m| lives(m, None, later), |m| lives(m, Some(2), now));
+        let expected = if later == 0 { Rebuild::Intended } else { Rebuild::Whole };
+        assert_eq!(misses, Some(expected), "{later} lives, and {now} without it");
+    }
+    // The member has neither more events nor more bits than the others: only its data is wrong.
+    for at in [1 << 20, u64::MAX] {
+        let once = |members: &Members| {
+            let array = members.open(None).expect("an array");
+            let at = at.min(array.len() - 512);
+            let place = array.array().geometry().place(at);
+            let slot = array.array().geometry().data_slot(place.row, place.index);
+            let offset = members.candidates(None)[slot].superblock.data().offset;
+            let row = offset + place.row * array.array().geometry().chunk();
+            members.0[2].1.write_at(row, &[0xee; 512]).expect("other data");
+        };
+        let misses = joined(once, |members| lives(members, Some(2), 1));
+        assert_eq!(misses, Some(Rebuild::Whole), "byte {at}");
+    }
+}
+
+#[test]
+fn a_host_without_space_stops_writes_and_fails_no_member() {
+    for consistency in ALL {
+        for (kind, before) in
+            [(Kind::Write, 0), (Kind::Write, 3), (Kind::WriteDurable, 0), (Kind::WriteDurable, 1)]
+        {
+            let case = format!("{consistency:?}, {kind:?} {before}");
+            let mut members = Members::create(4, consistency, InitialParity::Right);
+            let hooks = [1, 2].map(|slot| hook(&mut members, slot));
+            let array = members.open(None).expect("an array");
+            let model = scribble(&array, 41, 10);
+            array.array().stop().expect("clean");
+            hooks.iter().for_each(|hook| hook.on(kind, before, || Outcome::Full));
+            let mut rng = fastrand::Rng::with_seed(42);
+            let failed = (0..40).any(|_| {
+                let at = rng.u64(..array.len() - 4096) / 4096 * 4096;
+                // The same bytes are written again, so that the model stays right.
+                array.write_at(at, &model[at as usize..][..4096]).is_err()
+            });
+            assert!(failed || kind == Kind::WriteDurable, "{case}");
+            let status = array.array().status();
+            assert_eq!(status.members, [Standing::InSync; 4], "{case}");
+            assert!(content(&array) == model, "{case}");
+            hooks.iter().for_each(|hook| hook.clear());
+            let array = open_after_crash(&members);
+            assert_eq!(array.left_out(), [], "{case}");
+            array.array().resync(&mut |_| ControlFlow::Continue(())).expect("parity");
+            assert!(content(&array) == model && wrong_rows(&array) == 0, "{case}");
+        }
+    }
+}
+
 #[test]
 fn a_member_is_replaced_without_the_array_missing_one() {
     for consistency in ALL {
@@ -960,8 +1050,39 @@ fn the_array_is_resynced_and_marked_clean_in_the_background() {
         assert!(start.elapsed().as_secs() < 30, "{:?}", array.array().status());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+    assert!(matches!(array.caught_up(), Some(CatchUp::Done)));
     // The array is not closed, so the copies are as the members would be after a power cut.
     let copies = members.copies();
     assert_eq!(copies.candidates(None)[0].superblock.resync_from(), None);
     assert_eq!(wrong_rows(&copies.open(None).expect("an array")), 0);
+}
+
+#[test]
+fn a_rebuild_that_fails_in_the_background_is_told() {
+    let mut members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+    members.open(None).expect("an array").close().expect("clean");
+    let array = members.open(Some(1)).expect("an array");
+    members.0[1] = ram("new");
+    let (name, device) = members.0[1].clone();
+    array.add(NewMember { name, device, uuid: Uuid([9; 16]) }).expect("added");
+    array.close().expect("closed");
+    let new = hook(&mut members, 1);
+    let candidates = members.candidates(None);
+    // The first write of the rebuild fails.
+    let options = ArrayOptions::new(Access::ReadWrite);
+    new.on(Kind::Write, 0, || Outcome::Full);
+    let array = OpenArray::assemble(candidates, 0, options).expect("an array");
+    let start = std::time::Instant::now();
+    while matches!(array.caught_up(), Some(CatchUp::Working)) {
+        assert!(start.elapsed().as_secs() < 30, "it goes on");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(matches!(array.caught_up(), Some(CatchUp::Failed(_))), "{:?}", array.caught_up());
+    // The new member keeps its slot, and the array can be written.
+    array.write_at(0, b"written").expect("a write");
+    assert!(matches!(array.array().status().members[1], Standing::Rebuilding { .. }));
+    array.close().expect("closed");
+    let array = members.open(None).expect("an array");
+    array.array().rebuild(1, Rebuild::Whole, &mut |_| ControlFlow::Continue(())).expect("rebuilt");
+    assert_eq!(wrong_rows(&array), 0);
 }

@@ -7,8 +7,8 @@ use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::md::Uuid;
 use lanefs_raid5::{
-    Added, ArrayOptions, Candidate, CreateOptions, Ended, InitialParity, Layout, NewConsistency,
-    NewMember, OpenArray, Progress, Rebuild, Replaced, Standing, Upkeep, create,
+    Added, ArrayOptions, AssembleError, Candidate, CreateOptions, Ended, InitialParity, Layout,
+    NewConsistency, NewMember, OpenArray, Progress, Rebuild, Replaced, Standing, Upkeep, create,
 };
 use rig::hook::{HookDevice, Kind, Outcome};
 use rig::made::{ALL, Members, content, ram, scribble, wrong_rows};
@@ -575,4 +575,45 @@ fn a_former_member_half_overwritten_with_another_members_data_is_not_trusted() {
     array.array().rebuild(3, Rebuild::Whole, &mut on).expect("rebuilt");
     assert_eq!(wrong_rows(&array), 0);
     assert!(content(&array) == model);
+}
+
+/// Opens a degraded array whose members fail in their hooks, replaces the member in slot 1, and
+/// returns the members, the new device and the content.
+fn replace_degraded(nth: usize) -> (Members, (PathBuf, Arc<dyn Device>), Vec<u8>) {
+    let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+    let hook = Arc::new(HookDevice::new(members.0[2].1.clone()));
+    members.0[2].1 = hook.clone();
+    let array = members.open(Some(3)).expect("an array");
+    let model = scribble(&array, 11, 10);
+    array.array().stop().expect("clean");
+    let new = ram("new");
+    // The writes follow the copy of the last row: the announcement of the change, and the change.
+    let copied = &mut |progress: Progress| {
+        if progress.done == progress.total {
+            hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
+        }
+        ControlFlow::Continue(())
+    };
+    let error = array.replace(1, new_member("new", new.1.clone()), copied).expect_err("unknown");
+    assert!(matches!(error, AssembleError::Unsettled(_)), "{error}");
+    array.write_at(0, &[1; 512]).expect_err("writes are stopped");
+    (members, new, model)
+}
+
+#[test]
+fn a_replacement_of_unknown_outcome_leaves_the_slot_to_one_of_both_devices() {
+    for nth in 0..2 {
+        let (mut members, new, model) = replace_degraded(nth);
+        members.0.truncate(3);
+        let all = Members(members.0.iter().cloned().chain([new.clone()]).collect());
+        // Given both devices, the array finds the one that has the slot.
+        let array = all.copies().open(None).expect("it starts");
+        assert!(content(&array) == model, "write {nth}");
+        let with_new = Members(vec![members.0[0].clone(), new, members.0[2].clone()]);
+        let starts = [&members, &with_new].map(|members| {
+            let array = members.copies().open(Some(3));
+            array.is_ok_and(|array| content(&array) == model)
+        });
+        assert_eq!(starts, [nth == 0, nth == 1], "write {nth}");
+    }
 }

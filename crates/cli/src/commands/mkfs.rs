@@ -12,13 +12,12 @@ mod words;
 
 pub use arguments::Arguments;
 
-use crate::cli::{Failure, Report, complain, open_source};
+use crate::cli::{Failure, MadeFile, Report, complain, open_source};
 use arguments::options;
 use journal_device::JournalDisk;
 use lanefs::Source;
 use lanefs_device::{Access, Device};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, Report as Made, mkfs, preview};
-use std::fs::File;
 use std::process::ExitCode;
 use target::{
     fit_to_rows, open, open_for, print_summary, refuse_overwriting, tell_as_json, whole_of,
@@ -58,7 +57,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         report.fail(Failure::new(arguments.image.display(), why));
         return report.exit();
     }
-    let is_new = !arguments.image.exists() && Source::array_name(&arguments.image).is_none();
     match make(arguments) {
         Ok(made) => {
             if arguments.json {
@@ -71,15 +69,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 }
             }
         }
-        Err(failure) => {
-            if is_new && !arguments.dry_run {
-                // An incomplete file system is useless, so its file is removed. An error while
-                // removing it is ignored, because the failure message names the file, so the user
-                // can remove it.
-                let _ = std::fs::remove_file(&arguments.image);
-            }
-            report.fail(failure);
-        }
+        Err(failure) => report.fail(failure),
     }
     report.exit()
 }
@@ -111,11 +101,12 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
         refuse_overwriting(arguments, &*device)?;
         return on_device(arguments, &*device, &options, journal.as_ref());
     }
+    // An incomplete file system is useless, so a new file is removed after a failure.
+    let mut new = None;
     if !path.exists() {
         let size = arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
-        let file = File::create_new(path).map_err(|error| Failure::host(path.display(), &error))?;
-        file.set_len(arguments.offset().saturating_add(size))
-            .map_err(|error| Failure::host(path.display(), &error))?;
+        let file = MadeFile::create(path, arguments.offset().saturating_add(size));
+        new = Some(file.map_err(|error| Failure::host(path.display(), &error))?);
         options.contents = Contents::Zeros;
     }
     let size = arguments.size();
@@ -132,7 +123,9 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     // partition.
     let device = open_for(arguments, size)?;
     refuse_overwriting(arguments, &device)?;
-    on_device(arguments, &device, &options, journal.as_ref())
+    let made = on_device(arguments, &device, &options, journal.as_ref())?;
+    new.into_iter().for_each(MadeFile::keep);
+    Ok(made)
 }
 
 fn on_device(

@@ -9,9 +9,11 @@ mod live;
 mod member_name;
 mod members;
 mod new_member;
+mod pace;
 mod progress;
 mod recover;
 mod scrub;
+mod scrub_report;
 mod status;
 
 pub use array::look_at;
@@ -32,8 +34,8 @@ Examples:
 
 ARRAY is md:MEMBER,MEMBER,... as above, or md:UUID to search the block devices for its members, or
 md:UUID,DIRECTORY to search a directory. While the array is mounted, root and the owner of the mount
-can use status, fail, remove, add and replace: the mount's server makes the change, even if the
-command is interrupted. docs/raid5.md says how arrays work.")]
+can use status, scrub, fail, remove, add and replace: the mount's server makes the change, even if
+the command is interrupted. docs/raid5.md says how arrays work.")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,

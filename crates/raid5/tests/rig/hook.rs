@@ -19,6 +19,8 @@ pub enum Kind {
 pub enum Outcome {
     Done,
     Failed,
+    /// The host has no space for a write.
+    Full,
 }
 
 struct Hook {
@@ -67,6 +69,10 @@ impl HookDevice {
         };
         match due.map_or(Outcome::Done, |hook| (hook.act)()) {
             Outcome::Done => Ok(()),
+            Outcome::Full => {
+                let error = std::io::ErrorKind::StorageFull;
+                Err(DeviceError::new(operation, offset, 0, error))
+            }
             Outcome::Failed => {
                 let error = std::io::Error::other("a late error");
                 Err(DeviceError::new(operation, offset, 0, error))

@@ -9,7 +9,7 @@ use super::target::{
 use super::unnamed::Unnamed;
 use super::verity;
 use super::words::Wanted;
-use crate::cli::{Failure, Report, complain, open_image, open_source};
+use crate::cli::{Failure, MadeFile, Report, complain, open_image, open_source};
 use crate::copy::Progress;
 use lanefs::Source as Image;
 use lanefs::build::{
@@ -84,7 +84,8 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
         place.publish()?;
         Ok((built, sealed))
     });
-    let (built, sealed) = made.inspect_err(|_| place.discard())?;
+    let (built, sealed) = made?;
+    place.made.into_iter().for_each(MadeFile::keep);
     for loss in &built.losses {
         complain(format_args!("lanefs: warning: {loss}; left out"));
     }
@@ -190,6 +191,8 @@ struct Place<'a> {
     is_new: bool,
     /// The new file, which has no name until it is complete.
     unnamed: Option<Unnamed>,
+    /// The new file, if it has a name from the start.
+    made: Option<MadeFile>,
     /// Whether nothing follows the file system in the file, so that the file's length may change.
     is_ours: bool,
     /// Whether the size follows from the files.
@@ -210,6 +213,7 @@ impl<'a> Place<'a> {
             array: None,
             is_new: false,
             unnamed: None,
+            made: None,
             is_ours: false,
             is_fitted: arguments.spare().is_some(),
             offset,
@@ -268,6 +272,9 @@ impl<'a> Place<'a> {
             _ => len,
         };
         place.unnamed = Unnamed::create(path);
+        if place.unnamed.is_none() && path.symlink_metadata().is_err() {
+            place.made = Some(MadeFile::create(path, 0).map_err(failed)?);
+        }
         let create = place.unnamed.is_none();
         let file = File::options().write(true).create(create).truncate(false).open(place.file());
         let file = file.map_err(failed)?;
@@ -305,15 +312,6 @@ impl<'a> Place<'a> {
         let part = OpenOptions { offset: self.offset, len };
         let device = open_image(&self.file(), Access::ReadWrite, part);
         Ok(std::sync::Arc::new(device.map_err(|error| Failure::opening(self.path, &error))?))
-    }
-
-    /// Removes an incomplete image that did not exist before.
-    fn discard(&self) {
-        if self.is_new && self.unnamed.is_none() {
-            // An error while removing the file is ignored, because the failure message names the
-            // file, so the user can remove it.
-            let _ = std::fs::remove_file(self.path);
-        }
     }
 
     /// If the size of the file system is computed from its files, cuts the image file to this size.

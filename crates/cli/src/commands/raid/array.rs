@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const HOW_ARRAYS_ARE_WRITTEN: &str =
     "an array is one word, md:MEMBER,MEMBER,..., as in md:a.img,b.img,c.img";
 
-fn parse_array(name: &str) -> Result<PathBuf, &'static str> {
+pub(super) fn parse_array(name: &str) -> Result<PathBuf, &'static str> {
     match Source::parse(name.as_ref()) {
         Some(_) => Ok(name.into()),
         None => Err(HOW_ARRAYS_ARE_WRITTEN),
@@ -50,11 +50,17 @@ pub(super) struct Look {
     /// The program that uses the array, if any. If a program uses the array, this command has
     /// locked nothing.
     pub(super) in_use: Option<String>,
+    /// Where the array is mounted, if it is.
+    pub(super) mounted: Option<PathBuf>,
     /// The reason why the array cannot be started, if it cannot.
     pub(super) refused: Option<Failure>,
 }
 
 impl ArrayArgument {
+    pub(super) fn of(array: PathBuf) -> ArrayArgument {
+        ArrayArgument { array }
+    }
+
     pub(super) fn source(&self) -> Result<Source, Failure> {
         let source = Source::parse(self.array.as_os_str());
         source.ok_or_else(|| self.failure(HOW_ARRAYS_ARE_WRITTEN))
@@ -65,7 +71,7 @@ impl ArrayArgument {
             AssembleError::Open(OpenError::InUse { path, .. }) => match mount_of(path) {
                 Some(place) => self.failure(format_args!(
                     "mounted on {}: unmount it first; a mounted array only allows fail, add, remove, \
-                     replace and status",
+                     replace, status, and scrub of {0}",
                     place.display()
                 )),
                 None => self.refused(error),
@@ -111,7 +117,14 @@ impl ArrayArgument {
     pub(super) fn look(&self) -> Result<Look, Failure> {
         let source = self.source()?;
         match look_at(&source) {
-            Ok((array, in_use)) => Ok(Look { array, in_use, refused: None }),
+            Ok((array, in_use)) => {
+                let members = array.metadata().members();
+                let mounted = match in_use {
+                    Some(_) => members.iter().find_map(|member| mount_of(&member.name)),
+                    None => None,
+                };
+                Ok(Look { array, in_use, mounted, refused: None })
+            }
             Err(why @ AssembleError::DirtyAndDegraded { .. }) => {
                 let options = ArrayOptions {
                     upkeep: Upkeep::Caller,
@@ -119,7 +132,8 @@ impl ArrayArgument {
                     ..ArrayOptions::new(Access::ReadOnly)
                 };
                 let array = source.open(options).map_err(|error| self.refused(error))?;
-                Ok(Look { array, in_use: None, refused: Some(self.refused(why)) })
+                let refused = Some(self.refused(why));
+                Ok(Look { array, in_use: None, mounted: None, refused })
             }
             Err(error) => Err(self.refused(error)),
         }
@@ -138,6 +152,19 @@ impl ArrayArgument {
     }
 }
 
+/// Closes an array on which the command has neither failed nor replaced a member. Fails if a member
+/// has failed meanwhile.
+pub(super) fn close_whole(array: OpenArray) -> Result<(), Failure> {
+    let failed = |error| Failure::new("array", error);
+    array.array().stop().map_err(failed)?;
+    let lost = array.metadata().former_members();
+    array.close().map_err(failed)?;
+    match lost.first() {
+        None => Ok(()),
+        Some(name) => Err(Failure::new(name.display(), "failed meanwhile; the array is degraded")),
+    }
+}
+
 /// Opens an array read-only. If another program uses the array, locks nothing, and also returns a
 /// description of that use.
 pub fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleError> {
@@ -153,6 +180,13 @@ pub fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleE
         }
         opened => Ok((opened?, None)),
     }
+}
+
+/// Returns whether an array is mounted on this directory.
+pub(super) fn is_mount_point(place: &Path) -> bool {
+    let (place, mounts) = (place.canonicalize().ok(), MountEntry::all().unwrap_or_default());
+    let is_array = |mount: &MountEntry| Source::parse(mount.source.as_os_str()).is_some();
+    mounts.iter().any(|mount| is_array(mount) && Some(&mount.mount_point) == place.as_ref())
 }
 
 /// Returns the mount point of the array that has this member.

@@ -2,9 +2,13 @@
 
 use super::array::refused;
 use super::member_name::{name_of, slot_of};
-use super::new_member::{MadeFile, new_member};
-use crate::cli::Failure;
-use lanefs::raid5::{Added, Ended, OpenArray, Progress, Rebuild, Replaced};
+use super::new_member::{make_file, new_member};
+use super::pace::Pace;
+use super::scrub_report::report_json;
+use crate::cli::{Failure, MadeFile};
+use lanefs::raid5::{
+    Added, AssembleError, Ended, OpenArray, Progress, Rebuild, Replaced, Scrub, Source,
+};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -19,6 +23,8 @@ pub enum Step {
     CatchingUp,
     /// The replaced member is being copied.
     Copying,
+    /// Parity is being compared with the data.
+    Comparing,
 }
 
 impl Step {
@@ -28,12 +34,13 @@ impl Step {
             Step::Rebuilding => "rebuilding",
             Step::CatchingUp => "catching up",
             Step::Copying => "copying",
+            Step::Comparing => "comparing",
         }
     }
 
     /// Returns the step with this name.
     pub fn named(name: &str) -> Option<Step> {
-        let all = [Step::Rebuilding, Step::CatchingUp, Step::Copying];
+        let all = [Step::Rebuilding, Step::CatchingUp, Step::Copying, Step::Comparing];
         all.into_iter().find(|step| step.name() == name)
     }
 }
@@ -69,6 +76,13 @@ pub enum Change {
         /// Replace the contents of the device, whatever they are.
         force: bool,
     },
+    /// Compares all parity with the data. The result is a report in JSON.
+    Scrub {
+        /// Rewrite wrong parity from the data.
+        repair: bool,
+        /// The most bytes of each member to read in a second.
+        limit: Option<u64>,
+    },
 }
 
 impl Change {
@@ -76,7 +90,7 @@ impl Change {
     pub fn subject(&self) -> String {
         match self {
             Change::Fail { member } => member.display().to_string(),
-            Change::Remove => "array".to_owned(),
+            Change::Remove | Change::Scrub { .. } => "array".to_owned(),
             Change::Add { shown, .. } | Change::Replace { shown, .. } => shown.clone(),
         }
     }
@@ -93,6 +107,9 @@ impl Change {
                 "change": "replace", "member": member, "device": device, "shown": shown,
                 "force": force,
             }),
+            Change::Scrub { repair, limit } => {
+                json!({ "change": "scrub", "repair": repair, "limit": limit })
+            }
         }
     }
 
@@ -112,6 +129,10 @@ impl Change {
                 device: text("device")?.into(),
                 shown: text("shown")?.into(),
                 force: value.get("force")?.as_bool()?,
+            },
+            "scrub" => Change::Scrub {
+                repair: value.get("repair")?.as_bool()?,
+                limit: value.get("limit")?.as_u64(),
             },
             _ => return None,
         })
@@ -140,6 +161,29 @@ impl Change {
                 let new = (device.as_path(), shown.as_str());
                 replace_member(array, member, new, *force, step)
             }
+            Change::Scrub { repair, limit } => scrub(array, *repair, *limit, step),
+        }
+    }
+}
+
+/// Compares all parity of an array in use with the data.
+fn scrub(
+    array: &OpenArray,
+    repair: bool,
+    limit: Option<u64>,
+    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+) -> Result<String, Failure> {
+    let mut pace = Pace::new(array, limit);
+    let what = if repair { Scrub::Repair } else { Scrub::Check };
+    let done = array.array().scrub(what, &mut |progress| {
+        pace.rest(array);
+        step(Step::Comparing, progress)
+    });
+    match done.map_err(|error| Failure::new("array", error))? {
+        (found, Ended::Done) => Ok(report_json(&found, repair).to_string()),
+        (found, Ended::Stopped) => {
+            let compared = found.rows - found.skipped;
+            Err(Failure::new("array", format_args!("stopped after {compared} rows were compared")))
         }
     }
 }
@@ -163,11 +207,36 @@ fn add_member(
     force: bool,
     step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
 ) -> Result<String, Failure> {
-    let made = MadeFile::for_member(device, array)?;
+    let made = make_file(device, array)?;
     let new = new_member(device, array, force)?;
-    let added = array.add(new).map_err(|error| refused(Path::new(shown), error))?;
-    made.keep();
-    bring_in_step(array, added, shown, step)
+    match array.add(new) {
+        Ok(added) => {
+            made.into_iter().for_each(MadeFile::keep);
+            bring_in_step(array, added, shown, step)
+        }
+        Err(error @ AssembleError::Unsettled(_)) => {
+            made.into_iter().for_each(MadeFile::keep);
+            Err(unsettled(array, &[device], shown, &error))
+        }
+        Err(error) => Err(refused(Path::new(shown), error)),
+    }
+}
+
+/// Returns the failure of a change whose outcome is not known: the superblocks may name any of
+/// `devices`. The message says how to find the outcome.
+fn unsettled(array: &OpenArray, devices: &[&Path], shown: &str, error: &AssembleError) -> Failure {
+    let known = array.metadata().members();
+    let mut names: Vec<&Path> = known.iter().map(|member| member.name.as_path()).collect();
+    let others = devices.iter().filter(|device| !names.contains(device));
+    names.extend(others.copied().collect::<Vec<_>>());
+    Failure::new(
+        shown,
+        format_args!(
+            "{error}: keep all devices, and look which of them the array uses: \
+             lanefs raid status {}",
+            Source::name_of(names).display()
+        ),
+    )
 }
 
 /// Rebuilds a member that was put into its slot. Returns a line with the result.
@@ -210,29 +279,33 @@ fn replace_member(
 ) -> Result<String, Failure> {
     let slot = slot_of(array, member)?;
     let before = name_of(array, slot);
-    let made = MadeFile::for_member(device, array)?;
+    let made = make_file(device, array)?;
     let new = new_member(device, array, force)?;
     let missing = array.array().degraded();
     let done = array.replace(slot, new, &mut |progress| step(Step::Copying, progress));
-    let done = done.map_err(|error| {
-        let what = match array.array().degraded() == missing {
-            true => "the array is as before",
-            false => "the array is degraded",
-        };
-        Failure::new(shown, format_args!("{error}; {what}"))
-    })?;
     match done {
-        Replaced::Done => {
-            made.keep();
+        Ok(Replaced::Done) => {
+            made.into_iter().for_each(MadeFile::keep);
             Ok(format!("{shown}: in slot {slot}, in place of {before}"))
         }
-        Replaced::Stopped => {
+        Ok(Replaced::Stopped) => {
             Err(Failure::new(shown, "the copy was stopped; the array is as before"))
         }
-        Replaced::Added(added) => {
-            made.keep();
+        Ok(Replaced::Added(added)) => {
+            made.into_iter().for_each(MadeFile::keep);
             let rebuilt = bring_in_step(array, added, shown, step)?;
             Ok(format!("{rebuilt}; {before} failed while it was copied"))
+        }
+        Err(error @ AssembleError::Unsettled(_)) => {
+            made.into_iter().for_each(MadeFile::keep);
+            Err(unsettled(array, &[Path::new(&before), device], shown, &error))
+        }
+        Err(error) => {
+            let what = match array.array().degraded() == missing {
+                true => "the array is as before",
+                false => "the array is degraded",
+            };
+            Err(Failure::new(shown, format_args!("{error}; {what}")))
         }
     }
 }

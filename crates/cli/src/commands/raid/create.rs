@@ -1,17 +1,17 @@
 //! `lanefs raid create`
 
-use super::array::refused;
+use super::array::{close_whole, refused};
 use super::progress::Bar;
 use super::recover::bring_in_step;
-use crate::cli::{Failure, Report, Size, complain, human, open_image, refuse_contents};
+use crate::cli::{Failure, MadeFile, Report, Size, complain, human, open_image, refuse_contents};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lanefs::device::{Access, Device, OpenOptions};
+use lanefs::device::{Access, Device, DeviceError, OpenOptions};
 use lanefs::raid5::{
     ArrayOptions, AssembleError, Candidate, CreateOptions, GeometryError, InitialParity,
     InvalidRequest, Layout, MISSING, MemberFault, NewConsistency, OpenArray, Standing, Upkeep,
     Uuid, create,
 };
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -125,20 +125,15 @@ type Opened = (PathBuf, Arc<dyn Device>);
 /// Runs `lanefs raid create`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid create");
-    let made: Vec<&Path> = arguments.paths().filter(|path| !path.exists()).collect();
-    match make(arguments, &made) {
+    match make(arguments) {
         Ok(line) if !arguments.quiet => report.printed(writeln!(std::io::stdout(), "{line}")),
         Ok(_) => {}
-        Err(failure) => {
-            // An incomplete array is useless, so the new files are removed.
-            made.iter().for_each(|path| drop(std::fs::remove_file(path)));
-            report.fail(failure);
-        }
+        Err(failure) => report.fail(failure),
     }
     report.exit()
 }
 
-fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
+fn make(arguments: &Arguments) -> Result<String, Failure> {
     let mut names: Vec<&Path> = arguments.paths().collect();
     names.sort();
     if let Some(pair) = names.windows(2).find(|pair| pair.first() == pair.last()) {
@@ -146,7 +141,7 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
         return Err(Failure::new(name.unwrap_or_default(), "given twice"));
     }
     let (missing, consistency) = (arguments.missing()?, arguments.consistency()?);
-    let members = open_members(arguments, made)?;
+    let (members, made) = open_members(arguments)?;
     let all_new = made.len() == members.len();
     let options = CreateOptions {
         set: arguments.uuid.unwrap_or_else(random_uuid),
@@ -175,26 +170,27 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
             Failure::new("--bitmap-chunk", bad)
         }
         AssembleError::Member { ref name, .. } => refused(&name.clone(), error),
+        error @ AssembleError::Unsettled(_) => Failure::new(
+            "array",
+            format_args!(
+                "{error}: lanefs raid examine shows which members have a superblock; nothing is \
+                 removed, and --force makes the array anew"
+            ),
+        ),
         error => refused(first, error),
     };
-    create(&members, &options).map_err(about)?;
+    let created = create(&members, &options);
+    if matches!(created, Ok(()) | Err(AssembleError::Unsettled(_))) {
+        // From here on nothing is removed: the superblocks may describe an array.
+        made.into_iter().for_each(MadeFile::keep);
+    }
+    created.map_err(about)?;
     let read = |(name, device): &Opened| Candidate::read(name, device.clone());
     let candidates: Result<Vec<_>, _> = members.iter().map(read).collect();
     let candidates = candidates.map_err(|error| refused(first, error))?;
     let how = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
     let array = OpenArray::assemble(candidates, missing.iter().count(), how)
         .map_err(|error| refused(first, error))?;
-    let failed = |error: lanefs::device::DeviceError| Failure::new("array", error);
-    let bar = if arguments.quiet { Bar::hidden } else { Bar::new };
-    if !arguments.no_wait {
-        let status = array.array().status();
-        let is_partial = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
-        let is_work = status.unsynced_rows > 0 || status.members.iter().any(is_partial);
-        if is_work && !arguments.quiet {
-            complain("lanefs raid create: computing parity; --no-wait leaves it to the first use");
-        }
-        bring_in_step(&array, bar).map_err(failed)?;
-    }
     let without = missing.map(|slot| format!(", slot {slot} to be added"));
     let line = format!(
         "{} in {} members{}, chunks of {}, UUID {}",
@@ -204,18 +200,42 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
         human(options.chunk),
         options.set
     );
-    array.close().map_err(failed)?;
+    compute_parity(arguments, &array).map_err(|error| {
+        Failure::new(
+            "array",
+            format_args!("it is made, but not all parity: {error}; lanefs raid recover goes on"),
+        )
+    })?;
+    close_whole(array)?;
     Ok(line)
 }
 
-fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Failure> {
-    let open = |path: &Path| {
-        if made.contains(&path) {
+/// Computes the parity of a new array, unless the first use is to do so.
+fn compute_parity(arguments: &Arguments, array: &OpenArray) -> Result<(), DeviceError> {
+    let bar = if arguments.quiet { Bar::hidden } else { Bar::new };
+    if !arguments.no_wait {
+        let status = array.array().status();
+        let is_partial = |standing: &Standing| matches!(standing, Standing::Rebuilding { .. });
+        let is_work = status.unsynced_rows > 0 || status.members.iter().any(is_partial);
+        if is_work && !arguments.quiet {
+            complain("lanefs raid create: computing parity; --no-wait leaves it to the first use");
+        }
+        bring_in_step(array, bar)?;
+    }
+    Ok(())
+}
+
+/// Opens the members, and creates those that do not exist.
+fn open_members(arguments: &Arguments) -> Result<(Vec<Opened>, Vec<MadeFile>), Failure> {
+    let mut made = Vec::new();
+    let mut open = |path: &Path| {
+        // A link that leads nowhere is not a member that does not exist.
+        if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             let size = arguments.size.map(Size::bytes);
             let size =
                 size.ok_or_else(|| Failure::new(path.display(), "does not exist: give a --size"))?;
-            let file = std::fs::File::create_new(path).and_then(|file| file.set_len(size));
-            file.map_err(|error| Failure::host(path.display(), &error))?;
+            let file = MadeFile::create(path, size);
+            made.push(file.map_err(|error| Failure::host(path.display(), &error))?);
         }
         let device = open_image(path, Access::ReadWrite, OpenOptions::default())
             .map_err(|error| Failure::opening(path, &error))?;
@@ -224,7 +244,8 @@ fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Fa
         }
         Ok((path.to_path_buf(), Arc::new(device) as Arc<dyn Device>))
     };
-    arguments.paths().map(open).collect()
+    let members = arguments.paths().map(&mut open).collect::<Result<_, Failure>>()?;
+    Ok((members, made))
 }
 
 /// Returns the array's full name, as in mdadm: HOST:NAME. Returns `name` alone if it has a colon

@@ -9,7 +9,7 @@
 
 use super::change::{Change, Step};
 use crate::cli::Failure;
-use lanefs::raid5::{OpenArray, Progress, Standing};
+use lanefs::raid5::{CatchUp, OpenArray, Progress, Standing};
 use lanefs_fuse::{Control, Errno};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, Weak, thread};
@@ -21,6 +21,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const ATTRIBUTE: &str = "system.lanefs_array";
+/// The id of the rebuilds and the resync that the server makes without a request.
+const BACKGROUND: &str = "background";
 /// The largest size of an attribute's value in bytes.
 const ROOM: usize = 64 << 10;
 /// The number of requests, finished or not, whose state is kept.
@@ -102,8 +104,18 @@ impl LiveArray {
         self.array.clone()
     }
 
+    /// Returns the states of the latest requests, and that of the array's own background work.
     fn states(&self) -> Value {
-        self.jobs.lock().iter().map(|job| job.state.clone()).collect()
+        let background = match self.array.caught_up() {
+            None => None,
+            Some(CatchUp::Failed(error)) => {
+                Some(json!({ "id": BACKGROUND, "state": "failed", "text": error.to_string() }))
+            }
+            Some(CatchUp::Working) => Some(json!({ "id": BACKGROUND, "state": "working" })),
+            Some(CatchUp::Done) => Some(json!({ "id": BACKGROUND, "state": "done" })),
+            Some(CatchUp::Stopped) => Some(json!({ "id": BACKGROUND, "state": "stopped" })),
+        };
+        self.jobs.lock().iter().map(|job| job.state.clone()).chain(background).collect()
     }
 
     /// Starts the change that a request describes.
@@ -156,6 +168,15 @@ impl LiveArray {
             job.state = state;
         }
     }
+}
+
+/// Returns the state of the background work in the server of the mount on `place`; `None` if the
+/// server does not tell it to this user.
+pub fn background(place: &Path) -> Option<Value> {
+    let mut value = vec![0; ROOM];
+    let len = rustix::fs::getxattr(place, ATTRIBUTE, &mut value[..]).ok()?;
+    let state: Value = serde_json::from_slice(value.get(..len)?).ok()?;
+    state.as_array()?.iter().find(|state| state["id"] == BACKGROUND).cloned()
 }
 
 /// Sends a change to the server of the mount on `place`. Returns the server's result when the

@@ -2,65 +2,39 @@
 //! Refuses a device or file that holds data, unless the user gives `--force`.
 
 use super::member_name::real;
-use crate::cli::{Failure, open_image, refuse_contents};
+use crate::cli::{Failure, MadeFile, open_image, refuse_contents};
 use lanefs::device::{Access, Device, OpenOptions};
 use lanefs::raid5::{Candidate, NewMember, OpenArray, Uuid};
 use lanefs_ondisk::md::Role;
 use std::path::Path;
 use std::sync::Arc;
 
-/// An image file created for a new member; removed on drop unless it has become a member.
-pub struct MadeFile<'a>(Option<&'a Path>);
-
-impl MadeFile<'_> {
-    /// Creates `path` if it does not exist. The file gets the length of the shortest member that is
-    /// a file, but at least the length that the array needs.
-    pub fn for_member<'a>(path: &'a Path, array: &OpenArray) -> Result<MadeFile<'a>, Failure> {
-        // A path in /dev that does not exist is probably a typing mistake, so no file is created
-        // there.
-        if path.symlink_metadata().is_ok()
-            || path.starts_with("/dev/") && !path.starts_with("/dev/shm")
-        {
-            return Ok(MadeFile(None));
-        }
-        let failed = |error: &dyn std::fmt::Display| Failure::new(path.display(), error);
-        let needed = array.needed_len().map_err(|error| failed(&error))?;
-        let lens = array.metadata().members().into_iter().filter_map(|member| {
-            let file = member.name.metadata().ok()?;
-            file.is_file().then_some(file.len())
-        });
-        let len = lens.min().unwrap_or(0).max(needed);
-        let file = std::fs::File::create_new(path);
-        let file = file.map_err(|error| Failure::host(path.display(), &error))?;
-        let made = MadeFile(Some(path));
-        file.set_len(len).map_err(|error| Failure::host(path.display(), &error))?;
-        Ok(made)
+/// Creates `path` if it does not exist. The file gets the length of the shortest member that is a
+/// file, but at least the length that the array needs.
+pub fn make_file(path: &Path, array: &OpenArray) -> Result<Option<MadeFile>, Failure> {
+    // A path in /dev that does not exist is probably a typing mistake, so no file is created there.
+    if path.symlink_metadata().is_ok() || path.starts_with("/dev/") && !path.starts_with("/dev/shm")
+    {
+        return Ok(None);
     }
-
-    /// Keeps the file, because it has become a member.
-    pub fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for MadeFile<'_> {
-    fn drop(&mut self) {
-        if let Some(path) = self.0 {
-            // The caller reports why the file did not become a member; an error while removing it
-            // is ignored.
-            let _ = std::fs::remove_file(path);
-        }
-    }
+    let needed = array.needed_len().map_err(|error| Failure::new(path.display(), error))?;
+    let lens = array.metadata().members().into_iter().filter_map(|member| {
+        let file = member.name.metadata().ok()?;
+        file.is_file().then_some(file.len())
+    });
+    let len = lens.min().unwrap_or(0).max(needed);
+    let made = MadeFile::create(path, len).map_err(|error| Failure::host(path.display(), &error));
+    made.map(Some)
 }
 
 /// Opens the device. A former member of this array is accepted without `force` if its slot is free.
 pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMember, Failure> {
     let members = array.metadata().members();
     let same = |known: &Path| real(known).is_some_and(|known| Some(known) == real(path));
-    if members.iter().any(|known| same(&known.name)) {
+    if members.iter().any(|known| known.slot.is_some() && same(&known.name)) {
         return Err(Failure::new(path.display(), "already a member of the array"));
     }
-    let device = match array.metadata().former(&real(path).unwrap_or_else(|| path.into())) {
+    let device = match array.metadata().unused(|name| name == path || same(name)) {
         Some(device) => device,
         None => {
             let device = open_image(path, Access::ReadWrite, OpenOptions::default());

@@ -1,6 +1,6 @@
 //! `lanefs raid recover`
 
-use super::array::{ArrayArgument, NothingMore};
+use super::array::{ArrayArgument, NothingMore, close_whole};
 use super::progress::Bar;
 use crate::cli::{Failure, Report};
 use lanefs::device::{Access, DeviceError};
@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         let found = array.array().status();
         bring_in_step(&array, Bar::new).map_err(|error| arguments.array.failure(error))?;
         let log = array.log();
-        arguments.array.close(array)?;
+        close_whole(array)?;
         Ok(recovered(&found, log))
     };
     match work() {

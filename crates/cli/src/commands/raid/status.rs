@@ -1,18 +1,21 @@
 //! `lanefs raid status`
 
 use super::array::{ArrayArgument, Look, NothingMore};
+use super::live;
 use crate::cli::{Report, human, printable};
 use lanefs::device::Device;
-use lanefs::raid5::{OpenArray, Standing};
+use lanefs::raid5::{OpenArray, Places, Standing};
 use lanefs_ondisk::md::Role;
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Shows the state of an array and its members, mounted or not; writes nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
+Exit codes: 0 success; 1 the array cannot be used, a member has unreadable blocks, or a rebuild or
+resync in the background of a mount failed; 2 wrong usage.
 
 Examples:
   lanefs raid status md:a.img,b.img,c.img
@@ -38,6 +41,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 true => writeln!(out, "{facts:#}"),
                 false => print(&mut out, &look.array, &facts),
             });
+            troubles(&facts).for_each(|trouble| report.fail(arguments.array.failure(trouble)));
             if let Some(why) = look.refused {
                 report.fail(why);
             }
@@ -47,8 +51,36 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
+/// Returns what is wrong although the array can be used.
+fn troubles(facts: &Value) -> impl Iterator<Item = String> {
+    let bad = facts["bad_blocks"].as_array().into_iter().flatten();
+    let bad = bad.map(|bad| {
+        let name = printable(bad["name"].as_str().unwrap_or_default());
+        let (places, bytes) = (&bad["places"], bad["bytes"].as_u64().unwrap_or(0));
+        format!("{name}: {} in {places} places cannot be read (bad-block log)", human(bytes))
+    });
+    let unknown = facts["bad_blocks"].as_str().map(str::to_owned);
+    let failed = facts["background"]["state"] == "failed";
+    let text = printable(facts["background"]["text"].as_str().unwrap_or_default());
+    let failed = failed.then(|| format!("the work in the background failed: {text}"));
+    bad.chain(unknown).chain(failed).collect::<Vec<_>>().into_iter()
+}
+
+/// Returns the unreadable blocks of each member that has some, or why this is not known.
+fn bad_blocks(array: &OpenArray) -> Value {
+    let members = match array.bad_blocks() {
+        Ok(members) => members.into_iter().filter(|(_, places)| !places.is_empty()),
+        Err(error) => return json!(error.to_string()),
+    };
+    let member = |(name, places): (PathBuf, Places)| {
+        let bytes: u64 = places.iter().map(|place| place.end.saturating_sub(place.start)).sum();
+        json!({ "name": name.display().to_string(), "places": places.len(), "bytes": bytes })
+    };
+    members.map(member).collect()
+}
+
 fn facts(look: &Look) -> Value {
-    let Look { array, in_use, refused } = look;
+    let Look { array, in_use, mounted, refused } = look;
     let superblock = array.metadata().array();
     let status = array.array().status();
     let shape = array.array().geometry();
@@ -88,6 +120,12 @@ fn facts(look: &Look) -> Value {
         // If the array is in use, only the process that uses the array knows how many rows must be
         // resynchronised. If the array cannot be assembled, the number is unknown.
         "rows_to_resync": (in_use.is_none() && refused.is_none()).then_some(status.unsynced_rows),
+        // While the array is in use, the log always has entries of writes under way.
+        "log": array.log().filter(|_| in_use.is_none()).map(|log| {
+            json!({ "entries": log.entries, "damaged": log.damaged })
+        }),
+        "bad_blocks": bad_blocks(array),
+        "background": mounted.as_deref().and_then(live::background),
         "events": superblock.events(),
         "members": members,
         "left_out": out,
@@ -126,6 +164,15 @@ fn print(out: &mut dyn Write, array: &OpenArray, facts: &Value) -> io::Result<()
     }
     if let Some(by) = facts.get("in_use").and_then(Value::as_str) {
         writeln!(out, "  {}", printable(by))?;
+    }
+    if let Some(log) = facts.get("log").filter(|log| !log.is_null()) {
+        let (entries, damaged) = (&log["entries"], &log["damaged"]);
+        writeln!(out, "  partial parity log: {entries} entries to be applied, {damaged} damaged")?;
+    }
+    match facts["background"]["state"].as_str() {
+        Some("working") => writeln!(out, "  a rebuild or resync is under way")?,
+        Some("stopped") => writeln!(out, "  a rebuild or resync was stopped")?,
+        _ => {}
     }
     let rows = facts.get("rows_to_resync").and_then(Value::as_u64).unwrap_or(0);
     if rows > 0 {
