@@ -8,7 +8,7 @@ use crate::object::growth::Growth;
 use crate::object::objects::Objects;
 use crate::object::orphan::Chain;
 use crate::object::record::chain_record;
-use crate::object::superblock::record_abort;
+use crate::object::superblock::{UsedFeatures, record_abort};
 use crate::quota::Fold;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::{Client, Images, Tid};
@@ -140,7 +140,8 @@ impl Objects {
         }
         let chain = orphans_changed.then(|| self.orphans.chain());
         let growth = growth.as_deref();
-        self.capture_tables(extended, chain.as_ref(), growth, &mut captured, &mut fold)?;
+        let used =
+            self.capture_tables(extended, chain.as_ref(), growth, &mut captured, &mut fold)?;
         if let Some(quotas) = self.mount.quotas() {
             for (block, bytes) in quotas.fold(fold) {
                 captured.image(block, bytes);
@@ -156,10 +157,10 @@ impl Objects {
             // written in place before the superblock.
             captured.write_in_place_last(self.volume.geometry().super_block());
         }
-        if groups_changed || head.is_some() || growth.is_some() {
+        if groups_changed || head.is_some() || growth.is_some() || self.superblock.lacks(used) {
             let blocks = growth.map(|growth| growth.new.block_count());
-            let superblock =
-                self.superblock.capture(self.groups.captured_counts(), head, blocks)?;
+            let free = self.groups.captured_counts();
+            let superblock = self.superblock.capture(free, head, blocks, used)?;
             captured.image(self.volume.geometry().super_block(), superblock);
         }
         Ok(())
@@ -214,7 +215,7 @@ impl Objects {
 
     /// Patches the captured records into their table blocks. If the orphan chain changed, also
     /// patches the changed links into the records. For each record, adds the change of its owners'
-    /// usage to `fold`.
+    /// usage to `fold`. Returns the features that the records use.
     fn capture_tables(
         &self,
         extended: Vec<(Group, u32)>,
@@ -222,7 +223,8 @@ impl Objects {
         growth: Option<&Growth>,
         captured: &mut Captured<'_>,
         fold: &mut Fold,
-    ) -> Result<(), Error> {
+    ) -> Result<UsedFeatures, Error> {
+        let mut used = UsedFeatures::NONE;
         let mut tables = Shared::default();
         let mut pinned = BTreeMap::new();
         for (ino, CapturedRecord { mut record, table, offset }) in captured.take_records() {
@@ -235,6 +237,9 @@ impl Objects {
                 let before = disk::Inode::decode_unchecked(before, self.volume.geometry());
                 let after = (!record.freed).then_some(&record.disk);
                 quotas.count(fold, ino, before.as_ref(), after);
+            }
+            if self.volume.can_add_features && !record.freed {
+                used.add(&record, self.volume.geometry());
             }
             record.patch_into(&self.volume, ino, copy, offset)?;
             pinned.insert(table.block, table);
@@ -274,6 +279,6 @@ impl Objects {
                 self.tables.set_initialised(table.group, table.index + 1);
             }
         }
-        Ok(())
+        Ok(used)
     }
 }

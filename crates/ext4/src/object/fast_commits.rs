@@ -84,7 +84,9 @@ fn fit(superblock: &Superblock) -> bool {
     let others = RoCompat::BIGALLOC | RoCompat::QUOTA | RoCompat::SHARED_BLOCKS;
     let incompatible =
         Incompat::ENCRYPT | Incompat::CASEFOLD | Incompat::INLINE_DATA | Incompat::EA_INODE;
+    // A fast commit cannot add `large_file` to the superblock.
     features.compat.contains(Compat::FAST_COMMIT)
+        && features.ro_compat.contains(RoCompat::LARGE_FILE)
         && features.incompat.contains(Incompat::EXTENTS)
         && !features.ro_compat.intersects(others)
         && !features.incompat.intersects(incompatible)

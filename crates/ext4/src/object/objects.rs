@@ -176,10 +176,10 @@ impl Objects {
     /// Claims the block of an inode's attributes.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] without the feature `ext_attr`, because e2fsck then ignores such
-    /// blocks.
+    /// [`Error::NotSupported`] in revision 0, whose superblock cannot have the feature `ext_attr`:
+    /// e2fsck then ignores such blocks.
     pub(crate) fn claim_xattr_block(&self, ino: Ino) -> Result<Claim, Error> {
-        match self.volume.has_xattr_blocks {
+        match self.volume.can_add_features {
             true => self.claim_first_block(ino),
             false => Err(Error::NotSupported),
         }

@@ -3,11 +3,16 @@
 use crate::clock::now;
 use crate::error::Error;
 use crate::mkfs::resized::resized;
+use crate::object::record::Record;
 use crate::volume::Volume;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
-use lanefs_ondisk::Ino;
-use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
+use lanefs_ondisk::features::{Compat, RoCompat};
+use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Geometry, Superblock};
+use lanefs_ondisk::{FileType, Ino};
+
+/// The largest size of a file in bytes that does not need the feature `large_file`.
+const SMALL_FILE: u64 = (1 << 31) - 1;
 
 /// The byte range of the superblock on the device.
 pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
@@ -27,6 +32,32 @@ struct Errors {
     are_any: bool,
 }
 
+/// The features that inodes use although they may be missing: `ext_attr` and `large_file`. Like the
+/// kernel, a commit adds them with the first inode that uses them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UsedFeatures {
+    compat: Compat,
+    ro_compat: RoCompat,
+}
+
+impl UsedFeatures {
+    pub(crate) const NONE: UsedFeatures =
+        UsedFeatures { compat: Compat::empty(), ro_compat: RoCompat::empty() };
+
+    /// Adds the features that an inode uses.
+    pub(crate) fn add(&mut self, record: &Record, geometry: &Geometry) {
+        let area = record.disk.xattr_area(geometry).map(|area| record.raw.area(area));
+        // An attribute area that is in use starts with a magic number.
+        let is_in_use = |area: &[u8]| area.first_chunk().is_some_and(|magic| *magic != [0; 4]);
+        if record.disk.file_acl.is_some() || area.is_some_and(|area| is_in_use(&area)) {
+            self.compat |= Compat::EXT_ATTR;
+        }
+        if record.disk.file_type() == Some(FileType::Regular) && record.disk.size > SMALL_FILE {
+            self.ro_compat |= RoCompat::LARGE_FILE;
+        }
+    }
+}
+
 struct Inner {
     superblock: Superblock,
     /// The block that contains the superblock, with the bytes around it.
@@ -42,15 +73,17 @@ impl SuperState {
     }
 
     /// Committer: returns the block with the superblock. Sets the counts of free blocks and of free
-    /// inodes in it. If `orphan_head` or `blocks` is given, sets the head of the orphan list or the
-    /// number of blocks too.
+    /// inodes in it, and adds the features that inodes use. If `orphan_head` or `blocks` is given,
+    /// sets the head of the orphan list or the number of blocks too.
     pub(crate) fn capture(
         &self,
         free: (u64, u64),
         orphan_head: Option<Ino>,
         blocks: Option<u64>,
+        used: UsedFeatures,
     ) -> Result<Arc<[u8]>, Error> {
         let mut inner = self.inner.lock();
+        inner.superblock.add_features(used.compat, used.ro_compat);
         if let Some(blocks) = blocks {
             inner.superblock = resized(&inner.superblock, blocks)?;
         }
@@ -63,6 +96,12 @@ impl SuperState {
             inner.superblock.record_error(&error);
         }
         Ok(inner.encode().into())
+    }
+
+    /// Returns whether the superblock lacks a feature that inodes use.
+    pub(crate) fn lacks(&self, used: UsedFeatures) -> bool {
+        let features = self.inner.lock().superblock.features();
+        !features.compat.contains(used.compat) || !features.ro_compat.contains(used.ro_compat)
     }
 
     /// Changes the superblock outside of the journal, at mount and close. Returns the block to

@@ -52,8 +52,9 @@ pub(crate) struct Volume {
     /// Number of blocks reserved for privileged callers and for extent nodes.
     pub(crate) reserved_blocks: u64,
     pub(crate) fsid: u64,
-    /// Feature `ext_attr`: inodes may have blocks of attributes.
-    pub(crate) has_xattr_blocks: bool,
+    /// Whether the superblock can get features that inodes begin to use. It has no room for them in
+    /// revision 0.
+    pub(crate) can_add_features: bool,
     /// The form of mappings that new inodes get.
     pub(crate) new_form: Form,
     /// The largest size in bytes of a file mapped by extents.
@@ -105,7 +106,7 @@ impl Volume {
                 .reserved_blocks()
                 .saturating_add(extent_reserve(superblock)),
             fsid: fold_uuid(&superblock.uuid()),
-            has_xattr_blocks: features.compat.contains(Compat::EXT_ATTR),
+            can_add_features: has_features(superblock),
             new_form: match features.incompat.contains(Incompat::EXTENTS) {
                 true => Form::Extents,
                 false => Form::BlockMap,
@@ -335,11 +336,18 @@ fn name_hasher(superblock: &Superblock) -> Result<NameHasher, Error> {
     Ok(NameHasher { version, bytes, seed: superblock.hash_seed(), folding })
 }
 
+/// Returns whether the superblock has words for features: revision 0 has none.
+fn has_features(superblock: &Superblock) -> bool {
+    superblock.raw().s_rev_level.get() > 0
+}
+
 /// Returns the largest file size that this file system's features can record.
 fn max_file_size(superblock: &Superblock, form: Form) -> u64 {
     let size = superblock.geometry().block_size();
     let features = superblock.features().ro_compat;
-    let most = if features.contains(RoCompat::LARGE_FILE) { u64::MAX } else { (1 << 31) - 1 };
+    // The feature `large_file` is added with the first larger file.
+    let may_be_large = features.contains(RoCompat::LARGE_FILE) || has_features(superblock);
+    let most = if may_be_large { u64::MAX } else { (1 << 31) - 1 };
     // Without `huge_file` the number of allocated sectors has 32 bits.
     let counts_blocks = features.contains(RoCompat::HUGE_FILE);
     let mapped = match form {

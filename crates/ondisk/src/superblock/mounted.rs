@@ -1,7 +1,7 @@
 //! The fields that a mounted file system changes.
 
 use super::{ErrorRecord, OrphanEntries, Recovery, State, Superblock, split_time};
-use crate::features::{Incompat, RoCompat};
+use crate::features::{Compat, Incompat, RoCompat};
 use crate::types::Ino;
 
 impl Superblock {
@@ -38,6 +38,16 @@ impl Superblock {
     /// Sets the number of mounts since the last check.
     pub fn set_mount_count(&mut self, count: u16) {
         self.raw.s_mnt_count.set(count);
+    }
+
+    /// Sets features that need nothing except their bits.
+    pub fn add_features(&mut self, compat: Compat, ro_compat: RoCompat) {
+        let mut features = self.features();
+        features.compat |= compat;
+        features.ro_compat |= ro_compat;
+        self.raw.s_feature_compat.set(features.compat.bits());
+        self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
+        self.geometry.features = features;
     }
 
     /// Sets the head of the orphan list that is chained through the inodes.
