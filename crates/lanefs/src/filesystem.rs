@@ -5,7 +5,7 @@ use crate::error::{At, Cause, Error, Result};
 use crate::file::File;
 use crate::metadata::Metadata;
 use crate::mounted::{Mounted, Shared};
-use crate::options::{FileOptions, OpenOptions};
+use crate::options::{FileOptions, OpenOptions, UMASK};
 use crate::source::Source;
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
@@ -224,7 +224,8 @@ impl FileSystem {
     /// Opens a file with `options`.
     pub fn open_file_with(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File> {
         let path = path.as_ref();
-        let new = NewNode { kind: NewKind::Regular, permissions: options.permissions, umask: 0 };
+        let FileOptions { permissions, umask, .. } = *options;
+        let new = NewNode { kind: NewKind::Regular, permissions, umask };
         let root = self.vfs().root();
         let open = self
             .vfs()
@@ -261,9 +262,13 @@ impl FileSystem {
         Ok(ReadDir::new(self.mounted.clone(), open, path.into()))
     }
 
-    /// Creates a directory with permissions 0755.
+    /// Creates a directory with permissions 0777 and the umask 022: 0755, or what the default access
+    /// control list of the parent gives.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.create_node(path, &NewNode { kind: NewKind::Directory, permissions: 0o755, umask: 0 })
+        self.create_node(
+            path,
+            &NewNode { kind: NewKind::Directory, permissions: 0o777, umask: UMASK },
+        )
     }
 
     /// Creates a directory and its missing parents.

@@ -147,6 +147,9 @@ impl OpenOptions {
     }
 }
 
+/// The umask of new files and directories, unless the caller gives another.
+pub(crate) const UMASK: u16 = 0o022;
+
 /// Options for opening a file, like [`std::fs::OpenOptions`] for files of the host.
 ///
 /// ```
@@ -157,6 +160,7 @@ impl OpenOptions {
 pub struct FileOptions {
     pub(crate) flags: OpenFlags,
     pub(crate) permissions: u16,
+    pub(crate) umask: u16,
 }
 
 impl Default for FileOptions {
@@ -166,9 +170,10 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    /// Returns options that permit neither reading nor writing. New files get permissions 0644.
+    /// Returns options that permit neither reading nor writing. New files get permissions 0666 with
+    /// the umask 022.
     pub fn new() -> FileOptions {
-        FileOptions { flags: OpenFlags::empty(), permissions: 0o644 }
+        FileOptions { flags: OpenFlags::empty(), permissions: 0o666, umask: UMASK }
     }
 
     fn with(mut self, flags: OpenFlags) -> FileOptions {
@@ -221,9 +226,17 @@ impl FileOptions {
         self.with(OpenFlags::NO_ATIME)
     }
 
-    /// Sets the low 12 bits of the mode of a new file.
+    /// Sets the low 12 bits of the mode of a new file, and an empty umask.
     pub fn permissions(mut self, permissions: u16) -> FileOptions {
         self.permissions = permissions;
+        self.umask = 0;
+        self
+    }
+
+    /// Sets the bits that a new file does not get, unless its directory has a default access
+    /// control list.
+    pub fn umask(mut self, umask: u16) -> FileOptions {
+        self.umask = umask;
         self
     }
 }
