@@ -15,6 +15,7 @@ mod mode;
 mod mounted;
 mod names;
 mod operand;
+mod output;
 mod owner;
 mod patience;
 mod report;
@@ -39,6 +40,7 @@ pub use mounted::parse_counters;
 pub use mounted::{MountedImage, counters};
 pub use names::{UserNames, parse_id, parse_ids};
 pub use operand::{ImagePath, Operand};
+pub use output::OutputFile;
 pub use owner::OwnerChange;
 pub use patience::{
     announce_mmp, open_array_to_mount, open_image, open_image_to_mount, open_source,

@@ -1,12 +1,14 @@
 //! Compares getfattr, setfattr, getfacl and setfacl with the programs of the same names, which run
 //! on the kernel's mount of the same image.
 
+mod alike;
 mod mounting;
 mod trees;
 
 use mounting::{Image, KernelMounted, LANEFS, assert_clean, can_mount, needs, run, shell};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use trees::fill;
 
 fn lanefs(arguments: &[&str]) -> String {
@@ -148,4 +150,32 @@ fn dumps_of_attributes_and_lists_restore_them() {
             image.dir.path().display()
         ),
     );
+}
+
+#[test]
+fn random_changes_of_modes_and_lists_are_those_of_the_programs() {
+    if can_mount() && needs("setfacl") {
+        alike::compare(1, 30);
+    }
+}
+
+#[test]
+#[ignore = "long: random changes of modes and lists for LANEFS_SECONDS"]
+fn many_random_changes_of_modes_and_lists_are_those_of_the_programs() {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seconds = Duration::from_secs(number("LANEFS_SECONDS").unwrap_or(5));
+    if !can_mount() || !needs("setfacl") {
+        return;
+    }
+    if let Some(seed) = number("LANEFS_SEED") {
+        return alike::compare(seed, 60);
+    }
+    let first = number("LANEFS_FIRST_SEED").unwrap_or(1);
+    let begun = Instant::now();
+    for seed in first.. {
+        alike::compare(seed, 60);
+        if begun.elapsed() > seconds {
+            break;
+        }
+    }
 }

@@ -634,3 +634,56 @@ fn a_copy_that_follows_links_ends_although_they_form_a_circle() {
     assert!(tree.contains("a.img:/t/a/b\n") && tree.contains("./b/a\n"), "{tree}");
     assert_clean(&dir.join("a.img"));
 }
+
+#[test]
+fn names_of_one_file_stay_one_file_across_operands() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("16M");
+    let plain = Image::with("16M", &["-O", "^ext_attr"]);
+    let place = |path: &str| at(&image.path, path);
+    let there = |path: &str| at(&plain.path, path);
+    let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
+    // An attribute that needs a block of its own.
+    shell(
+        &kernel.path,
+        "mkdir a b; echo one >f; ln f g; echo two >a/x; ln a/x b/y; ln a/x z; echo three >b/g
+        setfattr -n user.big -v \"$(printf '%0900d' 1)\" f",
+    );
+    drop(kernel);
+    let dir = image.dir.path();
+    let here = |path: &str| dir.join(path).to_str().unwrap().to_owned();
+    let sources = ["/f", "/g", "/a", "/b", "/z"].map(place);
+    let with_target = |command: &[&str], target: &str| {
+        let mut words: Vec<&str> = command.to_vec();
+        words.extend(sources.iter().map(String::as_str));
+        words.push(target);
+        lanefs(&words);
+    };
+    let links = "stat -c '%n %h' f g a/x b/y z; cat g b/y b/g";
+    let expected = "f 2\ng 2\na/x 3\nb/y 3\nz 3\none\ntwo\nthree\n";
+    std::fs::create_dir(dir.join("out")).unwrap();
+    std::fs::create_dir(dir.join("moved")).unwrap();
+    with_target(&["cp", "-a"], &here("out"));
+    assert_eq!(shell(&dir.join("out"), links), expected);
+    lanefs(&["cp", "-a", &here("out/f"), &here("out/g"), &there("/")]);
+    with_target(&["cp", "-a"], &there("/"));
+    lanefs(&["mkdir", &place("/again"), &there("/again")]);
+    with_target(&["cp", "-a"], &place("/again"));
+    // A later operand does not replace an earlier copy, not even by a further name.
+    let said = fails(&["cp", "-a", &place("/f"), &place("/g"), &place("/b/g"), &there("/again")]);
+    assert!(said.contains("another source"), "{said}");
+    // A move removes names before it copies the next ones.
+    with_target(&["mv"], &here("moved"));
+    assert_eq!(shell(&dir.join("moved"), links), expected);
+    for image in [&image, &plain] {
+        assert_clean(&image.path);
+    }
+    let Some(kernel) = KernelMounted::new(&plain.path, "kernel", "ro") else { return };
+    assert_eq!(shell(&kernel.path, links), expected);
+    assert_eq!(
+        shell(&kernel.path, "cat again/g; getfattr --only-values -n user.big g | wc -c"),
+        "one\n900\n"
+    );
+}

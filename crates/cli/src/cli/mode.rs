@@ -137,20 +137,29 @@ fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
 impl ModeChange {
     /// Returns the new mode of a file whose mode is `old`, for a process with `umask`.
     pub fn apply(&self, old: u16, kind: Kind, umask: u16) -> u16 {
+        self.applied(old, kind, umask).0
+    }
+
+    /// Returns the new mode, and the bits that the change decides.
+    pub fn applied(&self, old: u16, kind: Kind, umask: u16) -> (u16, u16) {
         match self {
             ModeChange::Octal(mode, SetIds::Added) if kind == Kind::Directory => {
-                mode | (old & 0o6000)
+                (mode | (old & 0o6000), 0o1777 | mode)
             }
-            ModeChange::Octal(mode, _) => *mode,
+            ModeChange::Octal(mode, _) => (*mode, ALL),
             ModeChange::Symbolic(clauses) => {
-                clauses.iter().fold(old & ALL, |mode, clause| clause.apply(mode, kind, umask))
+                clauses.iter().fold((old & ALL, 0), |(mode, decided), clause| {
+                    let (mode, more) = clause.apply(mode, kind, umask);
+                    (mode, decided | more)
+                })
             }
         }
     }
 }
 
 impl Clause {
-    fn apply(&self, mode: u16, kind: Kind, umask: u16) -> u16 {
+    /// Returns the new mode, and the bits that this step decides.
+    fn apply(&self, mode: u16, kind: Kind, umask: u16) -> (u16, u16) {
         let who = self.who.unwrap_or(0o777);
         let executable = kind == Kind::Directory || mode & 0o111 != 0;
         let mut rwx = self.what.rwx;
@@ -170,12 +179,13 @@ impl Clause {
         let sticky = if who & 0o007 != 0 || self.who.is_none() { 0o1000 } else { 0 };
         bits |= self.what.sticky & sticky;
         match self.action {
-            Action::Add => mode | bits,
-            Action::Remove => mode & !bits,
+            Action::Add => (mode | bits, bits),
+            Action::Remove => (mode & !bits, bits),
             Action::Set => {
                 // A directory keeps its set-ID bits unless the mode names them, as in GNU chmod.
                 let cleared = if kind == Kind::Directory { 0 } else { set_ids };
-                mode & !(who | cleared | sticky) | bits
+                let decided = who | cleared | sticky;
+                (mode & !decided | bits, decided | bits)
             }
         }
     }

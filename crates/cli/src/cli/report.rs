@@ -20,6 +20,14 @@ impl Failure {
         Failure { place: place.to_string(), cause: cause.to_string() }
     }
 
+    /// Returns the failure with the object `to` in place of `from`, if it concerns `from`.
+    pub fn renamed(self, from: &str, to: impl Display) -> Failure {
+        match self.place.strip_prefix(from) {
+            Some(rest) => Failure::new(format_args!("{to}{rest}"), self.cause),
+            None => self,
+        }
+    }
+
     /// Parses a failure that another process sent as text, `PLACE: CAUSE`.
     pub fn parse(text: &str) -> Failure {
         match text.split_once(": ") {

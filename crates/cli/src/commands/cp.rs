@@ -8,11 +8,12 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
 };
 use crate::copy::{
-    Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Meta, Plan,
-    Progress, Recursion, Seen, Settings, Source, Target, Trail, Verbose,
+    Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Links, Meta,
+    NewMode, Opening, Plan, Progress, Recursion, Seen, Settings, Sink, Source, Target, Trail,
+    Verbose, replace,
 };
 use destination::Kind;
-use lanefs::{FileSystem, FileType, Follow};
+use lanefs::{FileOptions, FileSystem, FileType, Follow};
 use lanefs_ext4::Ascent;
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -32,6 +33,7 @@ const MAX_WORKERS: usize = 8;
 IMAGE:/PATH is a file in an image, IMAGE: its root directory. '-' is standard input or output. A
 host path that contains ':/' needs ./ in front (./a:/b, or ./../../srv/a:/b for /srv/a:/b).
 
+A file of an image that is overwritten stays until the copy is complete, if there is space for both.
 New files in an image belong to user and group 0 unless -p, -a or --owner is given. A copy out of an
 image by an ordinary user does not keep owners, privileged attributes and set-ID bits.
 
@@ -137,7 +139,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     };
     let plan = arguments.plan();
     let aim = arguments.destination.aim(sources);
-    let outcome = Outcome { report: &report, made: &RefCell::default() };
+    let outcome = Outcome { report: &report, made: &RefCell::default(), links: &Names::new() };
     report.check(copy(&images, sources, target, plan, aim, outcome));
     for failure in images.close() {
         report.fail(failure);
@@ -166,12 +168,25 @@ impl Written {
     }
 }
 
+/// The copies of files that have several names, which the operands of a command share.
+pub struct Names {
+    in_image: Links<ImageNode>,
+    on_host: Links<Trail>,
+}
+
+impl Names {
+    pub fn new() -> Names {
+        Names { in_image: Links::new(), on_host: Links::new() }
+    }
+}
+
 /// The results of the operands that were copied or moved.
 #[derive(Clone, Copy)]
 pub struct Outcome<'a> {
     pub report: &'a Report,
     /// The files to which operands were copied. No later operand may replace them.
     pub made: &'a RefCell<Seen>,
+    pub links: &'a Names,
 }
 
 impl Outcome<'_> {
@@ -211,7 +226,9 @@ pub fn copy(
             let input = |from: &mut dyn Read, shown: &Path| {
                 stream_in((fs, &tree), &destination, place, plan, (from, shown))
             };
-            into(images, sources, &tree, &destination, plan, outcome, |source| match source {
+            let target = Place { tree: &tree, destination: &destination };
+            let links = &outcome.links.in_image;
+            into(images, sources, target, plan, (outcome, links), |source| match source {
                 Operand::Standard => Some(input(&mut io::stdin(), Path::new("-"))),
                 Operand::Host(path) if plan.reads_stream(path) => {
                     let opened = std::fs::File::open(path);
@@ -243,7 +260,9 @@ pub fn copy(
                     destination = destination.behind_link()?;
                 }
             }
-            into(images, sources, &tree, &destination, plan, outcome, |source| {
+            let target = Place { tree: &tree, destination: &destination };
+            let links = &outcome.links.on_host;
+            into(images, sources, target, plan, (outcome, links), |source| {
                 match (source, &stream) {
                     (Operand::Standard, _) => {
                         let why = "standard input can only be copied into an image";
@@ -270,20 +289,25 @@ pub fn copy(
     }
 }
 
+/// Where copies go.
+struct Place<'a, T: Target> {
+    tree: &'a T,
+    destination: &'a Destination<T::Node>,
+}
+
 /// Copies the sources to one target. If a source is not a file in a tree, `special` copies it. For
 /// every other source, `special` returns `None`.
 fn into<T: Target>(
     images: &Images,
     sources: &[Operand],
-    target: &T,
-    destination: &Destination<T::Node>,
+    Place { tree: target, destination }: Place<'_, T>,
     plan: Plan,
-    outcome: Outcome<'_>,
+    (outcome, links): (Outcome<'_>, &Links<T::Node>),
     special: impl Fn(&Operand) -> Option<Result<(), Failure>>,
 ) -> Result<(), Failure> {
     let (report, progress) = (outcome.report, Progress::new());
     let host = HostTree::beside(images.files());
-    let from_host = Copier::new(&host, target, plan, report, &progress);
+    let from_host = Copier::new(&host, target, plan, links, report, &progress);
     for source in sources {
         if let Some(done) = special(source) {
             report.check(done);
@@ -297,7 +321,7 @@ fn into<T: Target>(
             }
             Operand::Image(place) => {
                 let tree = ImageTree::new(images.get(&place.image)?, &place.image);
-                let copier = Copier::new(&tree, target, plan, report, &progress);
+                let copier = Copier::new(&tree, target, plan, links, report, &progress);
                 let found = tree.find(&place.path, Follow::Nothing);
                 report.check(found.and_then(|node| {
                     one(&copier, &tree, (&node, &place.path), target, destination, outcome)
@@ -464,23 +488,63 @@ fn stream_in(
     if plan.existing == Existing::Keep && tree.look(&destination.dir, name)?.is_some() {
         return Ok(());
     }
+    if let Some((found, of_old)) = replaceable(fs, tree, place)? {
+        let Destination { dir, name: Some(name), .. } = &found else { return Ok(()) };
+        let mode = NewMode { permissions: 0o600, umask: 0 };
+        let replaced = replace(tree, dir, name, |temporary| {
+            let (made, mut file) = tree.make_file(dir, temporary, mode, Opening::New)?;
+            let mut at = 0;
+            pump(from, shown, |piece| {
+                file.write_at(at, piece)?;
+                at += piece.len() as u64;
+                Ok(())
+            })?;
+            tree.set(&made, &Settings { owner: plan.owner.or(of_old.owner), ..of_old })
+        });
+        return replaced.map(drop);
+    }
+    let new = FileOptions::new().write().create().truncate().umask(plan.umask);
     let mut file = fs
-        .create_file(&place.path)
+        .open_file_with(&place.path, &new)
         .map_err(|error| Failure::within(place.image.display(), &error))?;
     if plan.owner.is_some() {
         let settings = Settings { owner: plan.owner, ..Settings::default() };
         tree.set(&tree.find(&place.path, Follow::Links)?, &settings)?;
     }
+    pump(from, shown, |piece| {
+        file.write_all(piece).map_err(|error| Failure::new(place, cause_of(&error)))
+    })
+}
+
+/// Returns the file at `place`, or to which a link there leads, and its attributes, if a new file
+/// can take its place.
+fn replaceable(
+    fs: &FileSystem,
+    tree: &ImageTree<'_>,
+    place: &ImagePath,
+) -> Result<Option<(Destination<ImageNode>, Settings)>, Failure> {
+    if !fs.metadata(&place.path).is_ok_and(|found| found.is_file()) {
+        return Ok(None);
+    }
+    let found = Destination::find(Aim::Itself, tree, place, fs)?.behind_link(tree, place, fs)?;
+    let node = tree.find(&place.path, Follow::Links)?;
+    Ok(tree.replacement(&node)?.map(|of_old| (found, of_old)))
+}
+
+/// Calls `write` for each piece of `from`, which is shown as `shown`.
+fn pump(
+    from: &mut dyn Read,
+    shown: &Path,
+    mut write: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut buf = vec![0; 1 << 20];
     loop {
-        let read = match from.read(&mut buf) {
+        match from.read(&mut buf) {
             Ok(0) => return Ok(()),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(read) => write(buf.get(..read).unwrap_or_default())?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Failure::host(shown.display(), &error)),
-        };
-        file.write_all(buf.get(..read).unwrap_or_default())
-            .map_err(|error| Failure::new(place, cause_of(&error)))?;
+        }
     }
 }
 

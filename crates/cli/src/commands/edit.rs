@@ -40,9 +40,10 @@ list of words. Lines that begin with # are comments.
   encrypt PATH             encrypts an empty directory by the first --key
   verity PATH              makes a verity file: read-only, its data verified by a hash tree
 
-If a command fails, nothing is changed. The changes are kept in memory until the end (at most 4
-GiB). Then new data is written to free blocks, and all other changes go through the journal as one
-transaction. If they do not fit into the journal, nothing is changed either.
+If a command fails, nothing is changed, and no file of the host is replaced. The changes are kept in
+memory until the end (at most 4 GiB). Then new data is written to free blocks, and all other changes
+go through the journal as one transaction. If they do not fit into the journal, nothing is changed
+either.
 
 Exit codes: 0 all is changed, 1 failure, 2 wrong usage.
 
@@ -123,8 +124,9 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
         .cache_bytes(CACHE_BYTES)
         .name_cache(lanefs::NameCachePolicy::default(), NAMES);
     let fs = FileSystem::open_device(draft.device(), &options).map_err(within)?;
+    let mut outputs = Vec::new();
     for line in &lines {
-        line.run(&fs, &keys).map_err(|error| match error {
+        line.run(&fs, &keys, &mut outputs).map_err(|error| match error {
             script::Error::Image(error) => line.failure(within(error)),
             script::Error::Host(path, error) => line.failure(Failure::host(path, &error)),
         })?;
@@ -132,5 +134,8 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     fs.close().map_err(within)?;
     let published = draft.publish().map_err(|error| whole.failure(error))?;
     whole.close()?;
+    for (path, output) in outputs {
+        output.finish().map_err(|error| Failure::host(path.display(), &error))?;
+    }
     Ok((lines.len(), published))
 }

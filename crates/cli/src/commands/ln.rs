@@ -1,9 +1,12 @@
 //! `lanefs ln`
 
-use crate::cli::{FileArguments, ImagePath, change_each};
-use lanefs::Metadata;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use super::cp::{Aim, Destination};
+use crate::cli::{Failure, FileArguments, ImagePath, Intent, with_each};
+use crate::copy::{ImageTree, replace};
+use lanefs::{FileSystem, Metadata};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Makes links in an image
@@ -44,14 +47,64 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         place.path
     };
     let link = std::slice::from_ref(&arguments.link);
-    change_each("ln", &arguments.image, link, |fs, path| {
-        let mut path = path.to_path_buf();
-        if fs.metadata(&path).as_ref().is_ok_and(Metadata::is_dir) {
-            path.extend(target.file_name());
+    with_each("ln", &arguments.image, Intent::Change, link, |fs, place, _| {
+        let mut place = place.clone();
+        if fs.metadata(&place.path).as_ref().is_ok_and(Metadata::is_dir)
+            && let Some(name) = target.file_name()
+        {
+            place = place.join(name);
         }
-        if arguments.force && fs.symlink_metadata(&path).is_ok_and(|there| !there.is_dir()) {
-            fs.remove_file(&path)?;
+        let make = |path: &Path| match arguments.symbolic {
+            true => fs.symlink(&target, path),
+            false => fs.hard_link(&target, path),
+        };
+        let there = fs.symlink_metadata(&place.path);
+        match there.ok().filter(|there| arguments.force && !there.is_dir()) {
+            Some(there) => replaced(arguments, fs, &target, &place, &there, &make),
+            None => {
+                make(&place.path).map_err(|error| Failure::within(place.image.display(), &error))
+            }
         }
-        if arguments.symbolic { fs.symlink(&target, &path) } else { fs.hard_link(&target, &path) }
     })
+}
+
+/// Replaces the file `there` at `place` by a link.
+fn replaced(
+    arguments: &Arguments,
+    fs: &FileSystem,
+    target: &Path,
+    place: &ImagePath,
+    there: &Metadata,
+    make: &dyn Fn(&Path) -> lanefs::Result<()>,
+) -> Result<(), Failure> {
+    let above = place.path.parent().unwrap_or(Path::new("/"));
+    // A symbolic link to itself would take the place of the file.
+    let original = match arguments.symbolic {
+        true => fs.metadata(above.join(target)),
+        false => fs.symlink_metadata(target),
+    };
+    if original.is_ok_and(|original| original.ino() == there.ino()) {
+        // rename(2) of a name of the file to another one does nothing.
+        return match there.links() > 1 && !arguments.symbolic && !is_one_name(fs, target, place) {
+            true => Ok(()),
+            false => Err(Failure::new(place, "is the same file as the target")),
+        };
+    }
+    let Destination { dir, name: Some(name), .. } =
+        Destination::find(Aim::Itself, &ImageTree::new(fs, &place.image), place, fs)?
+    else {
+        return Ok(());
+    };
+    let tree = ImageTree::new(fs, &place.image);
+    let made = replace(&tree, &dir, &name, |temporary| {
+        make(&above.join(OsStr::from_bytes(temporary)))
+            .map_err(|error| Failure::within(place.image.display(), &error))
+    });
+    made.map(drop)
+}
+
+/// Returns whether `a` and the path of `b` are the same name in the same directory.
+fn is_one_name(fs: &FileSystem, a: &Path, b: &ImagePath) -> bool {
+    let dir = |path: &Path| fs.metadata(path.parent()?).ok().map(|dir| dir.ino());
+    a.file_name() == b.path.file_name() && dir(a) == dir(&b.path)
 }

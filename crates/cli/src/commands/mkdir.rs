@@ -21,7 +21,7 @@ pub struct Arguments {
     #[arg(short, long)]
     parents: bool,
     /// Mode of the directories, octal or symbolic as in chmod
-    #[arg(short, long)]
+    #[arg(short, long, allow_hyphen_values = true)]
     mode: Option<ModeChange>,
     #[command(flatten)]
     image: FileArguments,
@@ -30,28 +30,32 @@ pub struct Arguments {
 /// Runs `lanefs mkdir`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let umask = process_umask();
-    let permissions = match &arguments.mode {
-        Some(mode) => mode.apply(0o777, Kind::Directory, umask),
-        None => 0o777 & !umask,
-    };
     change_each("mkdir", &arguments.image, &arguments.places, |fs, path| {
-        make(fs, path, arguments, permissions)
+        make(fs, path, arguments, umask)
     })
 }
 
-fn make(
-    fs: &FileSystem,
-    path: &Path,
-    arguments: &Arguments,
-    permissions: u16,
-) -> lanefs::Result<()> {
+fn make(fs: &FileSystem, path: &Path, arguments: &Arguments, umask: u16) -> lanefs::Result<()> {
+    let is_dir = |path: &Path| fs.metadata(path).as_ref().is_ok_and(Metadata::is_dir);
+    let new = |permissions, umask| NewNode { kind: NewKind::Directory, permissions, umask };
     if arguments.parents {
-        if fs.metadata(path).as_ref().is_ok_and(Metadata::is_dir) {
+        if is_dir(path) {
             return Ok(());
         }
-        if let Some(parent) = path.parent() {
-            fs.create_dir_all(parent)?;
+        let missing = path.ancestors().skip(1).take_while(|above| !is_dir(above));
+        let missing: Vec<&Path> = missing.filter(|above| above.file_name().is_some()).collect();
+        for above in missing.into_iter().rev() {
+            // The owner may write to a new parent, whatever the umask says.
+            match fs.create_node(above, &new(0o777, umask & !0o300)) {
+                Err(error) if error.is_exists() && is_dir(above) => {}
+                made => made?,
+            }
         }
     }
-    fs.create_node(path, &NewNode { kind: NewKind::Directory, permissions, umask: 0 })
+    let Some(mode) = &arguments.mode else { return fs.create_node(path, &new(0o777, umask)) };
+    let (mode, decided) = mode.applied(0o777, Kind::Directory, umask);
+    fs.create_node(path, &new(mode & 0o1777, 0))?;
+    // The other bits are those that the directory has inherited.
+    let made = fs.symlink_metadata(path)?.permissions();
+    fs.set_permissions(path, mode & decided | made & !decided)
 }

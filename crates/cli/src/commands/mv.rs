@@ -1,6 +1,6 @@
 //! `lanefs mv`
 
-use super::cp::{Aim, Destination, Outcome, Written, default_workers, last_name};
+use super::cp::{Aim, Destination, Names, Outcome, Written, default_workers, last_name};
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
 };
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         return report.exit();
     };
     let aim = arguments.destination.aim(sources);
-    let outcome = Outcome { report: &report, made: &RefCell::default() };
+    let outcome = Outcome { report: &report, made: &RefCell::default(), links: &Names::new() };
     for source in sources {
         report.check(move_one(arguments, &images, source, target, aim, outcome));
     }

@@ -8,7 +8,7 @@ use crate::cli::{
     AclItem, Failure, FileArguments, ImagePath, Intent, Report, Scope, UserNames, long_help,
     read_blocks, with_each,
 };
-use crate::copy::{ImageNode, ImageTree, Meta, Settings, Source, Target};
+use crate::copy::{ImageNode, ImageTree, Meta, OtherLists, Settings, Source, Target};
 use crate::walk::{Depth, Entry, each_file};
 use change::Change;
 use lanefs::ondisk::acl::Acl;
@@ -143,7 +143,7 @@ fn apply(
         set_list(tree, node, Scope::Access, Some(&new))?;
     }
     if !is_dir {
-        return match change.concerns(Scope::Default) && depth == Depth::Itself && !change.clears() {
+        return match change.sets_default() && depth == Depth::Itself && !change.clears() {
             true => Err(wrong("only directories have a default list".into())),
             false => Ok(()),
         };
@@ -213,6 +213,7 @@ fn restore(
     settings.owner = ((uid, gid) != (meta.uid, meta.gid)).then_some((uid, gid));
     if let Some(access) = &access {
         settings.permissions = Some(flags | access.mode_bits());
+        settings.other_lists = OtherLists::Removed;
         settings.attributes = vec![(attribute_of(Scope::Access).to_vec(), access.to_system())];
     }
     tree.set(&node, &settings)?;

@@ -5,7 +5,8 @@ mod header;
 mod pieces;
 
 use crate::cli::{
-    Case, Failure, FileArguments, Glob, ImagePath, Images, Intent, Report, complain, refuse_image,
+    Case, Failure, FileArguments, Glob, ImagePath, Images, Intent, OutputFile, Report, complain,
+    refuse_image,
 };
 use crate::copy::{Identity, ImageNode, ImageTree, Source};
 use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
@@ -13,7 +14,6 @@ use archive::Archive;
 use header::{Header, Kind, Times};
 use lanefs::{FileType, Follow};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -85,12 +85,19 @@ fn export(
     let place = &arguments.place;
     let tree = ImageTree::new(images.get(&place.image)?, &place.image);
     let top = tree.find(&place.path, Follow::Nothing)?;
-    let out: Box<dyn Write> = match &arguments.file {
+    let file = match &arguments.file {
         Some(path) => {
             refuse_image(path, images.files())?;
-            let file = File::create(path).map_err(|e| Failure::host(path.display(), &e))?;
-            Box::new(file)
+            let file = OutputFile::create(path);
+            Some(file.map_err(|error| Failure::host(path.display(), &error))?)
         }
+        None => None,
+    };
+    let out: Box<dyn Write> = match &file {
+        Some(output) => match output.file.try_clone() {
+            Ok(file) => Box::new(file),
+            Err(error) => return Ok(Err(error)),
+        },
         None => Box::new(io::stdout().lock()),
     };
     let times = if arguments.all_times { Times::All } else { Times::Changed };
@@ -104,7 +111,11 @@ fn export(
         single: place.path.file_name().unwrap_or_default().as_encoded_bytes().into(),
         linked: HashMap::new(),
     };
-    Ok(export.run(top))
+    let written = export.run(top);
+    Ok(match file {
+        Some(file) => written.and_then(|()| file.finish()),
+        None => written,
+    })
 }
 
 struct Export<'a> {

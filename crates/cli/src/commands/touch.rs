@@ -46,12 +46,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         ..SetAttr::default()
     };
     let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
-    let permissions = 0o666 & !process_umask();
+    let umask = process_umask();
     change_each("touch", &arguments.image, &arguments.places, |fs, path| {
         match fs.set_attr(path, &set, follow) {
             Err(error) if error.is_not_found() && arguments.no_create => Ok(()),
             Err(error) if error.is_not_found() && follow == Follow::Links => {
-                let new = FileOptions::new().write().create().permissions(permissions);
+                let new = FileOptions::new().write().create().umask(umask);
                 fs.open_file_with(path, &new)?;
                 fs.set_attr(path, &set, follow)
             }

@@ -64,22 +64,17 @@ impl SizeChange {
 
 /// Runs `lanefs truncate`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let permissions = 0o666 & !process_umask();
+    let umask = process_umask();
     change_each("truncate", &arguments.image, &arguments.places, |fs, path| {
-        match set(fs, path, arguments, permissions) {
+        match set(fs, path, arguments, umask) {
             Err(error) if arguments.no_create && error.is_not_found() => Ok(()),
             done => done,
         }
     })
 }
 
-fn set(
-    fs: &FileSystem,
-    path: &Path,
-    arguments: &Arguments,
-    permissions: u16,
-) -> lanefs::Result<()> {
-    let options = FileOptions::new().write().permissions(permissions);
+fn set(fs: &FileSystem, path: &Path, arguments: &Arguments, umask: u16) -> lanefs::Result<()> {
+    let options = FileOptions::new().write().umask(umask);
     let options = if arguments.no_create { options } else { options.create() };
     let file = fs.open_file_with(path, &options)?;
     file.set_len(arguments.size.apply(file.metadata().len()))

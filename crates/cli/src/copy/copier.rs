@@ -1,12 +1,12 @@
 //! Copies trees on several threads.
 
+use super::links::{Earlier, Linked, Links};
 use super::tree::is_list;
-use super::{Content, Identity, Meta, Progress, Seen, Settings, Sink, Source, Target};
+use super::{Content, Identity, Meta, NewMode, Opening, OtherLists, Progress, Seen, Settings};
+use super::{Sink, Source, Target, replace};
 use crate::cli::{Failure, Report};
 use lanefs::FileType;
 use lanefs_lanes::{Condvar, Mutex, Rank};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// The number of bytes read and written at once.
@@ -17,6 +17,20 @@ pub const INTO_ITSELF: &str = "a directory cannot be copied into itself";
 
 /// The smallest buffer, for files whose size is not known.
 const LEAST: usize = 4096;
+
+/// The space in bytes that stays free for metadata when a file is overwritten in place.
+const SLACK: u64 = 64 << 10;
+
+/// What there is space for when a file is overwritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Space {
+    /// The old file and the new one.
+    ForBoth,
+    /// Either of them, so the file must be overwritten in place.
+    ForOne,
+    /// Not for the new file.
+    TooLittle,
+}
 
 /// Whether directories are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +155,9 @@ struct Made<S: Source, T: Target> {
     from: S::Node,
     meta: Meta,
     to: T::Node,
+    /// The mode that the directory gets if the copy does not keep the original's mode. `None` if it
+    /// has this mode already.
+    permissions: Option<u16>,
 }
 
 struct Queue<S: Source, T: Target> {
@@ -149,17 +166,12 @@ struct Queue<S: Source, T: Target> {
     busy: usize,
 }
 
-/// The copy of a file that has several names.
-struct Linked<T: Target> {
-    node: T::Node,
-    identity: Identity,
-}
-
-/// A further name of a file that was copied under another name.
+/// A further name of a file that another thread was copying.
 struct FurtherName<T: Target> {
     identity: Identity,
     dir: T::Node,
     name: Vec<u8>,
+    existing: Existing,
 }
 
 /// Copies operands from a source to a target.
@@ -172,9 +184,7 @@ pub struct Copier<'a, S: Source, T: Target> {
     queue: Mutex<Queue<S, T>>,
     /// Notified when there is work, or when all work is done.
     changed: Condvar,
-    /// The copy of each file with several names. The value is `None` while the file is being copied
-    /// under its first name, or if that copy failed.
-    linked: Mutex<HashMap<Identity, Option<Arc<Linked<T>>>>>,
+    links: &'a Links<T::Node>,
     further: Mutex<Vec<FurtherName<T>>>,
     directories: Mutex<Vec<Made<S, T>>>,
     /// The directories that the copy created, which are no sources: a copy of its own copies would
@@ -188,6 +198,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         source: &'a S,
         target: &'a T,
         plan: Plan,
+        links: &'a Links<T::Node>,
         report: &'a Report,
         progress: &'a Progress,
     ) -> Copier<'a, S, T> {
@@ -195,11 +206,11 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             source,
             target,
             plan,
+            links,
             report,
             progress,
             queue: Mutex::new(Rank::Bucket, Queue { waiting: Vec::new(), busy: 0 }),
             changed: Condvar::new(),
-            linked: Mutex::new(Rank::Bucket, HashMap::new()),
             further: Mutex::new(Rank::Bucket, Vec::new()),
             directories: Mutex::new(Rank::Bucket, Vec::new()),
             created: Mutex::new(Rank::Bucket, Seen::default()),
@@ -236,7 +247,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     /// `from`.
     pub fn copy_into(&self, from: &S::Node, to: &T::Node) {
         let meta = self.source.meta(from);
-        self.report.check(meta.map(|meta| self.later(from, &meta, to, &Way::default())));
+        self.report.check(meta.map(|meta| self.later(from, &meta, to, None, &Way::default())));
     }
 
     /// Copies the contents of waiting directories on several threads. Two operands with the same
@@ -265,9 +276,11 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     pub fn finish(self) {
         self.name_further();
         let directories = std::mem::take(&mut *self.directories.lock());
-        for Made { from, meta, to } in directories {
-            let done =
-                self.settings(&from, &meta).and_then(|settings| self.target.set(&to, &settings));
+        for Made { from, meta, to, permissions } in directories {
+            let done = self.settings(&from, &meta).and_then(|mut settings| {
+                settings.permissions = settings.permissions.or(permissions);
+                self.target.set(&to, &settings)
+            });
             self.report.check(done);
         }
         self.progress.done();
@@ -350,11 +363,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             }
             match (is_dir, there.file_type == FileType::Directory) {
                 _ if existing == Existing::Refuse => return Err(Failure::new(shown(), "exists")),
-                (true, true) if existing == Existing::Replace => {
-                    self.target.remove_dir(dir, name)?;
-                }
+                (true, true) if existing == Existing::Replace => {}
                 (true, true) => {
-                    self.later(from, &meta, node, way);
+                    self.later(from, &meta, node, None, way);
                     return Ok(());
                 }
                 (true, false) => {
@@ -378,40 +389,147 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             self.report.printed(self.progress.say(&line));
         }
         if is_dir {
-            let made = self.target.make_dir(dir, name, self.first_permissions(&meta))?;
-            if self.plan.dereference != Dereference::Never
-                && let Some((_, made)) = self.target.look(&made, b".")?
-            {
-                self.created.lock().insert(made.identity);
+            return self.begin_dir(from, &meta, dir, name, there.is_some(), way);
+        }
+        if self.plan.keep.links {
+            match self.links.begin(&meta) {
+                Earlier::Nothing => {}
+                Earlier::Copied(first) => return self.name_again(&first, dir, name, existing),
+                Earlier::Begun => {
+                    let (identity, dir, name) = (meta.identity, dir.clone(), name.to_vec());
+                    self.further.lock().push(FurtherName { identity, dir, name, existing });
+                    return Ok(());
+                }
             }
-            self.later(from, &meta, &made, way);
-            return Ok(());
         }
-        if self.plan.keep.links && meta.links > 1 && !self.is_first(&meta, dir, name) {
-            return Ok(());
-        }
-        // Only a regular file is overwritten in place; anything else is removed first. If hard
-        // links are kept, a file that has other names is removed first too, because its other names
-        // must keep the old contents.
-        let refill = |old: &Meta| {
-            existing == Existing::Overwrite
-                && meta.file_type == FileType::Regular
-                && old.file_type == FileType::Regular
-                && !(self.plan.keep.links && old.links > 1)
-        };
-        let removes = there.as_ref().is_some_and(|(_, there)| !refill(there));
-        let settings = self.settings(from, &meta)?;
-        let made = self.make(from, &meta, dir, name, removes)?;
-        self.target.set(&made, &settings)?;
-        if self.plan.keep.links
-            && meta.links > 1
-            && let Some((_, there)) = self.target.look(dir, name)?
-        {
-            let linked = Linked { node: made, identity: there.identity };
-            self.linked.lock().insert(meta.identity, Some(Arc::new(linked)));
-        }
+        let copied = self.copy_file(from, &meta, dir, name, there.as_ref(), existing);
+        self.note_copy(&meta, dir, name, copied)?;
         self.progress.copied_file();
         Ok(())
+    }
+
+    /// Notes the copy of a file, or that it failed, for the file's further names.
+    fn note_copy(
+        &self,
+        meta: &Meta,
+        dir: &T::Node,
+        name: &[u8],
+        copied: Result<T::Node, Failure>,
+    ) -> Result<(), Failure> {
+        if !self.plan.keep.links {
+            return copied.map(drop);
+        }
+        let linked = copied.and_then(|node| {
+            let there = self.target.look(dir, name)?;
+            Ok(there.map(|(_, there)| Linked { node, identity: there.identity }))
+        });
+        match linked {
+            Ok(Some(linked)) => self.links.copied(meta, linked),
+            Ok(None) => self.links.failed(meta),
+            Err(failure) => {
+                self.links.failed(meta);
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a directory, or puts a new one in the place of an empty one. Queues its contents.
+    fn begin_dir(
+        &self,
+        from: &S::Node,
+        meta: &Meta,
+        dir: &T::Node,
+        name: &[u8],
+        exists: bool,
+        way: &Way,
+    ) -> Result<(), Failure> {
+        let mode = self.first_mode(meta);
+        let made = match exists {
+            true => replace(self.target, dir, name, |temporary| {
+                self.target.make_dir(dir, temporary, mode).map(drop)
+            })?,
+            false => self.target.make_dir(dir, name, mode)?,
+        };
+        let (_, there) = self.target.look(&made, b".")?.ok_or_else(|| {
+            Failure::new(self.target.show(dir, name), "removed while it was copied")
+        })?;
+        if self.plan.dereference != Dereference::Never {
+            self.created.lock().insert(there.identity);
+        }
+        let mut permissions = None;
+        if !self.plan.keep.mode {
+            // Like cp(1): until the contents are copied, only the owner may write to the directory,
+            // whatever its mode will be.
+            let group_writes = meta.permissions & 0o022 & !self.plan.umask;
+            let last = there.permissions | group_writes;
+            let now = there.permissions | 0o700;
+            if now != there.permissions {
+                let settings = Settings { permissions: Some(now), ..Settings::default() };
+                self.target.set(&made, &settings)?;
+            }
+            permissions = (last != now).then_some(last);
+        }
+        self.later(from, meta, &made, permissions, way);
+        Ok(())
+    }
+
+    /// Copies a file that is not a directory. Only a regular file is overwritten; anything else is
+    /// replaced. If hard links are kept, a file that has other names is replaced too, because its
+    /// other names must keep the old contents.
+    fn copy_file(
+        &self,
+        from: &S::Node,
+        meta: &Meta,
+        dir: &T::Node,
+        name: &[u8],
+        there: Option<&(T::Node, Meta)>,
+        existing: Existing,
+    ) -> Result<T::Node, Failure> {
+        let settings = self.settings(from, meta)?;
+        let Some((node, old)) = there else {
+            let made = self.make(from, meta, dir, name, Opening::New)?;
+            return self.target.set(&made, &settings).map(|()| made);
+        };
+        let overwrites = existing == Existing::Overwrite
+            && meta.file_type == FileType::Regular
+            && old.file_type == FileType::Regular
+            && !(self.plan.keep.links && old.links > 1);
+        let of_old = if overwrites { self.target.replacement(node)? } else { None };
+        let space = if overwrites { self.space(meta, old, dir)? } else { Space::ForBoth };
+        match (of_old, space) {
+            (_, Space::TooLittle) => {
+                Err(Failure::new(self.target.show(dir, name), "no space left in the target"))
+            }
+            (of_old, Space::ForBoth) if of_old.is_some() || !overwrites => {
+                replace(self.target, dir, name, |temporary| {
+                    let made = self.make(from, meta, dir, temporary, Opening::New)?;
+                    if let Some(of_old) = &of_old {
+                        self.target.set(&made, of_old)?;
+                    }
+                    self.target.set(&made, &settings)
+                })
+            }
+            _ => {
+                let made = self.make(from, meta, dir, name, Opening::Emptied)?;
+                self.target.set(&made, &settings).map(|()| made)
+            }
+        }
+    }
+
+    /// Returns whether there is space to overwrite `old`.
+    fn space(&self, meta: &Meta, old: &Meta, dir: &T::Node) -> Result<Space, Failure> {
+        let wanted = meta.size.saturating_add(meta.size / 64).saturating_add(SLACK);
+        let free = self.target.free_space(dir)?;
+        let freed = old.sectors.saturating_mul(512).min(old.size);
+        // A sparse file needs less than its size, but how much is not known before it is copied.
+        let sparse = meta.sectors.saturating_mul(512) < meta.size;
+        Ok(match wanted {
+            wanted if wanted <= free => Space::ForBoth,
+            wanted if wanted <= free.saturating_add(freed) => Space::ForOne,
+            _ if sparse => Space::ForBoth,
+            _ => Space::TooLittle,
+        })
     }
 
     /// Returns whether `from` is a symbolic link to the file `there`, which the link would replace.
@@ -422,36 +540,29 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             && follow().is_ok_and(|found| found.identity == there.identity)
     }
 
-    /// Creates a file that is not a directory, and fills it. `removes` says that an existing file
-    /// of this name is removed first.
+    /// Creates a file that is not a directory, and fills it.
     fn make(
         &self,
         from: &S::Node,
         meta: &Meta,
         dir: &T::Node,
         name: &[u8],
-        removes: bool,
+        opening: Opening,
     ) -> Result<T::Node, Failure> {
-        let permissions = self.first_permissions(meta);
-        // The source is opened first, because an existing file must stay if that fails.
-        let clear = || if removes { self.target.remove(dir, name) } else { Ok(()) };
+        let mode = self.first_mode(meta);
         match meta.file_type {
             FileType::Regular => {
+                // The source is opened first, because an existing file must stay if that fails.
                 let mut content = self.source.open(from)?;
-                clear()?;
-                let (made, mut sink) = self.target.make_file(dir, name, permissions)?;
+                let (made, mut sink) = self.target.make_file(dir, name, mode, opening)?;
                 self.fill(&mut content, &mut sink, meta.size)?;
                 Ok(made)
             }
             FileType::Symlink => {
                 let target = self.source.read_link(from)?;
-                clear()?;
                 self.target.make_symlink(dir, name, &target)
             }
-            _ => {
-                clear()?;
-                self.target.make_special(dir, name, meta, permissions)
-            }
+            _ => self.target.make_special(dir, name, meta, mode),
         }
     }
 
@@ -488,51 +599,53 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Ok(())
     }
 
-    /// Returns whether this is the first name under which the file is copied. Any further name is
-    /// recorded for later.
-    fn is_first(&self, meta: &Meta, dir: &T::Node, name: &[u8]) -> bool {
-        if let Entry::Vacant(vacant) = self.linked.lock().entry(meta.identity) {
-            vacant.insert(None);
-            return true;
-        }
-        let name = FurtherName { identity: meta.identity, dir: dir.clone(), name: name.to_vec() };
-        self.further.lock().push(name);
-        false
-    }
-
     fn name_further(&self) {
         let further = std::mem::take(&mut *self.further.lock());
-        for FurtherName { identity, dir, name } in further {
-            let first = self.linked.lock().get(&identity).cloned().flatten();
-            let shown = || self.target.show(&dir, &name);
-            let Some(first) = first else {
-                self.report.fail(Failure::new(
-                    shown(),
+        for FurtherName { identity, dir, name, existing } in further {
+            match self.links.copy_of(identity) {
+                Some(first) => self.report.check(self.name_again(&first, &dir, &name, existing)),
+                None => self.report.fail(Failure::new(
+                    self.target.show(&dir, &name),
                     "not linked: the first name of this file could not be copied",
-                ));
-                continue;
-            };
-            let done = self.target.look(&dir, &name).and_then(|there| {
-                // This name may exist: a file was there before the copy, or the copy has created a
-                // name that differs only in case.
-                match there {
-                    Some(_) if self.plan.existing.below() == Existing::Refuse => {
-                        return Err(Failure::new(shown(), "exists"));
-                    }
-                    Some((_, there)) if there.identity == first.identity => return Ok(()),
-                    Some(_) => self.target.remove(&dir, &name)?,
-                    None => {}
-                }
-                self.target.link(&first.node, &dir, &name)
-            });
-            self.report.check(done);
+                )),
+            }
         }
     }
 
-    fn later(&self, from: &S::Node, meta: &Meta, to: &T::Node, before: &Way) {
+    /// Gives the copy `first` a further name. This name may exist: a file was there before the
+    /// copy, or the copy has created a name that differs only in case.
+    fn name_again(
+        &self,
+        first: &Linked<T::Node>,
+        dir: &T::Node,
+        name: &[u8],
+        existing: Existing,
+    ) -> Result<(), Failure> {
+        match self.target.look(dir, name)? {
+            Some(_) if existing == Existing::Refuse => {
+                Err(Failure::new(self.target.show(dir, name), "exists"))
+            }
+            Some((_, there)) if there.identity == first.identity => Ok(()),
+            Some(_) if existing == Existing::Keep => Ok(()),
+            Some(_) => replace(self.target, dir, name, |temporary| {
+                self.target.link(&first.node, dir, temporary)
+            })
+            .map(drop),
+            None => self.target.link(&first.node, dir, name),
+        }
+    }
+
+    fn later(
+        &self,
+        from: &S::Node,
+        meta: &Meta,
+        to: &T::Node,
+        permissions: Option<u16>,
+        before: &Way,
+    ) {
         // Nodes are cloned before the two locks below are taken, because cloning takes a reference
         // to an inode and may thus take a lock.
-        let made = Made { from: from.clone(), meta: *meta, to: to.clone() };
+        let made = Made { from: from.clone(), meta: *meta, to: to.clone(), permissions };
         let way = match self.plan.dereference {
             Dereference::Always => {
                 let step = Step { directory: meta.identity, before: before.clone() };
@@ -546,15 +659,17 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.changed.notify_one();
     }
 
-    /// Returns the permissions with which a file is created. If the copy keeps the original's mode,
-    /// the mode is set later, and until then only the owner has access.
-    fn first_permissions(&self, meta: &Meta) -> u16 {
+    /// Returns the mode with which a file is created. If the copy keeps the original's mode, the
+    /// mode is set later, and until then only the owner has access.
+    fn first_mode(&self, meta: &Meta) -> NewMode {
         let is_dir = meta.file_type == FileType::Directory;
-        match (self.plan.keep.mode, is_dir) {
+        let permissions = match (self.plan.keep.mode, is_dir) {
             (true, true) => 0o700,
             (true, false) => 0o600,
-            (false, _) => meta.permissions & 0o777 & !self.plan.umask,
-        }
+            (false, true) => meta.permissions & 0o1755,
+            (false, false) => meta.permissions & 0o777,
+        };
+        NewMode { permissions, umask: self.plan.umask }
     }
 
     fn settings(&self, from: &S::Node, meta: &Meta) -> Result<Settings, Failure> {
@@ -569,6 +684,10 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             owner: self.plan.owner.or(keep.owner.then_some((meta.uid, meta.gid))),
             permissions: (keep.mode && !is_link).then_some(meta.permissions),
             attributes,
+            other_lists: match keep.mode && !is_link {
+                true => OtherLists::Removed,
+                false => OtherLists::Kept,
+            },
             times: keep.times.then_some((meta.atime, meta.mtime)),
         })
     }

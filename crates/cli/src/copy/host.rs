@@ -7,6 +7,7 @@
 
 use super::trail::Trail;
 use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
+use super::{NewMode, Opening};
 use crate::cli::{Failure, HOLDS_IMAGE};
 use lanefs::build::ShortPath;
 use lanefs::{FileType, Rdev, Time};
@@ -261,9 +262,9 @@ impl Target for HostTree {
         }
     }
 
-    fn make_dir(&self, dir: &Trail, name: &[u8], permissions: u16) -> Result<Trail, Failure> {
+    fn make_dir(&self, dir: &Trail, name: &[u8], mode: NewMode) -> Result<Trail, Failure> {
         let node = dir.join(name);
-        let mode = Mode::from_raw_mode(permissions.into());
+        let mode = Mode::from_raw_mode(mode.permissions.into());
         at(&node.path(), |path| Ok(rustix::fs::mkdir(path, mode)?))?;
         Ok(node)
     }
@@ -272,12 +273,17 @@ impl Target for HostTree {
         &self,
         dir: &Trail,
         name: &[u8],
-        permissions: u16,
+        mode: NewMode,
+        opening: Opening,
     ) -> Result<(Trail, HostFile), Failure> {
         let node = dir.join(name);
         let path = node.path();
         let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(permissions.into());
+        options.write(true).mode(mode.permissions.into());
+        match opening {
+            Opening::New => options.create_new(true),
+            Opening::Emptied => options.create(true).truncate(true),
+        };
         options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = at(&path, |path| options.open(path))?;
         Ok((node, HostFile { file, path, size: 0 }))
@@ -294,12 +300,12 @@ impl Target for HostTree {
         dir: &Trail,
         name: &[u8],
         meta: &Meta,
-        permissions: u16,
+        mode: NewMode,
     ) -> Result<Trail, Failure> {
         let node = dir.join(name);
         let file_type = rustix::fs::FileType::from_raw_mode(meta.file_type.mode_bits().into());
         let device = rustix::fs::makedev(meta.rdev.major, meta.rdev.minor);
-        let mode = Mode::from_raw_mode(permissions.into());
+        let mode = Mode::from_raw_mode(mode.permissions.into());
         at(&node.path(), |path| Ok(rustix::fs::mknodat(CWD, path, file_type, mode, device)?))?;
         Ok(node)
     }
@@ -308,6 +314,28 @@ impl Target for HostTree {
         let original = node.path();
         let original = ShortPath::new(&original).map_err(failed(&original))?;
         at(&dir.join(name).path(), |path| std::fs::hard_link(&original, path))
+    }
+
+    fn rename(&self, dir: &Trail, from: &[u8], to: &[u8]) -> Result<Trail, Failure> {
+        let (old, new) = (dir.join(from).path(), dir.join(to));
+        let old = ShortPath::new(&old).map_err(failed(&old))?;
+        at(&new.path(), |path| std::fs::rename(&old, path))?;
+        Ok(new)
+    }
+
+    /// Returns `None`: like cp(1), a copy overwrites a file of the host in place, because other
+    /// programs may have it open or mounted.
+    fn replacement(&self, _node: &Trail) -> Result<Option<Settings>, Failure> {
+        Ok(None)
+    }
+
+    fn free_space(&self, dir: &Trail) -> Result<u64, Failure> {
+        let found = at(&dir.path(), |path| Ok(rustix::fs::statvfs(path)?))?;
+        // Some file systems do not count their blocks.
+        match found.f_blocks {
+            0 => Ok(u64::MAX),
+            _ => Ok(found.f_bavail.saturating_mul(found.f_frsize)),
+        }
     }
 
     fn remove(&self, dir: &Trail, name: &[u8]) -> Result<(), Failure> {

@@ -1,15 +1,25 @@
 //! A tree in an image.
 
 use super::trail::Trail;
+use super::tree::OtherLists;
 use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
+use super::{NewMode, Opening};
 use crate::cli::Failure;
-use lanefs::{Attr, FileSystem, FileType, Follow, NewKind, NewNode, SetAttr, SetTime, SetXattr};
+use lanefs::ondisk::inode::InodeFlags;
+use lanefs::{Attr, FileSystem, FileType, Follow, NewKind, NewNode, Rename};
+use lanefs::{SetAttr, SetTime, SetXattr};
 use lanefs_ext4::{Error, InodeRef, Seek};
 use lanefs_vfs::{OpenFile, OpenFlags, Vfs};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// The flags that a new file has by itself, or gets from its directory.
+const OF_ITSELF: InodeFlags = InodeFlags::EXTENTS
+    .union(InodeFlags::INLINE_DATA)
+    .union(InodeFlags::HUGE_FILE)
+    .union(InodeFlags::ENCRYPT);
 
 /// Number of names read from a directory at once.
 const BATCH: usize = 256;
@@ -116,10 +126,10 @@ impl<'fs> ImageTree<'fs> {
         dir: &ImageNode,
         name: &[u8],
         kind: NewKind<'_>,
-        permissions: u16,
+        mode: NewMode,
     ) -> Result<ImageNode, Failure> {
         let path = dir.path.join(name);
-        let new = NewNode { kind, permissions, umask: 0 };
+        let new = NewNode { kind, permissions: mode.permissions, umask: mode.umask };
         match self.vfs().make(self.fs.credentials(), &dir.inode, name, &new) {
             Ok(inode) => Ok(ImageNode { inode, path }),
             Err(error) => Err(self.failure(&path, &error)),
@@ -309,25 +319,25 @@ impl<'fs> Target for ImageTree<'fs> {
         }
     }
 
-    fn make_dir(
-        &self,
-        dir: &ImageNode,
-        name: &[u8],
-        permissions: u16,
-    ) -> Result<ImageNode, Failure> {
-        self.make(dir, name, NewKind::Directory, permissions)
+    fn make_dir(&self, dir: &ImageNode, name: &[u8], mode: NewMode) -> Result<ImageNode, Failure> {
+        self.make(dir, name, NewKind::Directory, mode)
     }
 
     fn make_file(
         &self,
         dir: &ImageNode,
         name: &[u8],
-        permissions: u16,
+        mode: NewMode,
+        opening: Opening,
     ) -> Result<(ImageNode, ImageFile<'fs>), Failure> {
         let path = dir.path.join(name);
-        let flags =
-            OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE | OpenFlags::NO_FOLLOW;
-        let new = NewNode { kind: NewKind::Regular, permissions, umask: 0 };
+        let how = match opening {
+            Opening::New => OpenFlags::EXCLUSIVE,
+            Opening::Emptied => OpenFlags::TRUNCATE,
+        };
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::NO_FOLLOW | how;
+        let NewMode { permissions, umask } = mode;
+        let new = NewNode { kind: NewKind::Regular, permissions, umask };
         match self.vfs().open_at(self.fs.credentials(), &dir.inode, name, flags, &new) {
             Ok(open) => {
                 let node = ImageNode { inode: open.inode().clone(), path: path.clone() };
@@ -343,7 +353,8 @@ impl<'fs> Target for ImageTree<'fs> {
         name: &[u8],
         leads_to: &[u8],
     ) -> Result<ImageNode, Failure> {
-        self.make(dir, name, NewKind::Symlink(leads_to), 0o777)
+        let mode = NewMode { permissions: 0o777, umask: 0 };
+        self.make(dir, name, NewKind::Symlink(leads_to), mode)
     }
 
     fn make_special(
@@ -351,7 +362,7 @@ impl<'fs> Target for ImageTree<'fs> {
         dir: &ImageNode,
         name: &[u8],
         meta: &Meta,
-        permissions: u16,
+        mode: NewMode,
     ) -> Result<ImageNode, Failure> {
         let kind = match meta.file_type {
             FileType::CharDevice => NewKind::CharDevice(meta.rdev),
@@ -362,12 +373,43 @@ impl<'fs> Target for ImageTree<'fs> {
                 return Err(Failure::new(Target::show(self, dir, name), "not a special file"));
             }
         };
-        self.make(dir, name, kind, permissions)
+        self.make(dir, name, kind, mode)
     }
 
     fn link(&self, node: &ImageNode, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {
         let linked = self.vfs().link(self.fs.credentials(), &node.inode, &dir.inode, name);
         linked.map_err(|error| self.failure(&dir.path.join(name), &error))
+    }
+
+    fn rename(&self, dir: &ImageNode, from: &[u8], to: &[u8]) -> Result<ImageNode, Failure> {
+        let who = self.fs.credentials();
+        let renamed = self.vfs().rename(who, &dir.inode, from, &dir.inode, to, Rename::Replace);
+        renamed.map_err(|error| self.failure(&dir.path.join(to), &error))?;
+        self.child(dir, to)
+    }
+
+    fn replacement(&self, node: &ImageNode) -> Result<Option<Settings>, Failure> {
+        self.open_for(node, OpenFlags::WRITE).map(drop)?;
+        let meta = self.meta(node)?;
+        let attr = node.attr();
+        // A new file would have neither the further names nor the flags.
+        if meta.links > 1
+            || !InodeFlags::from_bits_retain(attr.flags).difference(OF_ITSELF).is_empty()
+        {
+            return Ok(None);
+        }
+        Ok(Some(Settings {
+            owner: Some((meta.uid, meta.gid)),
+            permissions: Some(meta.permissions),
+            attributes: self.attributes(node)?,
+            other_lists: OtherLists::Removed,
+            times: None,
+        }))
+    }
+
+    fn free_space(&self, _dir: &ImageNode) -> Result<u64, Failure> {
+        let found = self.vfs().stat_fs();
+        Ok(found.blocks_available.saturating_mul(u64::from(found.block_size)))
     }
 
     fn remove(&self, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {

@@ -40,8 +40,37 @@ pub struct Settings {
     pub owner: Option<(u32, u32)>,
     pub permissions: Option<u16>,
     pub attributes: Vec<Attribute>,
+    pub other_lists: OtherLists,
     /// The times of the last access and modification.
     pub times: Option<(Time, Time)>,
+}
+
+/// Whether a file keeps the access control lists that are not among the attributes to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OtherLists {
+    /// The lists stay. A new mode changes the mask of the access list, as chmod(2) does.
+    #[default]
+    Kept,
+    /// The lists are removed.
+    Removed,
+}
+
+/// The mode of a new file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewMode {
+    pub permissions: u16,
+    /// Bits that the file does not get, unless its directory has a default access control list. The
+    /// host uses the umask of the process instead.
+    pub umask: u16,
+}
+
+/// Whether a file to write exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// The file does not exist yet.
+    New,
+    /// The file may exist; its contents are removed.
+    Emptied,
 }
 
 /// The attributes that hold access control lists.
@@ -54,13 +83,12 @@ pub fn is_list((name, _): &Attribute) -> bool {
 }
 
 impl Settings {
-    /// Returns the names of the access control lists that are removed from the copy, which may have
-    /// inherited them or have them from an earlier file: if the copy gets the mode of the original,
-    /// those that the original does not have. They are removed before the mode is set, because the
-    /// mode would become their mask.
+    /// Returns the names of the access control lists that are removed. They are removed before the
+    /// mode is set, because the mode would become their mask.
     pub fn lists_to_remove(&self) -> impl Iterator<Item = &'static [u8]> {
-        let kept = |list: &&[u8]| self.attributes.iter().any(|(name, _)| name == list);
-        LISTS.into_iter().filter(move |list| self.permissions.is_some() && !kept(list))
+        let is_set = |list: &&[u8]| self.attributes.iter().any(|(name, _)| name == list);
+        let removed = self.other_lists == OtherLists::Removed;
+        LISTS.into_iter().filter(move |list| removed && !is_set(list))
     }
 }
 
@@ -142,18 +170,15 @@ pub trait Target: Sync {
     /// Returns the file `name` in `dir`, if it exists; does not follow symbolic links.
     fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Meta)>, Failure>;
     /// Creates a directory.
-    fn make_dir(
-        &self,
-        dir: &Self::Node,
-        name: &[u8],
-        permissions: u16,
-    ) -> Result<Self::Node, Failure>;
-    /// Creates a file, or truncates an existing one.
+    fn make_dir(&self, dir: &Self::Node, name: &[u8], mode: NewMode)
+    -> Result<Self::Node, Failure>;
+    /// Creates a file, or empties an existing one.
     fn make_file(
         &self,
         dir: &Self::Node,
         name: &[u8],
-        permissions: u16,
+        mode: NewMode,
+        opening: Opening,
     ) -> Result<(Self::Node, Self::Sink<'_>), Failure>;
     /// Creates a symbolic link.
     fn make_symlink(
@@ -168,10 +193,20 @@ pub trait Target: Sync {
         dir: &Self::Node,
         name: &[u8],
         meta: &Meta,
-        permissions: u16,
+        mode: NewMode,
     ) -> Result<Self::Node, Failure>;
     /// Gives `node` a further name.
     fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
+    /// Renames `from` to `to` in a directory; replaces a file or empty directory of that name.
+    fn rename(&self, dir: &Self::Node, from: &[u8], to: &[u8]) -> Result<Self::Node, Failure>;
+    /// Returns the settings that make a new file equal to the regular file `node` except for its
+    /// data. Returns `None` if no new file can take the place of `node`.
+    ///
+    /// # Errors
+    /// If `node` must not be written.
+    fn replacement(&self, node: &Self::Node) -> Result<Option<Settings>, Failure>;
+    /// Returns the free space in bytes for files in `dir`.
+    fn free_space(&self, dir: &Self::Node) -> Result<u64, Failure>;
     /// Removes a file that is not a directory.
     fn remove(&self, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
     /// Removes an empty directory.

@@ -1,6 +1,6 @@
 //! The commands of a script.
 
-use crate::cli::{Failure, parse_id, parse_size};
+use crate::cli::{Failure, OutputFile, parse_id, parse_size};
 use lanefs::{FileOptions, FileSystem, MasterKey, NewVerity};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -81,11 +81,20 @@ impl Line {
         }
     }
 
-    /// Runs the command. `keys` are the master keys of the file system.
-    pub fn run(&self, fs: &FileSystem, keys: &[MasterKey]) -> Result<(), Error> {
+    /// Runs the command. `keys` are the master keys of the file system. `outputs` gets the files
+    /// of the host that replace earlier ones if the whole script succeeds.
+    pub fn run(
+        &self,
+        fs: &FileSystem,
+        keys: &[MasterKey],
+        outputs: &mut Vec<(PathBuf, OutputFile)>,
+    ) -> Result<(), Error> {
         match &self.command {
-            Command::Put { host, path } => put(fs, host, path),
-            Command::Get { path, host } => get(fs, path, host),
+            Command::Put { host, path } => put(fs, host, path, outputs),
+            Command::Get { path, host } => {
+                outputs.push((host.clone(), get(fs, path, host)?));
+                Ok(())
+            }
             Command::Write { path, text } => Ok(fs.write(path, text)?),
             Command::Append { path, text } => append(fs, path, text),
             Command::Mkdir { path, parents: true } => Ok(fs.create_dir_all(path)?),
@@ -225,10 +234,17 @@ fn split(text: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-fn put(fs: &FileSystem, host: &Path, path: &Path) -> Result<(), Error> {
+fn put(
+    fs: &FileSystem,
+    host: &Path,
+    path: &Path,
+    outputs: &[(PathBuf, OutputFile)],
+) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
     let failed = |error| Error::Host(host.display().to_string(), error);
-    let mut from = std::fs::File::open(host).map_err(failed)?;
+    // An earlier line may have written this file.
+    let output = outputs.iter().rev().find_map(|(_, output)| output.data_of(host));
+    let mut from = std::fs::File::open(output.unwrap_or(host)).map_err(failed)?;
     let metadata = from.metadata().map_err(failed)?;
     let mode = metadata.permissions().mode() & 0o777;
     let options = FileOptions::new().write().create().truncate().permissions(mode as u16);
@@ -246,19 +262,19 @@ fn put(fs: &FileSystem, host: &Path, path: &Path) -> Result<(), Error> {
     }
 }
 
-fn get(fs: &FileSystem, path: &Path, host: &Path) -> Result<(), Error> {
+fn get(fs: &FileSystem, path: &Path, host: &Path) -> Result<OutputFile, Error> {
     let failed = |error| Error::Host(host.display().to_string(), error);
     let from = fs.open_file(path)?;
-    let mut to = std::fs::File::create(host).map_err(failed)?;
+    let mut to = OutputFile::create(host).map_err(failed)?;
     let mut buffer = buffer_for(from.metadata().len());
     let mut at = 0;
     loop {
         let len = from.read_at(&mut buffer, at)?;
         let piece = buffer.get(..len).unwrap_or_default();
         if piece.is_empty() {
-            return Ok(());
+            return Ok(to);
         }
-        to.write_all(piece).map_err(failed)?;
+        to.file.write_all(piece).map_err(failed)?;
         at += len as u64;
     }
 }

@@ -50,6 +50,12 @@ pub(super) fn open_for(arguments: &Arguments, size: Option<u64>) -> Result<FileD
     let failed = |error: OpenError| Failure::opening(path, &error);
     match open_image(path, Access::ReadWrite, part) {
         Err(OpenError::OutOfRange { .. }) if path.is_file() && !arguments.dry_run => {
+            // A file that is refused keeps its length.
+            if let Ok(found) = open(arguments, None)
+                && found.len() > 0
+            {
+                refuse_overwriting(arguments, &found)?;
+            }
             // The file is open, and so locked, while it is extended.
             let whole = open_image(path, Access::ReadWrite, OpenOptions::default());
             let whole = whole.map_err(failed)?;

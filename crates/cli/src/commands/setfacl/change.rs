@@ -26,6 +26,11 @@ impl Change {
         items.any(|item| item.scope == scope)
     }
 
+    /// Returns whether the change sets an entry of the default list.
+    pub fn sets_default(&self) -> bool {
+        self.set.iter().chain(&self.modify).any(|item| item.scope == Scope::Default)
+    }
+
     /// Returns whether the change clears the access list or the default list.
     pub fn clears(&self) -> bool {
         self.clear_access || self.clear_default
@@ -96,7 +101,14 @@ impl Change {
         let has_mask = entries.iter().any(|entry| entry.tag == Tag::Mask);
         let needs_mask = has_named && !has_mask;
         let computes = !self.keep_mask && !is_given && !mask_removed && (has_named || has_mask);
-        if computes || needs_mask {
+        if needs_mask && !computes && !mask_removed {
+            // Like setfacl(1): a mask that the list must have, but that is not computed, is the
+            // entry of the owning group. Without a mask that was removed, the list is refused.
+            let group = entries.iter().find(|entry| entry.tag == Tag::OwningGroup);
+            let permissions = group.map_or(Permissions::NONE, |group| group.permissions);
+            put(&mut entries, AclEntry { tag: Tag::Mask, permissions });
+        }
+        if computes {
             let class = entries.iter().filter(|entry| {
                 matches!(entry.tag, Tag::User(_) | Tag::OwningGroup | Tag::Group(_))
             });

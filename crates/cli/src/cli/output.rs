@@ -1,0 +1,87 @@
+//! Files of the host that a command writes.
+
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::{Path, PathBuf};
+use xattr::FileExt;
+
+/// The number of temporary files of this process.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// A file of the host that is being written. An earlier file of this name stays until the new one
+/// is complete.
+#[derive(Debug)]
+pub struct OutputFile {
+    pub file: File,
+    /// The temporary name, and the file that it will replace.
+    unfinished: Option<(PathBuf, PathBuf)>,
+}
+
+impl OutputFile {
+    /// Creates the file `path`. Writes directly to what cannot be replaced: a device or pipe, a
+    /// file with several names, a file in a directory in which the user creates no files.
+    pub fn create(path: &Path) -> io::Result<OutputFile> {
+        match path.metadata() {
+            Ok(old) if old.is_file() && old.nlink() == 1 => {
+                // The user may write to the directory, but not to the file.
+                File::options().write(true).open(path)?;
+                // A link stays, and the file to which it leads is replaced.
+                let path = path.canonicalize()?;
+                OutputFile::beside(&path, &old).or_else(|_| OutputFile::direct(&path))
+            }
+            _ => OutputFile::direct(path),
+        }
+    }
+
+    fn direct(path: &Path) -> io::Result<OutputFile> {
+        Ok(OutputFile { file: File::create(path)?, unfinished: None })
+    }
+
+    /// Creates a file with the owner and mode of `old` and a temporary name in its directory.
+    fn beside(path: &Path, old: &std::fs::Metadata) -> io::Result<OutputFile> {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!(".lanefs-{}-{number}", std::process::id());
+        let temporary = path.with_file_name(name);
+        let file = File::create_new(&temporary)?;
+        let output = OutputFile { file, unfinished: Some((temporary, path.into())) };
+        fchown(&output.file, Some(old.uid()), Some(old.gid()))?;
+        // Attributes, such as an access control list, are kept as far as the user may set them.
+        for name in xattr::list(path).into_iter().flatten() {
+            if let Ok(Some(value)) = xattr::get(path, &name) {
+                let _ = output.file.set_xattr(&name, &value);
+            }
+        }
+        output.file.set_permissions(old.permissions())?;
+        Ok(output)
+    }
+
+    /// Returns the path at which the data can be read, if this is the output to `path`.
+    pub fn data_of(&self, path: &Path) -> Option<&Path> {
+        let (temporary, replaced) = self.unfinished.as_ref()?;
+        path.canonicalize().is_ok_and(|path| path == *replaced).then_some(temporary)
+    }
+
+    /// Puts the complete file in the place of the earlier one.
+    pub fn finish(mut self) -> io::Result<()> {
+        match self.unfinished.take() {
+            Some((temporary, path)) => {
+                let renamed = std::fs::rename(&temporary, path);
+                if renamed.is_err() {
+                    let _ = std::fs::remove_file(temporary);
+                }
+                renamed
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if let Some((temporary, _)) = &self.unfinished {
+            let _ = std::fs::remove_file(temporary);
+        }
+    }
+}
