@@ -65,9 +65,9 @@ Options for speed, with their cost:
                     An image file needs a host file system with O_DIRECT
   -o no_open        open and close send no request. Cost: writes to immutable and append-only files
                     fail late, at write(2), fsync(2) or close(2). O_DIRECT writes of one file run
-                    one by one. O_TRUNC costs a request. A search for holes makes the kernel write
-                    dirty pages. Blocks claimed in advance for a file are given back only when space
-                    is short. No effect on images with the feature verity
+                    one by one. A search for holes makes the kernel write dirty pages. Blocks
+                    claimed in advance for a file are given back only when space is short. No effect
+                    on images with the feature verity
   -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
                     parallel, unless the file is also open without O_DIRECT or mapped shared. Cost:
                     each write(2) is a request, which also reports ENOSPC

@@ -63,7 +63,6 @@ pub mod opcode {
 #[allow(missing_docs, reason = "the kernel's own names")]
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
-    pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const DONT_MASK: u64 = 1 << 6;
@@ -111,12 +110,10 @@ pub mod fopen {
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// A flag of OPEN's `open_flags`: the server must remove set-user-ID and set-group-ID, since the
-/// caller has no right to keep them.
-pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// A flag of WRITE's `write_flags`: the data is from the kernel's writeback cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
-/// A flag of WRITE's `write_flags`, with the meaning of [`OPEN_KILL_SUIDGID`].
+/// A flag of WRITE's `write_flags`: the server must remove set-user-ID and set-group-ID, since the
+/// caller has no right to keep them.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// A flag of GETATTR's `getattr_flags`: the request has a handle. The kernel sends one if it needs
 /// the attributes for a read, write or seek, but not for stat(2).

@@ -2,7 +2,7 @@
 
 use crate::protocol::abi::{self, init};
 use crate::protocol::{
-    AsyncDirect, Caching, Checks, Errno, MAX_DATA, Opens, Outbox, Request, Times, Wishes,
+    AsyncDirect, Caching, Checks, Errno, MAX_DATA, Outbox, Request, Times, Wishes,
 };
 
 /// The kernel's version, features and limits in INIT.
@@ -12,8 +12,10 @@ pub struct Offer {
 }
 
 impl Offer {
+    /// ATOMIC_O_TRUNC is not wanted. With it, OPEN would have to truncate the file, but the kernel
+    /// may still refuse the open(2) afterwards: it looks for a running program (ETXTBSY), and asks
+    /// its security modules, only before it truncates. Without the flag it then sends a SETATTR.
     const WANTED: u64 = init::ASYNC_READ
-        | init::ATOMIC_O_TRUNC
         | init::EXPORT_SUPPORT
         | init::BIG_WRITES
         | init::DONT_MASK
@@ -94,11 +96,6 @@ fn not_wanted(wishes: Wishes) -> u64 {
     let mut flags = 0;
     if wishes.caching == Caching::Writethrough {
         flags |= init::WRITEBACK_CACHE;
-    }
-    if wishes.opens == Opens::NotAsked {
-        // With this flag the kernel would expect OPEN to truncate the file, but on this mount it
-        // sends no OPEN.
-        flags |= init::ATOMIC_O_TRUNC;
     }
     if wishes.async_direct == AsyncDirect::Waits {
         flags |= init::ASYNC_DIO;

@@ -60,15 +60,12 @@ impl Server {
     /// `flags`.
     pub(super) fn check_open(&self, header: &InHeader, inode: &InodeRef, flags: i32) -> Done {
         let access = flags & libc::O_ACCMODE;
-        let mut want = match access {
+        let want = match access {
             libc::O_RDONLY if flags & FOR_EXECUTION != 0 => Want::EXECUTE,
             libc::O_RDONLY => Want::READ,
             libc::O_WRONLY => Want::WRITE,
             _ => Want::READ | Want::WRITE,
         };
-        if flags & libc::O_TRUNC != 0 {
-            want |= Want::WRITE;
-        }
         self.check(header, inode, want)
     }
 

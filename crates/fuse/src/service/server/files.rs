@@ -5,7 +5,7 @@ use crate::protocol::abi::{self, fopen};
 use crate::protocol::{Caching, Errno, MAX_DATA, Opens, Outbox, Request};
 use crate::service::node::Node;
 use crate::transport::Channel;
-use lanefs_ext4::{Fallocate, InodeRef, Privilege, Seek, SetAttr};
+use lanefs_ext4::{Fallocate, InodeRef, Privilege, Seek};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 use lanefs_vfs::rules::{self, Opening};
@@ -18,14 +18,6 @@ const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
 const PUNCH_HOLE: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32 | KEEP_SIZE;
 const ZERO_RANGE: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
 const ZERO_RANGE_KEEP_SIZE: u32 = ZERO_RANGE | KEEP_SIZE;
-
-fn opening(flags: i32) -> Opening {
-    Opening {
-        writes: flags & libc::O_ACCMODE != libc::O_RDONLY,
-        appends: flags & libc::O_APPEND != 0,
-        truncates: flags & libc::O_TRUNC != 0,
-    }
-}
 
 impl Server {
     /// The handle of a file that is open for writing; other handles are 0. A handle carries no
@@ -66,7 +58,7 @@ impl Server {
         // The handle is counted before the flags are checked. If the file becomes a verity file,
         // either this open fails, or `enable_verity` sees the handle.
         let reply = self.opened(inode.ino(), flags)?;
-        if let Err(error) = self.prepare_open(&inode, &input, kernel) {
+        if let Err(error) = self.check_opened(&inode, flags) {
             if reply.fh == Self::WRITES && self.writers.remove(inode.ino()) {
                 kernel.forget_attributes(nodeid);
             }
@@ -81,20 +73,16 @@ impl Server {
         Ok(())
     }
 
-    /// Fails if the file's flags or contents forbid this open. Sets the size if the open truncates.
-    fn prepare_open(&self, inode: &InodeRef, input: &abi::OpenIn, kernel: &Channel) -> Done {
-        let flags = input.flags as i32;
-        rules::check_opening(&inode.rights(), opening(flags))?;
-        self.fs().check_contents(inode)?;
-        if flags & libc::O_TRUNC != 0 {
-            match input.open_flags & abi::OPEN_KILL_SUIDGID {
-                0 => self.fs().drop_capability(inode)?,
-                _ => self.drop_privileges(inode, kernel)?,
-            }
-            self.fs().set_attr(inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
-            self.fs().drop_capability(inode)?;
-        }
-        Ok(())
+    /// Fails if the file's flags or contents forbid this open. Changes nothing, because the kernel
+    /// may still refuse the open(2). For O_TRUNC it sends a SETATTR afterwards.
+    fn check_opened(&self, inode: &InodeRef, flags: i32) -> Done {
+        let opening = Opening {
+            writes: flags & libc::O_ACCMODE != libc::O_RDONLY,
+            appends: flags & libc::O_APPEND != 0,
+            truncates: false,
+        };
+        rules::check_opening(&inode.rights(), opening)?;
+        Ok(self.fs().check_contents(inode)?)
     }
 
     pub(super) fn release(&self, request: &mut Request<'_>, kernel: &Channel) -> Done {
