@@ -63,7 +63,7 @@ const HOUSES: &[House] = &[
         name: "raid5",
         floors: &[
             &["activity", "bad_blocks", "counters", "flusher", "gate", "layout", "left_out"],
-            &["log_waiters", "scratch", "slots"],
+            &["log_waiters", "scratch", "slots", "unflushed"],
             &["budget", "error", "metadata_store", "plan", "strip"],
             &["assemble_error", "loads", "metadata", "row_write", "standing"],
             &[

@@ -272,7 +272,11 @@ impl Array {
             let kind = std::io::ErrorKind::ReadOnlyFilesystem;
             return Err(DeviceError::new(Operation::Write, offset, len, kind));
         }
-        self.write_rows(&source, offset, how)
+        self.write_rows(&source, offset, how)?;
+        match how {
+            Durability::Cached => Ok(()),
+            Durability::Durable => self.store_bad_blocks(),
+        }
     }
 }
 

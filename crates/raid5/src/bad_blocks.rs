@@ -1,36 +1,210 @@
-//! A member with sectors that are known to be bad.
+//! The bad blocks of a member: ranges that its bad-block log names, since their contents are wrong.
+//!
+//! The ranges are in memory while the array is open. A read of such a range fails, so the array
+//! computes the data from the other members, as after a read error of the device. A successful
+//! write makes the range good again. The log on the member is written with the next change of the
+//! superblock, at the latest by the next flush.
 
 use lanefs_device::{Device, DeviceError, Operation, forward};
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::md::{self, BadBlocks as HasEntries, SECTOR, Superblock};
 use std::io;
 use std::ops::Range;
 
-/// A device that refuses to read the sectors in its bad-block log, since their contents are wrong.
-/// The array handles the refusal as a read error and computes the data from the other members.
+/// The largest number of bytes that one entry of a log covers.
+const PER_ENTRY: u64 = 512 * SECTOR;
+/// The size of an entry in bytes.
+const ENTRY: u64 = 8;
+
+/// The known bad ranges of a member.
+#[derive(Debug)]
+pub struct BadBlocks {
+    /// The address of the device below.
+    device: usize,
+    /// The number of entries that fit into the log on the member.
+    most: u64,
+    /// Whether there are any ranges.
+    any: AtomicBool,
+    /// Whether the log on the member lacks a change.
+    changed: AtomicBool,
+    /// Byte ranges of the device: whole sectors, sorted, without overlaps.
+    ranges: Mutex<Vec<Range<u64>>>,
+}
+
+impl BadBlocks {
+    /// Creates the list of a member; `ranges` are byte ranges of its device that its log names.
+    pub(crate) fn new(
+        device: &Arc<dyn Device>,
+        superblock: &Superblock,
+        ranges: Vec<Range<u64>>,
+    ) -> BadBlocks {
+        let log = superblock.bad_block_log().filter(|_| superblock.bad_block_shift() == 0);
+        let all = merged(ranges);
+        BadBlocks {
+            device: address(device),
+            most: log.map_or(0, |log| log.len / ENTRY),
+            any: AtomicBool::new(!all.is_empty()),
+            changed: AtomicBool::new(false),
+            ranges: Mutex::new(Rank::Bucket, all),
+        }
+    }
+
+    /// Works like [`BadBlocks::new`], for a member whose log was emptied.
+    pub(crate) fn unrecorded(
+        device: &Arc<dyn Device>,
+        superblock: &Superblock,
+        ranges: Vec<Range<u64>>,
+    ) -> BadBlocks {
+        let bad = BadBlocks::new(device, superblock, ranges);
+        bad.changed.store(bad.any.load(Ordering::Acquire), Ordering::Release);
+        bad
+    }
+
+    /// Returns whether these are the bad blocks of `device`.
+    pub(crate) fn are_of(&self, device: &Arc<dyn Device>) -> bool {
+        self.device == address(device)
+    }
+
+    /// Returns whether a bad sector is in this range.
+    fn overlaps(&self, at: u64, len: u64) -> bool {
+        let end = at.saturating_add(len);
+        let overlaps = |bad: &Range<u64>| bad.start < end && at < bad.end;
+        self.any.load(Ordering::Acquire) && self.ranges.lock().iter().any(overlaps)
+    }
+
+    /// Adds the sectors of this range. Returns `false` if the log has no room for them.
+    #[must_use]
+    pub(crate) fn mark(&self, at: u64, len: u64) -> bool {
+        let mut ranges = self.ranges.lock();
+        let end = at.saturating_add(len).next_multiple_of(SECTOR);
+        let mut with = ranges.clone();
+        with.push(at / SECTOR * SECTOR..end);
+        let with = merged(with);
+        let entries = |range: &Range<u64>| (range.end - range.start).div_ceil(PER_ENTRY);
+        if with.iter().map(entries).sum::<u64>() > self.most {
+            return false;
+        }
+        *ranges = with;
+        self.any.store(true, Ordering::Release);
+        self.changed.store(true, Ordering::Release);
+        true
+    }
+
+    /// Removes the sectors that are wholly in this range, which was written.
+    fn clear(&self, at: u64, len: u64) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let (from, to) = (at.next_multiple_of(SECTOR), at.saturating_add(len) / SECTOR * SECTOR);
+        let mut ranges = self.ranges.lock();
+        let rest = |bad: &Range<u64>| {
+            let before = bad.start..bad.end.min(from);
+            let after = bad.start.max(to)..bad.end;
+            if from < to { [before, after] } else { [bad.clone(), 0..0] }
+        };
+        let left: Vec<_> = ranges.iter().flat_map(rest).filter(|range| !range.is_empty()).collect();
+        if left != *ranges {
+            self.any.store(!left.is_empty(), Ordering::Release);
+            *ranges = left;
+            self.changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Returns whether the log on the member lacks a change.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.changed.load(Ordering::Acquire)
+    }
+
+    /// Writes the log if it lacks a change, and sets the superblock's feature bit, which the caller
+    /// writes afterwards. Without room in the log for the remaining ranges, the log stays as it is:
+    /// it then names more sectors than are bad.
+    pub(crate) fn store(
+        &self,
+        device: &dyn Device,
+        superblock: &mut Superblock,
+    ) -> Result<(), DeviceError> {
+        let log = superblock.bad_block_log().filter(|_| self.most > 0);
+        let Some(area) = log.filter(|_| self.changed.swap(false, Ordering::AcqRel)) else {
+            return Ok(());
+        };
+        let sectors = |bytes: &Range<u64>| bytes.start / SECTOR..bytes.end / SECTOR;
+        let ranges: Vec<_> = self.ranges.lock().iter().map(sectors).collect();
+        // The log has at most 65,535 sectors, because its length field has 16 bits.
+        let mut log = vec![0; area.len as usize];
+        if !md::bad_blocks::encode_into(&ranges, &mut log) {
+            return Ok(());
+        }
+        let written = device.write_durable_at(area.offset, &log);
+        written.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
+        superblock.set_bad_blocks(match ranges.is_empty() {
+            true => HasEntries::None,
+            false => HasEntries::Some,
+        });
+        Ok(())
+    }
+}
+
+fn address(device: &Arc<dyn Device>) -> usize {
+    Arc::as_ptr(device).cast::<()>().addr()
+}
+
+/// Sorts ranges and joins those that touch.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_by_key(|range| range.start);
+    let mut all: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match all.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => all.push(range),
+        }
+    }
+    all
+}
+
+/// A member's device, which refuses to read the member's bad blocks.
 pub(crate) struct BadBlocksDevice {
     below: Arc<dyn Device>,
-    bad: Vec<Range<u64>>,
+    bad: Arc<BadBlocks>,
 }
 
 impl BadBlocksDevice {
-    /// Creates the device; `bad` are byte ranges of `below`.
-    pub(crate) fn new(below: Arc<dyn Device>, bad: Vec<Range<u64>>) -> BadBlocksDevice {
+    pub(crate) fn new(below: Arc<dyn Device>, bad: Arc<BadBlocks>) -> BadBlocksDevice {
         BadBlocksDevice { below, bad }
     }
 }
 
 impl Device for BadBlocksDevice {
-    forward!(
-        below: len, alignment, is_read_only, write_at, write_vectored_at, flush, write_durable_at,
-            write_zeros, discard
-    );
+    forward!(below: len, alignment, is_read_only, flush, discard);
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let (len, end) = (buf.len() as u64, offset.saturating_add(buf.len() as u64));
-        if self.bad.iter().any(|bad| bad.start < end && offset < bad.end) {
+        let len = buf.len() as u64;
+        if self.bad.overlaps(offset, len) {
             let error = io::Error::other("the bad-block log names these sectors");
             return Err(DeviceError::new(Operation::Read, offset, len, error));
         }
         self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.below.write_at(offset, buf)?;
+        self.bad.clear(offset, buf.len() as u64);
+        Ok(())
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.below.write_vectored_at(offset, bufs)?;
+        self.bad.clear(offset, bufs.iter().map(|buf| buf.len() as u64).sum());
+        Ok(())
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.below.write_durable_at(offset, buf)?;
+        self.bad.clear(offset, buf.len() as u64);
+        Ok(())
+    }
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.below.write_zeros(offset, len)?;
+        self.bad.clear(offset, len);
+        Ok(())
     }
 }
 
@@ -39,16 +213,50 @@ mod tests {
     use super::*;
     use lanefs_device::RamDevice;
 
+    fn one(range: Range<u64>) -> Vec<Range<u64>> {
+        std::iter::once(range).collect()
+    }
+
+    fn device(most: u64, ranges: Vec<Range<u64>>) -> BadBlocksDevice {
+        let below = Arc::new(RamDevice::create(8192).unwrap());
+        let bad = BadBlocks {
+            device: 0,
+            most,
+            any: AtomicBool::new(!ranges.is_empty()),
+            changed: AtomicBool::new(false),
+            ranges: Mutex::new(Rank::Bucket, ranges),
+        };
+        BadBlocksDevice::new(below, Arc::new(bad))
+    }
+
     #[test]
     fn ranges_with_a_bad_sector_are_not_read() {
-        let below = Arc::new(RamDevice::create(8192).unwrap());
-        let device = BadBlocksDevice { below, bad: Vec::from([1024..1536, 4096..4096]) };
-        device.write_at(0, &[7; 8192]).unwrap();
+        let device = device(1, one(1024..1536));
         let mut buf = [0; 512];
         device.read_at(512, &mut buf).unwrap();
         device.read_at(1536, &mut buf).unwrap();
         device.read_at(513, &mut buf).unwrap_err();
         device.read_at(1535, &mut buf).unwrap_err();
         device.read_at(0, &mut [0; 8192]).unwrap_err();
+    }
+
+    #[test]
+    fn a_write_makes_only_whole_sectors_good() {
+        let device = device(1, one(1024..2560));
+        device.write_at(1536, &[7; 600]).unwrap();
+        assert_eq!(*device.bad.ranges.lock(), [1024..1536, 2048..2560]);
+        device.write_at(1025, &[7; 511]).unwrap();
+        assert_eq!(*device.bad.ranges.lock(), [1024..1536, 2048..2560]);
+        device.write_zeros(0, 8192).unwrap();
+        assert!(device.bad.ranges.lock().is_empty() && device.bad.is_changed());
+    }
+
+    #[test]
+    fn no_more_is_marked_than_the_log_can_name() {
+        let device = device(2, Vec::new());
+        assert!(device.bad.mark(512, 512) && device.bad.mark(4096, 4096));
+        assert!(!device.bad.mark(2048, 512), "a third entry");
+        assert!(device.bad.mark(1024, 3072), "all join to one");
+        assert_eq!(*device.bad.ranges.lock(), one(512..8192));
     }
 }

@@ -1,6 +1,7 @@
 //! Changes of members on request: add, replace, forget.
 
 use crate::assemble_error::{AssembleError, InvalidRequest, MemberFault};
+use crate::bad_blocks::{BadBlocks, BadBlocksDevice};
 use crate::candidate::Candidate;
 use crate::exchange::NotExchanged;
 use crate::maintenance::{Ended, Progress, Rebuild};
@@ -10,8 +11,8 @@ use crate::standing::{LogArea, Member, Standing};
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{
-    BadBlocks, Cause, Features, Recovery, Role, SECTOR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
-    Superblock, Uuid, ppl,
+    BadBlocks as HasEntries, Cause, Features, Recovery, Role, SECTOR, SUPERBLOCK_OFFSET,
+    SUPERBLOCK_SIZE, Superblock, Uuid, ppl,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -169,7 +170,7 @@ impl OpenArray {
         }
         superblock.set_data(offset, size);
         superblock.set_device(like.numbers(), new.uuid);
-        superblock.set_bad_blocks(BadBlocks::None);
+        superblock.set_bad_blocks(HasEntries::None);
         Ok(superblock)
     }
 
@@ -223,14 +224,21 @@ impl OpenArray {
         slot: usize,
     ) -> Result<(Member, Known), AssembleError> {
         let NewMember { name, device, .. } = new;
+        // A device that was a member may keep its rows, so it also keeps its bad blocks.
+        let had = Candidate { name, device, superblock };
+        let bad = had.bad_blocks()?;
+        let Candidate { name, device, superblock } = had;
         self.prepare_areas(&*device, &superblock).map_err(|error| failed(&name, error))?;
+        let bad = Arc::new(BadBlocks::unrecorded(&device, &superblock, bad));
         let member = Member {
-            device: device.clone(),
+            device: Arc::new(BadBlocksDevice::new(device.clone(), bad.clone())),
             data_offset: superblock.data().offset,
             log: superblock.ppl().map(|area| LogArea { offset: area.offset, len: area.len }),
             recovered: 0,
+            bad_blocks: Some(bad.clone()),
         };
-        let known = Known { name, device, superblock, slot: Some(slot), live: true };
+        let bad_blocks = Some(bad);
+        let known = Known { name, device, superblock, slot: Some(slot), live: true, bad_blocks };
         Ok((member, known))
     }
 

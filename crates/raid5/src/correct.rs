@@ -28,11 +28,30 @@ impl Array {
     /// The caller holds the blocks of the range exclusively, and a unit of the budget.
     pub(crate) fn correct(&self, lost: &Lost) -> Result<bool, DeviceError> {
         let Some(Unread { place, len }) = lost.unread else { return Ok(false) };
+        if self.is_read_only() || self.is_stopped() {
+            return Err(lost.error.clone());
+        }
+        let whole = self.correct_range(lost, place, len);
+        let end = place.from + len;
+        if whole.is_ok() || end.div_ceil(BLOCK) - place.from / BLOCK == 1 {
+            return whole;
+        }
+        // Other members may have unreadable blocks at other places of the range.
+        for block in place.from / BLOCK..end.div_ceil(BLOCK) {
+            let place = Stretch { from: block * BLOCK, ..place };
+            let Some(member) = self.members.still(lost.member) else { return Ok(false) };
+            let at = member.data_offset + place.row * self.shape.chunk() + place.from;
+            let is_read = member.device.read_at(at, &mut self.scratch.take(BLOCK)).is_ok();
+            if !is_read && !self.correct_range(lost, place, BLOCK)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn correct_range(&self, lost: &Lost, place: Stretch, len: u64) -> Result<bool, DeviceError> {
         let Lost { member, error, .. } = lost;
         let slot = member.slot;
-        if self.is_read_only() || self.is_stopped() {
-            return Ok(false);
-        }
         let in_doubt = self.unsynced.contains(place.row, place.from, place.from + len);
         if in_doubt && slot != self.shape.parity_slot(place.row) {
             return Err(error.clone());

@@ -17,6 +17,7 @@ use crate::array::Array;
 use crate::assemble_error::AssembleError;
 use crate::counters::Count;
 use crate::error::ArrayError;
+use crate::layout::BLOCK;
 use crate::lost::{Lost, ReadError, Stretch};
 use crate::maintenance::{Callback, Ended};
 use crate::metadata::AssignError;
@@ -87,31 +88,52 @@ impl Array {
         let shadow = self.members.shadow(id.slot).filter(|shadow| shadow.id == id);
         let shadow = shadow.ok_or_else(|| self.why_no_shadow(id))?;
         let mut bytes = self.scratch.take(self.shape.chunk());
-        self.share_of_row(id.slot, row, &mut bytes)?;
+        let unknown = self.share_of_row(id.slot, row, &mut bytes)?;
         self.counters.add(Count::DataWrite, 1);
         let at = shadow.data_offset + row * self.shape.chunk();
         if let Err(error) = shadow.device.write_at(at, &bytes) {
             self.lose_shadow(&Lost::new(id, error.clone()));
             return Err(error.into());
         }
+        for (from, error) in unknown {
+            self.mark_bad(&shadow, row, from, error)?;
+        }
         // The shadow's valid rows are published before the row is released, so that the next writer
         // writes to the shadow too.
         if self.members.advance_shadow(id, row + 1) { Ok(()) } else { Err(self.why_no_shadow(id)) }
     }
 
-    /// Reads the member's chunk of the row, and computes it from the other members if it cannot be
-    /// read. The member is about to be removed, so a read error does not fail the member.
-    fn share_of_row(&self, slot: usize, row: u64, bytes: &mut [u8]) -> Result<(), NotExchanged> {
-        let place = Stretch { row, from: 0 };
-        let member = self.members.of_row(slot, row).ok_or(NotExchanged::MemberLost)?;
-        match self.read_member(member, place, Count::DataRead, bytes) {
-            Ok(()) => Ok(()),
-            Err(ReadError::Gone) => Err(NotExchanged::MemberLost),
-            Err(ReadError::Final(error)) => Err(error.into()),
-            Err(ReadError::Lost(lost)) => {
-                self.rebuild_into(slot, place, bytes).map_err(|_| lost.error.into())
+    /// Reads the member's chunk of the row, and computes the blocks that cannot be read from the
+    /// other members. The member is about to be removed, so a read error does not fail the member.
+    /// Returns the offset of each block that cannot be computed either, with the error.
+    fn share_of_row(
+        &self,
+        slot: usize,
+        row: u64,
+        bytes: &mut [u8],
+    ) -> Result<Vec<(u64, DeviceError)>, NotExchanged> {
+        let read = |from: u64, bytes: &mut [u8]| {
+            let member = self.members.of_row(slot, row).ok_or(NotExchanged::MemberLost)?;
+            match self.read_member(member, Stretch { row, from }, Count::DataRead, bytes) {
+                Ok(()) => Ok(None),
+                Err(ReadError::Gone) => Err(NotExchanged::MemberLost),
+                Err(ReadError::Final(error) | ReadError::Lost(Lost { error, .. })) => {
+                    Ok(Some(error))
+                }
+            }
+        };
+        let mut unknown = Vec::new();
+        if read(0, bytes)?.is_none() {
+            return Ok(unknown);
+        }
+        for (from, block) in (0..).step_by(BLOCK as usize).zip(bytes.chunks_mut(BLOCK as usize)) {
+            let Some(error) = read(from, block)? else { continue };
+            if self.rebuild_into(slot, Stretch { row, from }, block).is_err() {
+                block.fill(0);
+                unknown.push((from, error));
             }
         }
+        Ok(unknown)
     }
 
     fn why_no_shadow(&self, id: MemberId) -> NotExchanged {

@@ -167,7 +167,7 @@ fn start_failing(
 }
 
 fn bare_member(device: Arc<dyn Device>) -> Member {
-    Member { device, data_offset: 0, log: None, recovered: u64::MAX }
+    Member { device, data_offset: 0, log: None, recovered: u64::MAX, bad_blocks: None }
 }
 
 /// Models one thread that writes two strips of a row. Meanwhile the member with the row's parity is
@@ -247,7 +247,13 @@ fn replace_as_writes_stop() {
     let members = (0..3).map(|at| {
         let fails = AtomicBool::new(at == slot || at == shape.data_slot(0, 0));
         let device = Arc::new(FailsWrites { below: memory(), from: DATA_OFFSET, fails });
-        Some(Member { device, data_offset: DATA_OFFSET, log: Some(LOG), recovered: u64::MAX })
+        Some(Member {
+            device,
+            data_offset: DATA_OFFSET,
+            log: Some(LOG),
+            recovered: u64::MAX,
+            bad_blocks: None,
+        })
     });
     let array = Array::start(Setup {
         geometry: shape,

@@ -29,12 +29,25 @@ impl Array {
         };
         // Once writes are stopped, a member can be removed without a record of its failure. Such a
         // member was possibly not flushed, so the flush fails if writes are stopped.
-        let result = self.flush_each().and_then(|()| self.refuse_if_stopped(0, 0));
+        let flushed = self.unsynced.unflushed.flush(|| self.flush_each());
+        let stored = flushed.and_then(|()| self.store_bad_blocks());
+        let result = stored.and_then(|()| self.refuse_if_stopped(0, 0));
         if result.is_ok() {
             self.logs.iter().for_each(|log| log.retire(number));
         }
         self.gate.leave(number, result.is_ok());
         result
+    }
+
+    /// Records which blocks of the members became bad or good.
+    pub(crate) fn store_bad_blocks(&self) -> Result<(), DeviceError> {
+        let is_changed = |m: Present<'_>| m.bad_blocks.as_ref().is_some_and(|b| b.is_changed());
+        if !self.members.to_flush().any(is_changed) || self.is_read_only() {
+            return Ok(());
+        }
+        let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
+        self.noted(self.record.store_bad_blocks()).map(drop)
     }
 
     fn flush_each(&self) -> Result<(), DeviceError> {

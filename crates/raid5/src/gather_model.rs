@@ -34,7 +34,13 @@ fn write(consistency: Consistency, beside: Beside, gathered: &AtomicU64) {
     let devices: Vec<_> = (0..3).map(|_| Memory::new(DATA_OFFSET + ROWS * CHUNK)).collect();
     let member = |device: &Arc<Memory>| {
         let device = device.clone();
-        Some(Member { device, data_offset: DATA_OFFSET, log: Some(LOG), recovered: u64::MAX })
+        Some(Member {
+            device,
+            data_offset: DATA_OFFSET,
+            log: Some(LOG),
+            recovered: u64::MAX,
+            bad_blocks: None,
+        })
     };
     let setup = Setup {
         geometry: shape,

@@ -104,6 +104,7 @@ mod source;
 mod standing;
 mod start;
 mod strip;
+mod unflushed;
 mod unsynced;
 mod write;
 
@@ -112,6 +113,7 @@ pub use array_options::{ArrayOptions, DirtyAndDegraded, Upkeep};
 pub use assemble_error::{AssembleError, BadBitmapChunk, InvalidRequest, MemberFault};
 pub use assembly::Assembly;
 pub use background::CatchUp;
+pub use bad_blocks::BadBlocks;
 pub use budget::StripeWake;
 pub use candidate::Candidate;
 pub use changes::{Added, NewMember, Replaced};

@@ -23,7 +23,13 @@ fn write(carries: usize) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let member = |_| {
         let device = Memory::new(DATA_OFFSET + ROWS * CHUNK);
-        Some(Member { device, data_offset: DATA_OFFSET, log: Some(LOG), recovered: u64::MAX })
+        Some(Member {
+            device,
+            data_offset: DATA_OFFSET,
+            log: Some(LOG),
+            recovered: u64::MAX,
+            bad_blocks: None,
+        })
     };
     let array = Array::start(Setup {
         geometry: shape,

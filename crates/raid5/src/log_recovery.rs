@@ -220,12 +220,18 @@ impl Logged<'_> {
         let block = block_of(&extent);
         let mut at = 0;
         while at < extent.strip {
-            if let Some(mut bytes) = xor_of_data(shape, members, &extent, at, block)? {
+            let place = shape.place(extent.first + at);
+            let on_member = place.row * shape.chunk() + place.offset;
+            let sum = match xor_of_data(shape, members, &extent, at, block) {
+                // Nothing must be computed from this parity, since it may be that of other data.
+                Err(_) if parity.mark_bad(on_member, block) => None,
+                sum => sum?,
+            };
+            if let Some(mut bytes) = sum {
                 if let Some(partial) = partial.get(at as usize..(at + block) as usize) {
                     bytes.iter_mut().zip(partial).for_each(|(byte, partial)| *byte ^= partial);
                 }
-                let place = shape.place(extent.first + at);
-                let to = parity.data_offset + place.row * shape.chunk() + place.offset;
+                let to = parity.data_offset + on_member;
                 parity.device.write_at(to, &bytes).map_err(Failed::of(self.slot))?;
             }
             at += block;

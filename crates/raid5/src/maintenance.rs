@@ -69,6 +69,18 @@ pub struct ScrubReport {
     pub wrong_blocks: u64,
     /// The number of rows that contain blocks with wrong parity.
     pub wrong_rows: u64,
+    /// Positions of blocks of 4 KiB that could not be checked, since a member could not read its
+    /// block there and the block could not be corrected.
+    pub unreadable_blocks: u64,
+}
+
+/// The result of a check of a row.
+#[derive(Debug, Default)]
+struct Checked {
+    /// The number of blocks with wrong parity.
+    wrong: u64,
+    /// The offset of each block that could not be checked, and the reason.
+    unreadable: Vec<(u64, DeviceError)>,
 }
 
 /// The progress of a rebuild, to be recorded.
@@ -180,7 +192,12 @@ impl Array {
         if which == Rebuild::Whole || self.row_is_intended(row) {
             let place = Stretch { row, from: 0 };
             let mut bytes = self.scratch.take(self.shape.chunk());
-            self.rebuild_into(id.slot, place, &mut bytes).map_err(|e| self.give_up(e, id.slot))?;
+            let unknown = match self.rebuild_into(id.slot, place, &mut bytes) {
+                Err(ReadError::Final(error)) => {
+                    self.rebuild_blocks(id.slot, row, &mut bytes, error)?
+                }
+                done => done.map(|()| Vec::new()).map_err(|e| self.give_up(e, id.slot))?,
+            };
             let member = self.members.still(id).ok_or_else(|| gone(id.slot))?;
             self.counters.add(Count::DataWrite, 1);
             let at = member.data_offset + row * self.shape.chunk();
@@ -191,10 +208,56 @@ impl Array {
                 }
                 return Err(error);
             }
+            for (from, error) in unknown {
+                self.mark_bad(&member, row, from, error)?;
+            }
         }
         // The standing is published before the row is released, so that the next writer writes to
         // this member too.
         if self.members.advance(id, row + 1) { Ok(()) } else { Err(gone(id.slot)) }
+    }
+
+    /// Computes a chunk block by block. Returns the offset of each block that cannot be computed,
+    /// since a block of another member cannot be read, with the error.
+    fn rebuild_blocks(
+        &self,
+        slot: usize,
+        row: u64,
+        bytes: &mut [u8],
+        error: DeviceError,
+    ) -> Result<Vec<(u64, DeviceError)>, DeviceError> {
+        let others = self.members.missing(row) - Slots::one(slot);
+        if !others.is_empty() || self.unsynced.contains(row, 0, self.shape.chunk()) {
+            return Err(error);
+        }
+        let mut unknown = Vec::new();
+        for (from, block) in (0..).step_by(BLOCK as usize).zip(bytes.chunks_mut(BLOCK as usize)) {
+            match self.rebuild_into(slot, Stretch { row, from }, block) {
+                Ok(()) => {}
+                Err(ReadError::Final(error)) => {
+                    block.fill(0);
+                    unknown.push((from, error));
+                }
+                Err(error) => return Err(self.give_up(error, slot)),
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Records that a block of a member is bad, since it cannot be computed. Its other members then
+    /// cannot be computed from it either.
+    ///
+    /// # Errors
+    /// `error`, which is the reason, if the member's bad-block log has no room.
+    pub(crate) fn mark_bad(
+        &self,
+        member: &Member,
+        row: u64,
+        from: u64,
+        error: DeviceError,
+    ) -> Result<(), DeviceError> {
+        let is_marked = member.mark_bad(row * self.shape.chunk() + from, BLOCK);
+        if is_marked { Ok(()) } else { Err(error) }
     }
 
     fn record_recovered(&self, id: MemberId, so_far: Recovered) -> Result<(), DeviceError> {
@@ -253,8 +316,8 @@ impl Array {
     /// The same as for [`Array::check_row`].
     fn resync_row(&self, row: u64) -> Result<(), DeviceError> {
         loop {
-            if self.check_row(row, Scrub::Repair)?.is_some() {
-                return Ok(());
+            if let Some(checked) = self.check_row(row, Scrub::Repair)? {
+                return self.mark_parity(row, checked.unreadable);
             }
             let missing = self.members.missing(row);
             if !(missing - Slots::one(self.shape.parity_slot(row))).is_empty() {
@@ -268,6 +331,19 @@ impl Array {
             // A member was replaced during the check, so the check is made again. While the row is
             // held, no member can be rebuilt or copied, so this loop terminates.
         }
+    }
+
+    /// Records as bad the blocks of parity that a resync cannot compute, so that nothing is
+    /// computed from them.
+    fn mark_parity(&self, row: u64, blocks: Vec<(u64, DeviceError)>) -> Result<(), DeviceError> {
+        let slot = self.shape.parity_slot(row);
+        for (from, error) in blocks {
+            let shadow = self.members.shadow_of_row(slot, row);
+            for member in shadow.into_iter().chain(self.members.of_row(slot, row)) {
+                self.mark_bad(&member, row, from, error.clone())?;
+            }
+        }
+        Ok(())
     }
 
     fn record_resynced(&self, bytes: u64) -> Result<(), DeviceError> {
@@ -293,9 +369,10 @@ impl Array {
                 let _unit = self.budget.take(row, &self.counters);
                 report.rows += 1;
                 match self.check_row(row, what)? {
-                    Some(wrong) => {
+                    Some(Checked { wrong, unreadable }) => {
                         report.wrong_blocks += wrong;
                         report.wrong_rows += u64::from(wrong > 0);
+                        report.unreadable_blocks += unreadable.len() as u64;
                     }
                     None => report.skipped += 1,
                 }
@@ -316,27 +393,49 @@ impl Array {
     ///
     /// # Locking
     /// The caller holds the whole row exclusively, and a unit of the budget.
-    fn check_row(&self, row: u64, what: Scrub) -> Result<Option<u64>, DeviceError> {
-        let parity = self.shape.parity_slot(row);
-        match self.compare_row(row, what) {
-            Err(ReadError::Gone) => Ok(None),
-            Err(error) => Err(self.give_up(error, parity)),
-            Ok(wrong) => Ok(Some(wrong)),
+    fn check_row(&self, row: u64, what: Scrub) -> Result<Option<Checked>, DeviceError> {
+        let place = Stretch { row, from: 0 };
+        match self.compare(place, self.shape.chunk(), what) {
+            Ok(wrong) => Ok(Some(Checked { wrong, ..Checked::default() })),
+            Err(ReadError::Final(error)) if self.is_stopped() => Err(error),
+            Err(ReadError::Final(_)) => self.check_blocks(row, what),
+            Err(error) => self.not_checked(row, error),
+        }
+    }
+
+    /// Checks a row block by block, since a member cannot read all of it.
+    fn check_blocks(&self, row: u64, what: Scrub) -> Result<Option<Checked>, DeviceError> {
+        let mut checked = Checked::default();
+        for from in (0..self.shape.chunk()).step_by(BLOCK as usize) {
+            match self.compare(Stretch { row, from }, BLOCK, what) {
+                Ok(wrong) => checked.wrong += wrong,
+                Err(ReadError::Final(error)) if self.is_stopped() => return Err(error),
+                Err(ReadError::Final(error)) => checked.unreadable.push((from, error)),
+                Err(error) => return self.not_checked(row, error),
+            }
+        }
+        Ok(Some(checked))
+    }
+
+    fn not_checked(&self, row: u64, error: ReadError) -> Result<Option<Checked>, DeviceError> {
+        match error {
+            ReadError::Gone => Ok(None),
+            error => Err(self.give_up(error, self.shape.parity_slot(row))),
         }
     }
 
     /// # Locking
     /// The same as for [`Array::check_row`].
-    fn compare_row(&self, row: u64, what: Scrub) -> Result<u64, ReadError> {
+    fn compare(&self, place: Stretch, len: u64, what: Scrub) -> Result<u64, ReadError> {
+        let Stretch { row, from } = place;
         let parity = self.shape.parity_slot(row);
-        let place = Stretch { row, from: 0 };
         if !self.members.missing(row).is_empty() {
             return Err(ReadError::Gone);
         }
-        let mut right = self.scratch.take(self.shape.chunk());
+        let mut right = self.scratch.take(len);
         self.correcting(|| self.rebuild_into(parity, place, &mut right))?;
         let member = self.members.of_row(parity, row).ok_or(ReadError::Gone)?;
-        let mut there = self.scratch.take(self.shape.chunk());
+        let mut there = self.scratch.take(len);
         self.correcting(|| self.read_member(member, place, Count::ParityRead, &mut there))?;
         let blocks = right.chunks(BLOCK as usize).zip(there.chunks(BLOCK as usize));
         let wrong = blocks.filter(|(a, b)| a != b).count() as u64;
@@ -346,7 +445,7 @@ impl Array {
             let shadow = shadow.filter(|shadow| shadow.id != member.id);
             for member in shadow.into_iter().chain([member]) {
                 self.counters.add(Count::ParityWrite, 1);
-                let at = member.data_offset + row * self.shape.chunk();
+                let at = member.data_offset + row * self.shape.chunk() + from;
                 if let Err(error) = member.device.write_at(at, &right) {
                     self.lose(Lost::new(member.id, error)).map_err(ReadError::Final)?;
                 }

@@ -159,6 +159,9 @@ impl Array {
     /// # Locking
     /// The caller holds the lock of the array's state.
     pub(crate) fn note(&self, lost: Slots) -> Result<(), DeviceError> {
+        if !lost.is_empty() {
+            self.unsynced.unflushed.add_all();
+        }
         for slot in lost.iter() {
             self.members.remove(slot);
             if let Some(log) = self.logs.get(slot) {

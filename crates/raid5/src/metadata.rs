@@ -15,6 +15,7 @@
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
+use crate::bad_blocks::BadBlocks;
 use crate::error::is_full;
 use crate::metadata_store::{MetadataStore, RecordError};
 use crate::slots::Slots;
@@ -36,6 +37,8 @@ pub(crate) struct Known {
     pub(crate) slot: Option<usize>,
     /// Whether changes are written to the device.
     pub(crate) live: bool,
+    /// The device's bad blocks, as for [`Member`](crate::standing::Member).
+    pub(crate) bad_blocks: Option<Arc<BadBlocks>>,
 }
 
 impl Known {
@@ -46,6 +49,9 @@ impl Known {
 
     fn write(&mut self, array: &Superblock) -> Result<(), DeviceError> {
         self.superblock.adopt(array);
+        if let Some(bad) = &self.bad_blocks {
+            bad.store(&*self.device, &mut self.superblock)?;
+        }
         self.device.write_durable_at(SUPERBLOCK_OFFSET, &self.superblock.encode())
     }
 }
@@ -348,6 +354,17 @@ impl MetadataStore for Metadata {
 
     fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, RecordError> {
         self.known.lock().write_bits(self.writes, at, bits)
+    }
+
+    fn store_bad_blocks(&self) -> Result<Slots, RecordError> {
+        let mut state = self.known.lock();
+        let is_changed = |known: &Known| {
+            known.live && known.bad_blocks.as_ref().is_some_and(|bad| bad.is_changed())
+        };
+        match state.members.iter().any(is_changed) {
+            true => state.commit(self.writes),
+            false => Ok(Slots::NONE),
+        }
     }
 }
 

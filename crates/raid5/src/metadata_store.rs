@@ -74,4 +74,12 @@ pub trait MetadataStore: Send + Sync {
     /// # Errors
     /// If too few members are left to record the change.
     fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, RecordError>;
+
+    /// Records changes of the members' bad blocks. Does nothing if members cannot have any.
+    ///
+    /// # Errors
+    /// If too few members are left to record the change.
+    fn store_bad_blocks(&self) -> Result<Slots, RecordError> {
+        Ok(Slots::NONE)
+    }
 }

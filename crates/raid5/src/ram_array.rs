@@ -47,7 +47,7 @@ impl Member {
     pub fn in_memory(shape: &Geometry, recovered: u64) -> std::io::Result<Member> {
         let device = Arc::new(RamDevice::create(DATA_OFFSET + shape.member_len())?);
         let log = Some(LogArea { offset: 4096, len: DATA_OFFSET - 4096 });
-        Ok(Member { device, data_offset: DATA_OFFSET, log, recovered })
+        Ok(Member { device, data_offset: DATA_OFFSET, log, recovered, bad_blocks: None })
     }
 }
 

@@ -38,15 +38,18 @@ impl Array {
                 Ok(()) => return Ok(()),
                 Err(ReadError::Final(error)) => return Err(error),
                 Err(ReadError::Gone) => {}
+                Err(ReadError::Lost(lost)) if self.is_read_only() || self.is_stopped() => {
+                    let around = self.read_around(slot, place, buf);
+                    return around.ok_or(lost.error);
+                }
                 Err(ReadError::Lost(lost)) if self.correct_unlocked(&lost)? => {}
                 Err(ReadError::Lost(lost)) => self.lose(lost)?,
             }
         }
     }
 
-    /// Reads from one member. If another member of the array is missing or not fully rebuilt, a
-    /// read error does not fail this member. The array then needs this member, and one unreadable
-    /// block is no reason to fail it.
+    /// Reads from one member. If another member is missing in this row, a read error is final,
+    /// since the data cannot be computed.
     pub(crate) fn read_member(
         &self,
         member: Present<'_>,
@@ -60,7 +63,7 @@ impl Array {
             if self.members.still(member.id).is_none() {
                 return ReadError::Gone;
             }
-            let others = self.members.not_in_sync() - Slots::one(member.id.slot);
+            let others = self.members.missing(place.row) - Slots::one(member.id.slot);
             if others.is_empty() {
                 let unread = Some(Unread { place, len: buf.len() as u64 });
                 ReadError::Lost(Lost { member: member.id, error, unread })
@@ -68,6 +71,24 @@ impl Array {
                 ReadError::Final(error)
             }
         })
+    }
+
+    /// Reads block by block, and computes the blocks that cannot be read. Used where nothing can be
+    /// written. Returns `None` if a block can neither be read nor computed.
+    fn read_around(&self, slot: usize, place: Stretch, buf: &mut [u8]) -> Option<()> {
+        let (mut from, mut rest) = (place.from, buf);
+        while !rest.is_empty() {
+            let len = (BLOCK - from % BLOCK).min(rest.len() as u64) as usize;
+            let (block, after) = rest.split_at_mut(len);
+            let at = Stretch { from, ..place };
+            let member = self.members.of_row(slot, place.row);
+            let read = |m| self.read_member(m, at, Count::DataRead, block).is_ok();
+            if !member.is_some_and(read) {
+                self.read_rebuilt(slot, at, block).ok()?;
+            }
+            (from, rest) = (from + len as u64, after);
+        }
+        Some(())
     }
 
     fn read_rebuilt(&self, slot: usize, place: Stretch, buf: &mut [u8]) -> Result<(), ReadError> {

@@ -14,6 +14,7 @@
 //! becomes the member between these look-ups, both return the new device. So the write never goes
 //! to the old device only.
 
+use crate::bad_blocks::BadBlocks;
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
 use crate::slots::Slots;
@@ -35,6 +36,9 @@ pub struct Member {
     /// The byte of the data area up to which the device is rebuilt; `u64::MAX` means that it is in
     /// sync.
     pub recovered: u64,
+    /// The known bad blocks, which `device` refuses to read; `None` if no block can be recorded as
+    /// bad.
+    pub bad_blocks: Option<Arc<BadBlocks>>,
 }
 
 impl std::fmt::Debug for Member {
@@ -44,6 +48,16 @@ impl std::fmt::Debug for Member {
             .field("log", &self.log)
             .field("recovered", &self.recovered)
             .finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    /// Records that these bytes of the data area are bad. Returns `false` if there is no room in the
+    /// member's bad-block log.
+    #[must_use]
+    pub(crate) fn mark_bad(&self, at: u64, len: u64) -> bool {
+        let bad = self.bad_blocks.as_ref();
+        bad.is_some_and(|bad| bad.mark(self.data_offset.saturating_add(at), len))
     }
 }
 
@@ -244,8 +258,10 @@ impl Members {
     /// Returns whether this device has or had `slot`.
     pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
         let all = self.slots.get(slot).into_iter().flat_map(|slot| &slot.members);
-        let is_it =
-            |o: &Occupant| std::ptr::addr_eq(Arc::as_ptr(&o.member.device), Arc::as_ptr(device));
+        let is_it = |o: &Occupant| {
+            std::ptr::addr_eq(Arc::as_ptr(&o.member.device), Arc::as_ptr(device))
+                || o.member.bad_blocks.as_ref().is_some_and(|bad| bad.are_of(device))
+        };
         all.filter_map(OnceLock::get).any(is_it)
     }
 
@@ -405,7 +421,7 @@ mod tests {
 
     fn member(len: u64) -> Member {
         let device = Arc::new(RamDevice::create(len).unwrap());
-        Member { device, data_offset: 0, log: None, recovered: u64::MAX }
+        Member { device, data_offset: 0, log: None, recovered: u64::MAX, bad_blocks: None }
     }
 
     #[test]

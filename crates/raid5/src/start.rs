@@ -5,7 +5,7 @@ use crate::array::Array;
 use crate::array_options::{ArrayOptions, DirtyAndDegraded};
 use crate::assemble_error::AssembleError;
 use crate::assembly::Assembly;
-use crate::bad_blocks::BadBlocksDevice;
+use crate::bad_blocks::{BadBlocks, BadBlocksDevice};
 use crate::candidate::Candidate;
 use crate::error::is_full;
 use crate::layout::{BLOCK, Geometry, Layout};
@@ -120,12 +120,11 @@ impl Start {
             let candidate = &self.candidates[at];
             let mut device = candidate.device.clone();
             let bad = candidate.bad_blocks()?;
-            if !bad.is_empty() {
-                device = Arc::new(BadBlocksDevice::new(device, bad));
-            }
+            let bad = Arc::new(BadBlocks::new(&candidate.device, &candidate.superblock, bad));
             if in_memory {
                 device = Arc::new(OverlayDevice::new(device, OVERLAY));
             }
+            let device = Arc::new(BadBlocksDevice::new(device, bad.clone()));
             let recovered = match recovery {
                 Recovery::InSync => u64::MAX,
                 Recovery::Below(sector) => sector.saturating_mul(SECTOR).min(geometry.member_len()),
@@ -136,6 +135,7 @@ impl Start {
                 data_offset: candidate.superblock.data().offset,
                 log: log.map(|area| LogArea { offset: area.offset, len: area.len }),
                 recovered,
+                bad_blocks: Some(bad),
             }))
         };
         self.plan.slots.iter().map(member).collect()
@@ -271,7 +271,8 @@ impl Start {
             Access::ReadOnly => Writes::Nothing,
         };
         let intents = self.intents()?;
-        let metadata = Metadata::new(self.fresh.clone(), self.known(), intents.clone(), writes);
+        let metadata =
+            Metadata::new(self.fresh.clone(), self.known(&members), intents.clone(), writes);
         let metadata = Arc::new(metadata);
         let consistency = self.consistency(intents.as_ref(), signature);
         if writes == Writes::Members {
@@ -305,7 +306,7 @@ impl Start {
         Ok(Started { array, metadata, left_out: self.plan.left_out, log })
     }
 
-    fn known(&self) -> Vec<Known> {
+    fn known(&self, members: &[Option<Member>]) -> Vec<Known> {
         let slots = self.plan.slots.iter().enumerate();
         let assigned =
             slots.filter_map(|(slot, assigned)| assigned.map(|(at, _)| (at, Some(slot))));
@@ -316,6 +317,7 @@ impl Start {
             superblock: self.candidates[at].superblock.clone(),
             slot,
             live: true,
+            bad_blocks: slot.and_then(|slot| members.get(slot)?.as_ref()?.bad_blocks.clone()),
         };
         assigned.chain(spares).map(known).collect()
     }

@@ -4,6 +4,7 @@
 use crate::layout::Geometry;
 use crate::right_blocks::RightBlocks;
 use crate::setup::Consistency;
+use crate::unflushed::Unflushed;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Padded, Rank};
 use std::ops::Range;
@@ -19,6 +20,7 @@ pub(crate) struct Unsynced {
     /// `None` if all parity was right at the start.
     right: Option<RightBlocks>,
     torn: Torn,
+    pub(crate) unflushed: Unflushed,
 }
 
 /// Ranges in which a write failed halfway, after which the array's writes stopped.
@@ -62,13 +64,15 @@ impl Unsynced {
                     regions: Some((rows_of, regions)),
                     right: right(next),
                     torn: Torn::new(),
+                    unflushed: Unflushed::new(),
                 }
             }
             _ => {
                 let next = (from / shape.chunk()).min(rows);
                 let next_row = Padded(AtomicU64::new(next));
                 let (right, torn) = (right(next), Torn::new());
-                Unsynced { next: next_row, rows, regions: None, right, torn }
+                let unflushed = Unflushed::new();
+                Unsynced { next: next_row, rows, regions: None, right, torn, unflushed }
             }
         }
     }
@@ -86,6 +90,7 @@ impl Unsynced {
     pub(crate) fn contains(&self, row: u64, from: u64, to: u64) -> bool {
         let is_right = |right: &RightBlocks| right.contain(row, from, to);
         self.torn.contains(row, from, to)
+            || self.unflushed.is_lost(row)
             || self.waits(row) && !self.right.as_ref().is_some_and(is_right)
     }
 

@@ -111,6 +111,9 @@ impl Array {
         if !missing.contains(slot) && failed.allows_more(missing) {
             self.write_parity(write, base, &parity, &mut failed);
         }
+        if !(missing | failed.slots).is_empty() {
+            self.unsynced.unflushed.add(write.row);
+        }
         let has_parity = !(missing | failed.slots).contains(slot);
         self.settle_failures(write, prepared, missing, failed)?;
         if has_parity {
@@ -169,20 +172,28 @@ impl Array {
 
     /// Reads the blocks that the plans of all strips need. Returns the missing members of the row.
     fn prepare(&self, write: &RowWrite<'_>) -> Result<(Slots, Vec<Prepared<'_>>), DeviceError> {
+        let mut trust = Trust::Right;
         loop {
             let missing = self.members.missing(write.row);
             if missing.count() > 1 {
                 let error = ArrayError::TooManyMissing { slots: missing };
                 return Err(error.of(Operation::Write, write.row * self.shape.row_len(), 0));
             }
-            let all = write.strips.iter().map(|strip| self.prepare_strip(write, *strip, missing));
+            let all =
+                write.strips.iter().map(|strip| self.prepare_strip(write, *strip, missing, trust));
             match all.collect() {
                 Ok(prepared) => return Ok((missing, prepared)),
                 // Plan again without the failed member. No member becomes valid in a row that is
                 // held, so this loop terminates.
                 Err(ReadError::Gone) => {}
-                Err(ReadError::Lost(lost)) if self.correct(&lost)? => {}
-                Err(ReadError::Lost(lost)) => self.lose(lost)?,
+                Err(ReadError::Lost(lost)) => match self.correct(&lost) {
+                    Ok(true) => {}
+                    Ok(false) => self.lose(lost)?,
+                    // The block cannot be computed. The write does not need it if it replaces the
+                    // whole block, and if parity can be computed from the other data.
+                    Err(_) if trust == Trust::Right => trust = Trust::Unknown,
+                    Err(error) => return Err(error),
+                },
                 Err(ReadError::Final(error)) => return Err(error),
             }
         }
@@ -193,8 +204,9 @@ impl Array {
         write: &RowWrite<'_>,
         strip: Strip,
         missing: Slots,
+        trust: Trust,
     ) -> Result<Prepared<'_>, ReadError> {
-        let plan = self.plan_strip(write.row, strip, missing).map_err(ReadError::Final)?;
+        let plan = self.plan_strip(write.row, strip, missing, trust).map_err(ReadError::Final)?;
         let place = Stretch { row: write.row, from: strip.from };
         let read = |slot: usize, what: Count| -> Result<Buffer<'_>, ReadError> {
             self.counters.add(Count::OldRead, 1);
@@ -224,7 +236,13 @@ impl Array {
         Ok(Prepared { strip, plan, old, old_parity, merged })
     }
 
-    fn plan_strip(&self, row: u64, strip: Strip, missing: Slots) -> Result<Plan, DeviceError> {
+    fn plan_strip(
+        &self,
+        row: u64,
+        strip: Strip,
+        missing: Slots,
+        trust: Trust,
+    ) -> Result<Plan, DeviceError> {
         let lost = match missing.first() {
             None => Missing::Nothing,
             Some(slot) => match self.shape.index_of(row, slot) {
@@ -238,7 +256,7 @@ impl Array {
             written: strip.written,
             partial: strip.partial,
             missing: lost,
-            parity: if unknown { Trust::Unknown } else { Trust::Right },
+            parity: if unknown { Trust::Unknown } else { trust },
         };
         plan(strip).ok_or_else(|| self.unknown(row, Operation::Write))
     }

@@ -227,6 +227,7 @@ fn one_header_serves_all_writers_that_waited_for_the_one_before() {
             data_offset: 1 << 20,
             log: Some(LogArea { offset: 0, len: 1 << 20 }),
             recovered: u64::MAX,
+            bad_blocks: None,
         })
     });
     let array = Arc::new(

@@ -119,6 +119,7 @@ impl Rig {
             data_offset: DATA_OFFSET,
             log: self.log(),
             recovered: u64::MAX,
+            bad_blocks: None,
         };
         Array::start(Setup {
             geometry: self.shape,
@@ -139,7 +140,7 @@ impl Rig {
         let device: Arc<dyn Device> = Arc::new(RamDevice::create(len).unwrap());
         device.write_at(0, &vec![0xa5; len as usize]).unwrap();
         self.members[slot] = Some(device.clone());
-        Member { device, data_offset: DATA_OFFSET, log: self.log(), recovered: 0 }
+        Member { device, data_offset: DATA_OFFSET, log: self.log(), recovered: 0, bad_blocks: None }
     }
 
     /// Returns the rows whose parity is wrong, computed without the engine.

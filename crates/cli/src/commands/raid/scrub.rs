@@ -64,6 +64,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                     found.wrong_blocks
                 )));
             }
+            if found.unreadable_blocks > 0 {
+                report.fail(array.failure(format_args!(
+                    "{} blocks cannot be read, so their parity could not be checked",
+                    found.unreadable_blocks
+                )));
+            }
             if found.skipped > 0 {
                 report.fail(array.failure(format_args!(
                     "a member is missing: {} of {} rows could not be checked",
@@ -120,6 +126,7 @@ fn print_summary(found: &ScrubReport, arguments: &Arguments) -> std::io::Result<
     let compared = found.rows - found.skipped;
     match (compared, found.wrong_blocks) {
         (0, _) => Ok(()),
+        (_, 0) if found.unreadable_blocks > 0 => Ok(()),
         (_, 0) => writeln!(out, "{compared} rows compared: parity is right"),
         (_, blocks) => {
             let rows = found.wrong_rows;
