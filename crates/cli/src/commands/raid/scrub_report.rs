@@ -10,6 +10,7 @@ pub fn report_json(found: &ScrubReport, repaired: bool) -> Value {
         "skipped_rows": found.skipped,
         "wrong_rows": found.wrong_rows,
         "wrong_blocks": found.wrong_blocks,
+        "unreadable_blocks": found.unreadable_blocks,
         "repaired": repaired,
     })
 }
@@ -22,5 +23,6 @@ pub fn from_json(facts: &Value) -> Option<ScrubReport> {
         skipped: number("skipped_rows")?,
         wrong_rows: number("wrong_rows")?,
         wrong_blocks: number("wrong_blocks")?,
+        unreadable_blocks: number("unreadable_blocks")?,
     })
 }
