@@ -147,18 +147,11 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// Removes the orphan record of a truncation that is finished. A file without a name stays an
-    /// orphan.
-    ///
-    /// # Locking
-    /// The caller holds the operation lock exclusively, so that the file neither gets nor loses a
-    /// name meanwhile.
+    /// Removes the orphan record of a truncation that is finished, see
+    /// [`finish`](crate::object::orphan::Orphans::finish).
     pub(crate) fn leave_orphans(&self) -> Result<(), Error> {
-        if self.inode.links() == 0 {
-            return Ok(());
-        }
         let mut handle = self.objects.join(6)?;
-        self.objects.orphans.remove(&mut handle, self.inode);
+        self.objects.orphans.finish(&mut handle, self.inode);
         Ok(())
     }
 }

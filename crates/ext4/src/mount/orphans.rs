@@ -71,7 +71,7 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
             data.free_from(keep)?;
         }
         let mut handle = objects.join(6)?;
-        objects.orphans.remove(&mut handle, &inode);
+        objects.orphans.finish(&mut handle, &inode);
     }
     Ok(())
 }

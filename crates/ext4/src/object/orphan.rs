@@ -184,7 +184,21 @@ impl Orphans {
         });
     }
 
-    /// Apply: removes the orphan record of `inode`. Uses at most 3 credits.
+    /// Apply: removes the record of an inode whose truncation, or other work that a crash would have
+    /// left to the next mount, is finished. An inode without a name stays an orphan. Uses at most 3
+    /// credits.
+    ///
+    /// # Locking
+    /// The caller holds the operation lock exclusively, so that the inode neither gets nor loses a
+    /// name meanwhile.
+    pub(crate) fn finish(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
+        if inode.links() > 0 {
+            self.remove(handle, inode);
+        }
+    }
+
+    /// Apply: removes the orphan record of `inode`, which gets a name or is deleted. Uses at most 3
+    /// credits.
     pub(crate) fn remove(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
         let Some(place) = inode.state.lock().orphan else { return };
         match place {

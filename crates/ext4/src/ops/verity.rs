@@ -2,8 +2,8 @@
 //!
 //! While the hash tree is written after the end of the file, the inode is recorded as an orphan:
 //! after a crash the next mount frees the tree's blocks, as it does after an unfinished truncation.
-//! One handle then sets the flag `VERITY` and removes the orphan record. The commit of that handle
-//! flushes the device first, so the tree is durable before the flag.
+//! One handle then sets the flag `VERITY` and, if the file has a name, removes the orphan record.
+//! The commit of that handle flushes the device first, so the tree is durable before the flag.
 
 use super::write::{At, Stamp, Write};
 use crate::alloc::Privilege;
@@ -93,7 +93,7 @@ impl Fs {
         };
         let now = now();
         let mut handle = self.objects.join(6)?;
-        self.objects.orphans.remove(&mut handle, inode);
+        self.objects.orphans.finish(&mut handle, inode);
         inode.change(&mut handle, Concerns::Data, |state| {
             state.disk.flags |= InodeFlags::VERITY;
             state.disk.ctime = now;

@@ -370,7 +370,15 @@ impl Workload<'_> {
     fn open_or_close(&mut self) -> Result<(), String> {
         let slot = self.rng.u8(..3);
         if self.recorder.model.open_slots().iter().any(|(used, _)| *used == slot) {
-            return self.recorder.op(Op::Close { slot });
+            return match self.rng.bool() {
+                true => self.change_nameless(slot),
+                false => self.recorder.op(Op::Close { slot }),
+            };
+        }
+        if self.rng.u32(..3) == 0 {
+            let dir = self.dirs[self.rng.usize(..self.dirs.len())].clone();
+            self.recorder.op(Op::Unnamed { dir, slot })?;
+            return self.change_nameless(slot);
         }
         let path = self.some_file()?;
         // When e2fsck (1.47.0) deletes an orphan, it does not delete the inodes that hold values of
@@ -382,6 +390,22 @@ impl Workload<'_> {
         self.recorder.op(Op::Open { path: path.clone(), slot })?;
         self.files.retain(|file| *file != path);
         self.recorder.op(Op::Unlink { path })
+    }
+
+    /// Writes to a file without a name, and truncates it, in one step or in several. It must stay an
+    /// orphan meanwhile.
+    fn change_nameless(&mut self, slot: u8) -> Result<(), String> {
+        let file = || File::Open(slot);
+        let pieces = self.rng.u64(..80);
+        for n in 0..pieces {
+            let (offset, seed) = (n * 8192, self.rng.u64(..));
+            self.recorder.op(Op::Write { file: file(), offset, len: 512, seed })?;
+        }
+        if self.rng.bool() {
+            self.recorder.sync()?;
+        }
+        let size = self.aligned(pieces * 8192);
+        self.recorder.op(Op::Truncate { file: file(), size })
     }
 
     /// Truncates a file with so many extents that the truncation needs handles in several
