@@ -203,6 +203,54 @@ fn a_mount_that_the_kernel_need_not_hold_stays_of_type_fuse() {
     mounted.umount();
 }
 
+/// Write protection of a loop device. Without its end, the next user of the device would have it.
+struct Protection<'p>(&'p str);
+
+impl Protection<'_> {
+    fn of(path: &str) -> Protection<'_> {
+        run(Command::new("blockdev").args(["--setro", path]));
+        Protection(path)
+    }
+}
+
+impl Drop for Protection<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("blockdev").args(["--setrw", self.0]).status();
+    }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_write_protected_device_is_mounted_read_only_and_commands_refuse_to_change_it() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    let path = disk.device.path.to_str().unwrap();
+    let protection = Protection::of(path);
+    let said = run(&mut lanefs_mount(path.as_ref(), &disk.image.mount_point(), &[]));
+    assert!(said.contains("it is write-protected: mounted read-only"), "{said}");
+    let mounted = Mounted::already(&disk.image.mount_point());
+    assert_eq!(disk.mounted_as(), "fuse.lanefs ro");
+    let refused = fs::write(mounted.path.join("new"), "text").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    mounted.umount();
+    let inside = format!("{path}:/f");
+    for command in [
+        &format!("touch {inside}"),
+        &format!("mkfs -F {path}"),
+        &format!("tune -L label {path}"),
+        &format!("resize {path} 32M"),
+        &format!("repair {path}"),
+        &format!("recover {path}"),
+        &format!("trim {path}"),
+        &format!("edit {path}"),
+    ] {
+        let (status, said) = try_run(Command::new(LANEFS).args(command.split(' ')));
+        assert!(matches!(status.code(), Some(1 | 8)), "{command}: {said}");
+        assert!(said.contains(&format!("{path}: write-protected")), "{command}: {said}");
+    }
+    drop(protection);
+    assert_clean(&disk.device.path);
+}
+
 #[test]
 #[ignore = "long: a loop device"]
 fn a_claim_is_handed_over_or_stays_and_the_lock_stays_always() {

@@ -38,6 +38,12 @@ pub enum OpenError {
         by: User,
     },
     /// The image is neither a regular file nor a block device.
+    /// The host refuses writes to the block device, which was to be opened for writing.
+    #[error("{} is write-protected (blockdev --setrw)", path.display())]
+    WriteProtected {
+        /// The block device.
+        path: PathBuf,
+    },
     #[error("{} is neither a file nor a block device", path.display())]
     NotADevice {
         /// The image.
@@ -135,7 +141,8 @@ impl FileDevice {
     /// Opens the file or block device at `path` and locks it.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] if another user's lock or claim excludes `access`.
+    /// [`OpenError::InUse`] if another user's lock or claim excludes `access`;
+    /// [`OpenError::WriteProtected`].
     pub fn open(
         path: impl AsRef<Path>,
         access: Access,
@@ -246,7 +253,15 @@ impl FileDevice {
         }
         let writes = access == Access::ReadWrite;
         let claim = match writes && kind.is_block_device() {
-            true => Some(claim(path)?),
+            true => {
+                let claim = claim(path)?;
+                // Recent kernels open a write-protected device for writing, and refuse only the
+                // writes.
+                if access::is_write_protected(&claim).map_err(|e| failed(e.into()))? {
+                    return Err(OpenError::WriteProtected { path: path.into() });
+                }
+                Some(claim)
+            }
             false => None,
         };
         let mut file = File::options().read(true).write(writes).open(path).map_err(failed)?;

@@ -102,6 +102,26 @@ fn a_ram_device_survives_the_way_through_a_file() {
 }
 
 #[test]
+fn a_write_protected_block_device_is_only_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    std::fs::write(&path, vec![9; 1 << 20]).unwrap();
+    let Some(name) = loop_device(&path) else { return };
+    let protect = |how: &str| Command::new("blockdev").args([how, name.as_str()]).status().unwrap();
+    let result = std::panic::catch_unwind(|| {
+        assert!(protect("--setro").success());
+        let refused = open(name.as_ref(), Access::ReadWrite);
+        assert!(matches!(refused, Err(OpenError::WriteProtected { .. })), "{refused:?}");
+        drop(open(name.as_ref(), Access::ReadOnly).unwrap());
+        assert!(protect("--setrw").success());
+        drop(open(name.as_ref(), Access::ReadWrite).unwrap());
+    });
+    protect("--setrw");
+    Command::new("losetup").args(["-d", &name]).status().unwrap();
+    result.unwrap();
+}
+
+#[test]
 fn a_block_device_of_the_host_is_written_zeroed_and_discarded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");

@@ -78,6 +78,9 @@ impl Error {
             Cause::Open(lanefs_device::OpenError::InUse { .. }) => {
                 rustix::io::Errno::BUSY.raw_os_error()
             }
+            Cause::Open(lanefs_device::OpenError::WriteProtected { .. }) => {
+                rustix::io::Errno::ROFS.raw_os_error()
+            }
             Cause::Format(lanefs_ext4::mkfs::MkfsError::Device(_)) | Cause::UnexpectedEof => {
                 rustix::io::Errno::IO.raw_os_error()
             }

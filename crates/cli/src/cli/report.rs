@@ -50,6 +50,9 @@ impl Failure {
         match error {
             OpenError::InUse { by, .. } => Failure::new(image, format_args!("in use {by}")),
             OpenError::Io { source, .. } => Failure::host(image, source),
+            OpenError::WriteProtected { .. } => {
+                Failure::new(image, "write-protected (blockdev --setrw)")
+            }
             OpenError::NotADevice { .. } => {
                 Failure::new(image, "neither a file nor a block device")
             }
@@ -75,6 +78,7 @@ impl Failure {
         match error.cause() {
             lanefs::Cause::Open(
                 error @ (OpenError::InUse { path, .. }
+                | OpenError::WriteProtected { path }
                 | OpenError::NotADevice { path }
                 | OpenError::OutOfRange { path, .. }
                 | OpenError::BeyondPartition { path, .. }

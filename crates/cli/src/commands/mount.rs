@@ -8,8 +8,8 @@ use crate::cli::{
     announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount, read_keys,
 };
 use block::Attached;
-use lanefs::Source;
 use lanefs::raid5::{ArrayOptions, OpenArray};
+use lanefs::{Cause, Source};
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
@@ -36,7 +36,8 @@ The command returns when the image is mounted; its server continues in the backg
 umount unmounts and waits until the image is closed. umount(8) also unmounts, but waits only for a
 block device that root mounted to write. Mounting without root needs fusermount3, and the mount is
 for its user alone unless -o allow_other is given and /etc/fuse.conf allows it. If the mode or the
-features of an image forbid writing, it is mounted read-only, with a warning.
+features of an image, or the write protection of a device, forbid writing, it is mounted read-only,
+with a warning.
 
 Exit codes: 0 mounted (with -f: unmounted without an error), 1 failure, 2 wrong usage.
 
@@ -280,8 +281,7 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
 /// Opens the device of the journal, if the options name one.
 fn open_journal(options: &Options) -> Result<Option<Arc<dyn Device>>, Box<dyn Error>> {
     let Some(path) = &options.journal else { return Ok(None) };
-    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let mut device = FileDevice::open(path, access, OpenOptions::default())?;
+    let mut device = FileDevice::open(path, access_of(options), OpenOptions::default())?;
     go_direct(&mut device, path, options.direct)?;
     Ok(Some(Arc::new(device)))
 }
@@ -314,11 +314,20 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
         .into());
     }
     options.read_only |= options.no_recovery;
-    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
-    let mut how = ArrayOptions::new(access);
-    how.policies.rows = options.rows.unwrap_or(how.policies.rows);
-    let source = open_array_to_mount(name, part, how)?;
+    let open = |access| {
+        let mut how = ArrayOptions::new(access);
+        how.policies.rows = options.rows.unwrap_or(how.policies.rows);
+        open_array_to_mount(name, part, how)
+    };
+    let source = match open(access_of(options)) {
+        Err(error) if matches!(error.cause(), Cause::Open(why) if forbids_writing(why)) => {
+            let source = open(Access::ReadOnly)?;
+            options.read_only = true;
+            source
+        }
+        opened => opened?,
+    };
     for note in source.notes() {
         complain(format_args!("lanefs mount: {}: {note}", name.display()));
     }
@@ -363,18 +372,27 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
     options.read_only |= options.no_recovery;
     if !options.read_only {
         match open_image_to_mount(source, Access::ReadWrite, part) {
-            Err(OpenError::Io { source: error, .. })
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-                ) =>
-            {
-                options.read_only = true;
-            }
+            Err(error) if forbids_writing(&error) => options.read_only = true,
             other => return other,
         }
     }
     open_image_to_mount(source, Access::ReadOnly, part)
+}
+
+fn access_of(options: &Options) -> Access {
+    if options.read_only { Access::ReadOnly } else { Access::ReadWrite }
+}
+
+/// Returns whether an image that cannot be opened for writing may be mounted read-only.
+fn forbids_writing(error: &OpenError) -> bool {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    match error {
+        OpenError::WriteProtected { .. } => true,
+        OpenError::Io { source, .. } => {
+            matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem)
+        }
+        _ => false,
+    }
 }
 
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
