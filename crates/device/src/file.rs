@@ -10,7 +10,7 @@ use crate::partitions::{Partition, PartitionTable, SECTOR};
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -329,13 +329,29 @@ impl FileDevice {
     /// [`OpenError::Io`] if it exists already or cannot be created.
     pub fn create(path: impl AsRef<Path>, len: u64) -> Result<FileDevice, OpenError> {
         let path = path.as_ref();
-        File::options()
-            .write(true)
-            .create_new(true)
-            .open(path)
-            .and_then(|file| file.set_len(len))
-            .map_err(|source| OpenError::Io { path: path.into(), source })?;
-        FileDevice::open(path, Access::ReadWrite, OpenOptions::default())
+        let failed = |source| OpenError::Io { path: path.into(), source };
+        let file = File::create_new(path).map_err(failed)?;
+        let sized = file.set_len(len).map_err(failed);
+        sized
+            .and_then(|()| FileDevice::open(path, Access::ReadWrite, OpenOptions::default()))
+            .inspect_err(|_| remove_new(path, &file))
+    }
+
+    /// Removes the image file at `path`, which [`FileDevice::create`] has created, because it
+    /// cannot be used. Does nothing if `path` refers to another file now.
+    pub fn remove_new(&self, path: &Path) {
+        remove_new(path, &self.file);
+    }
+}
+
+/// Removes the file at `path`, which this program has created as `file`, because it cannot be used.
+/// Does nothing if `path` refers to another file now. A failure is ignored, because the caller
+/// reports why the file cannot be used.
+pub fn remove_new(path: &Path, file: &File) {
+    let place = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let (same, there) = (file.metadata().map(place), path.symlink_metadata().map(place));
+    if matches!((same, there), (Ok(same), Ok(there)) if same == there) {
+        let _ = std::fs::remove_file(path);
     }
 }
 

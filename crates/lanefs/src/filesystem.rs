@@ -60,7 +60,8 @@ impl fmt::Debug for FileSystem {
 }
 
 impl FileSystem {
-    /// Creates a sparse image file of `bytes` bytes with a new file system, and opens it.
+    /// Creates a sparse image file of `bytes` bytes with a new file system, and opens it. If this
+    /// fails, the file is removed again.
     ///
     /// # Errors
     /// [`crate::Cause::Open`] if the file exists already. [`FileSystem::format`] creates a file
@@ -70,10 +71,11 @@ impl FileSystem {
         bytes: u64,
         options: &FormatOptions,
     ) -> Result<FileSystem> {
-        let device = Arc::new(FileDevice::create(image, bytes)?);
+        let device = Arc::new(FileDevice::create(&image, bytes)?);
         let options = FormatOptions { contents: Contents::Zeros, ..options.clone() };
-        FileSystem::format(&*device, &options)?;
-        FileSystem::open_device(device, &OpenOptions::new())
+        FileSystem::format(&*device, &options)
+            .and_then(|()| FileSystem::open_device(device.clone(), &OpenOptions::new()))
+            .inspect_err(|_| device.remove_new(image.as_ref()))
     }
 
     /// Creates a new file system on `device`. The old contents of the device are lost.

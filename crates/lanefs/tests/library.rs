@@ -365,6 +365,25 @@ fn a_look_up_that_races_with_changes_finds_the_right_file_or_none() {
 }
 
 #[test]
+fn a_creation_that_fails_leaves_no_file_and_no_other_file_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let create = |bytes| FileSystem::create(&path, bytes, &FormatOptions::default());
+    // The host refuses the first size, mkfs the others.
+    for bytes in [u64::MAX, 0, 100, 4096] {
+        assert!(create(bytes).is_err(), "{bytes}");
+        assert!(!path.exists(), "{bytes}");
+    }
+    create(16 << 20).unwrap().close().unwrap();
+    let before = std::fs::read(&path).unwrap();
+    for bytes in [4096, 16 << 20] {
+        let error = std::io::Error::from(create(bytes).unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    }
+    assert!(std::fs::read(&path).unwrap() == before);
+}
+
+#[test]
 fn a_read_only_file_system_stays_as_it_is() {
     let image = Image::new("64M");
     let before = std::fs::read(&image.path).unwrap();
