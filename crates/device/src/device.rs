@@ -49,6 +49,12 @@ impl DeviceError {
     ) -> DeviceError {
         DeviceError { operation, offset, len, source: std::sync::Arc::new(source.into()) }
     }
+
+    /// Creates the error of an operation in a child of fork(2), whose parent uses the device.
+    pub fn forked(operation: Operation, offset: u64, len: u64) -> DeviceError {
+        let source = std::io::Error::other("opened by the parent process, before fork(2)");
+        DeviceError::new(operation, offset, len, source)
+    }
 }
 
 /// Returns an error if `len` bytes at `offset` are not within a device of `size` bytes.

@@ -7,6 +7,7 @@ use crate::direct::Direct;
 use crate::host_use::{Host, User};
 use crate::image_lock;
 use crate::partitions::{Partition, PartitionTable, SECTOR};
+use lanefs_lanes::Process;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -37,13 +38,13 @@ pub enum OpenError {
         /// The other user.
         by: User,
     },
-    /// The image is neither a regular file nor a block device.
     /// The host refuses writes to the block device, which was to be opened for writing.
     #[error("{} is write-protected (blockdev --setrw)", path.display())]
     WriteProtected {
         /// The block device.
         path: PathBuf,
     },
+    /// The image is neither a regular file nor a block device.
     #[error("{} is neither a file nor a block device", path.display())]
     NotADevice {
         /// The image.
@@ -112,14 +113,15 @@ pub struct FileDevice {
     to_end: bool,
     /// The partition that holds the start of the device.
     partition: Option<Partition>,
-    /// The process that locked the file.
-    opener: u32,
     access: Access,
     is_block: bool,
     /// Whether writes are refused if the file has become shorter.
     keeps_length: bool,
     /// The same file, opened for direct I/O.
     direct: Option<Direct>,
+    /// The process that opened and locked the file. A child of fork(2) can only read: its parent
+    /// goes on writing, and does not know of the child's writes.
+    opener: Process,
     /// Becomes false when the host refuses `RWF_DSYNC`. The flag is rarely written, so its cache
     /// line stays shared.
     has_dsync: AtomicBool,
@@ -130,7 +132,7 @@ impl Drop for FileDevice {
         // Closing the file may not be enough to release the locks, because a forked child that has
         // not reached its exec still has the file open. A child that drops its copy of the device
         // leaves the locks to its parent.
-        if self.opener == std::process::id() {
+        if self.opener.is_this() {
             image_lock::unlock(&self.file);
             let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         }
@@ -285,11 +287,11 @@ impl FileDevice {
             len: AtomicU64::new(len),
             to_end: options.len.is_none(),
             partition,
-            opener: std::process::id(),
             access,
             is_block,
             keeps_length: false,
             direct: None,
+            opener: Process::this(),
             has_dsync: AtomicBool::new(true),
         })
     }

@@ -64,6 +64,10 @@ pub enum Error {
         /// The reason.
         why: UnfitJournal,
     },
+    /// The process is a child of fork(2). Its parent has mounted the file system and uses it. A
+    /// server that goes to the background must do so before it opens the file system.
+    #[error("opened by the parent process, before fork(2)")]
+    Forked,
     /// The file system is mounted read-only, or became so after an error.
     #[error("read-only file system")]
     ReadOnly,
@@ -313,6 +317,7 @@ impl Error {
             Error::Unsupported(_) | Error::NotSupported | Error::CannotGrow(_) => Errno::OPNOTSUPP,
             Error::Device(_) | Error::NoRandomness | Error::NotVerified { .. } => Errno::IO,
             Error::Journal(_) => Errno::IO,
+            Error::Forked => Errno::NXIO,
             Error::ReadOnly => Errno::ROFS,
             Error::NotFound => Errno::NOENT,
             Error::Exists => Errno::EXIST,

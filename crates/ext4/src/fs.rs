@@ -58,6 +58,14 @@ impl Fs {
         self.objects.is_read_only()
     }
 
+    /// Fails if the file system cannot be changed.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], or [`Error::Forked`] in a child of fork(2).
+    pub fn check_writable(&self) -> Result<(), Error> {
+        self.objects.check_writable()
+    }
+
     /// Returns whether inodes have room for nanoseconds in their times.
     pub fn has_fine_times(&self) -> bool {
         self.objects.volume.geometry().inode_size() > 128

@@ -17,6 +17,9 @@ pub enum Error {
         /// The first failure.
         cause: Arc<Error>,
     },
+    /// The process is a child of fork(2), and its parent uses the journal.
+    #[error("opened by the parent process, before fork(2)")]
+    Forked,
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -77,6 +77,7 @@ impl<O, D> Journal<O, D> {
         client: &dyn Client<O, D>,
         fast: &mut dyn FastClient,
     ) -> Result<FastEnd, Error> {
+        self.check_process()?;
         let mut progress = self.progress.lock();
         let role = loop {
             self.check_abort()?;

@@ -12,7 +12,7 @@ use crate::tid::Tid;
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
-use lanefs_lanes::{Condvar, Membership, Mutex, Padded, Rank};
+use lanefs_lanes::{Condvar, Membership, Mutex, Padded, Process, Rank};
 use lanefs_ondisk::{Block, BlockSize};
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub struct Journal<O, D> {
     pub(crate) fast_free: Padded<Condvar>,
     /// Notified when no thread runs [`Journal::serve`] or [`Journal::stop_now`] any more.
     pub(crate) ended: Padded<Condvar>,
+    /// The process that has the thread in [`Journal::serve`].
+    opener: Process,
 }
 
 pub(crate) struct Fate {
@@ -139,6 +141,7 @@ impl<O, D> Journal<O, D> {
             role_free: Padded(Condvar::new()),
             fast_free: Padded(Condvar::new()),
             ended: Padded(Condvar::new()),
+            opener: Process::this(),
         })
     }
 
@@ -254,7 +257,17 @@ impl<O, D> Journal<O, D> {
         self.fate.cause.get().is_some()
     }
 
+    /// Fails in a child of fork(2). The child lacks the threads that it would wait for.
+    ///
+    /// # Errors
+    /// [`Error::Forked`]
+    #[inline]
+    pub fn check_process(&self) -> Result<(), Error> {
+        if self.opener.is_this() { Ok(()) } else { Err(Error::Forked) }
+    }
+
     pub(crate) fn check_abort(&self) -> Result<(), Error> {
+        self.check_process()?;
         match self.fate.cause.get() {
             None => Ok(()),
             Some(cause) => Err(Error::Aborted { cause: cause.clone() }),

@@ -59,6 +59,7 @@ impl<O, D> Journal<O, D> {
         reached: impl Fn(&Progress) -> Tid,
     ) -> Result<(), Error> {
         debug_assert!(tid <= self.running(), "waiting for {tid}, which does not run yet");
+        self.check_process()?;
         let mut progress = self.progress.lock();
         let mut mine = None;
         loop {
@@ -141,6 +142,7 @@ impl<O, D> Journal<O, D> {
     /// # Errors
     /// [`Error::Aborted`] if the journal was aborted, now or earlier. The log then needs recovery.
     pub fn stop(&self) -> Result<(), Error> {
+        self.check_process()?;
         let mut progress = self.progress.lock();
         progress.stopping = true;
         self.work.notify_all();
@@ -169,6 +171,7 @@ impl<O, D> Journal<O, D> {
     /// # Locking
     /// The same as for [`Journal::commit_here`].
     pub fn pause(&self, client: &dyn Client<O, D>) -> Result<(), Error> {
+        self.check_process()?;
         self.fate.stopped.store(true, Ordering::Release);
         self.credits.wake_all();
         self.round(client, |journal, committer| journal.finish(committer, client))

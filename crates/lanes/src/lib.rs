@@ -21,6 +21,7 @@ mod map;
 mod membership;
 mod number_set;
 mod pin_depth;
+mod process;
 mod published;
 mod rank;
 #[cfg(all(test, loom))]
@@ -51,6 +52,7 @@ pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwReadGuard, RwWriteGuard};
 pub use map::{Change, Map};
 pub use membership::{Member, Membership};
 pub use number_set::NumberSet;
+pub use process::Process;
 pub use published::{Cached, Published, Replaced, Slot};
 pub use rank::Rank;
 pub use shared::{ExclusiveHold, SharedHold, SharedLock};

@@ -110,7 +110,17 @@ const HOUSES: &[House] = &[
         floors: &[
             &["world"],
             &["rank", "sync", "xor"],
-            &["clock", "contention", "growing", "hash", "held", "pin_depth", "schedules", "words"],
+            &[
+                "clock",
+                "contention",
+                "growing",
+                "hash",
+                "held",
+                "pin_depth",
+                "process",
+                "schedules",
+                "words",
+            ],
             &["lane", "lines", "lock"],
             &["hold", "loan", "number_set", "versioned", "wait"],
             &["budget", "cell", "counter", "lane_arc", "limbo", "membership", "shared"],

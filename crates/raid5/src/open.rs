@@ -10,6 +10,7 @@ use crate::log_recovery::LogOutcome;
 use crate::metadata::{Known, Metadata};
 use crate::start::{Started, start};
 use lanefs_device::{Access, Device, DeviceError, Operation};
+use lanefs_lanes::Process;
 use lanefs_lanes::sync::Arc;
 use std::io;
 use std::ops::Range;
@@ -27,6 +28,8 @@ pub struct OpenArray {
     left_out: Vec<LeftOut>,
     log: Option<LogOutcome>,
     access: Access,
+    /// The process that has the background thread.
+    opener: Process,
 }
 
 impl std::fmt::Debug for OpenArray {
@@ -57,6 +60,7 @@ impl OpenArray {
             left_out,
             log,
             access: options.access,
+            opener: Process::this(),
         })
     }
 
@@ -109,6 +113,11 @@ impl OpenArray {
     }
 
     fn end(&mut self) -> Result<(), DeviceError> {
+        if let Err(error) = self.check_process(Operation::Flush, 0, 0) {
+            // The parent process uses the array.
+            std::mem::forget((self.background.take(), self.array.clone()));
+            return Err(error);
+        }
         self.without_upkeep();
         match self.access {
             Access::ReadOnly => Ok(()),
@@ -123,12 +132,27 @@ impl OpenArray {
         }
     }
 
+    /// Fails in a child of fork(2). The child lacks the threads whose work on the array it might
+    /// wait for.
+    fn check_process(
+        &self,
+        operation: Operation,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), DeviceError> {
+        match self.opener.is_this() {
+            true => Ok(()),
+            false => Err(DeviceError::forked(operation, offset, len)),
+        }
+    }
+
     fn check_writable(
         &self,
         operation: Operation,
         offset: u64,
         len: u64,
     ) -> Result<(), DeviceError> {
+        self.check_process(operation, offset, len)?;
         match self.access {
             Access::ReadWrite => Ok(()),
             Access::ReadOnly => {
@@ -159,6 +183,7 @@ impl Device for OpenArray {
         self.access == Access::ReadOnly || self.array.is_read_only()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.check_process(Operation::Read, offset, buf.len() as u64)?;
         self.array.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
@@ -170,6 +195,7 @@ impl Device for OpenArray {
         self.array.write_vectored_at(offset, bufs)
     }
     fn flush(&self) -> Result<(), DeviceError> {
+        self.check_process(Operation::Flush, 0, 0)?;
         match self.access {
             Access::ReadOnly => Ok(()),
             Access::ReadWrite => self.array.flush(),

@@ -22,9 +22,7 @@ impl Vfs {
         set: &SetAttr,
     ) -> Result<Attr, Error> {
         let attr = inode.attr();
-        if self.fs().is_read_only() {
-            return Err(Error::ReadOnly);
-        }
+        self.fs().check_writable()?;
         if is_touch(set) && !who.owns(attr.uid) {
             check_attributes(&attr.rights(), Change::TOUCH)?;
             self.check_rights(who, inode, &attr.rights(), Want::WRITE)?;

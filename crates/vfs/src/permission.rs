@@ -25,8 +25,8 @@ impl Vfs {
                 inode.file_type(),
                 FileType::Regular | FileType::Directory | FileType::Symlink
             );
-            if stored && self.fs().is_read_only() {
-                return Err(Error::ReadOnly);
+            if stored {
+                self.fs().check_writable()?;
             }
             if is_immutable(rights) {
                 return Err(Error::NotPermitted);

@@ -37,6 +37,9 @@ impl FileDevice {
             let refused = io::ErrorKind::ReadOnlyFilesystem;
             return Err(DeviceError::new(operation, offset, len, refused));
         }
+        if !self.opener.is_this() {
+            return Err(DeviceError::forked(operation, offset, len));
+        }
         check_range(operation, offset, len, self.len())?;
         self.check_length(operation, offset, len)?;
         Ok(self.start + offset)

@@ -25,6 +25,7 @@ impl Mount {
     /// The same as for `fsync`: the caller holds no lock and no handle.
     pub fn make_read_only(&self) -> Result<(), Error> {
         let objects = &self.fs.objects;
+        objects.check_process()?;
         let _growing = self.fs.growing.lock();
         if objects.is_read_only() {
             return Ok(());
@@ -67,6 +68,7 @@ impl Mount {
     /// error. [`Error::Device`], in which case the mount stays read-only.
     pub fn make_writable(&self) -> Result<(), Error> {
         let objects = &self.fs.objects;
+        objects.check_process()?;
         let _growing = self.fs.growing.lock();
         let is_new_damage =
             objects.superblock.has_met_errors() && objects.on_error == OnError::ReadOnly;

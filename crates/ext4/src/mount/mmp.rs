@@ -19,7 +19,7 @@ use crate::mount::primary::Primary;
 use guarded::GuardedDevice;
 use lanefs_device::Device;
 use lanefs_lanes::sync::{Arc, thread};
-use lanefs_lanes::{Condvar, Mutex, Rank};
+use lanefs_lanes::{Condvar, Mutex, Process, Rank};
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::mmp::{LAST_SEQUENCE, Mmp, Use};
 use lanefs_ondisk::superblock::Superblock;
@@ -47,6 +47,8 @@ struct Place {
 pub struct Exclusive {
     inner: Arc<Inner>,
     thread: Option<thread::JoinHandle<()>>,
+    /// The process that has this thread.
+    opener: Process,
     mends: bool,
 }
 
@@ -128,7 +130,7 @@ impl Exclusive {
             .name("lanefs-mmp".into())
             .spawn(move || counting.count())
             .map_err(|_| Error::Busy)?;
-        Ok(Some(Exclusive { inner, thread: Some(thread), mends }))
+        Ok(Some(Exclusive { inner, thread: Some(thread), opener: Process::this(), mends }))
     }
 
     /// Returns whether the block was in a state that a check reports: marked as being checked, or
@@ -158,6 +160,10 @@ impl Exclusive {
 
 impl Drop for Exclusive {
     fn drop(&mut self) {
+        if !self.opener.is_this() {
+            std::mem::forget((self.thread.take(), self.inner.clone()));
+            return;
+        }
         self.inner.state.lock().has_ended = true;
         self.inner.ended.notify_all();
         if let Some(thread) = self.thread.take() {

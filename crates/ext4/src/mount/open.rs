@@ -143,6 +143,12 @@ impl Mount {
     fn shut_down(&mut self) -> Result<(), Error> {
         let Some(committer) = self.committer.take() else { return Ok(()) };
         let objects = &self.fs.objects;
+        if let Err(error) = objects.check_process() {
+            // The committer runs in the parent process, which also unmounts. Nothing is freed here,
+            // because the parent's other threads may have had locks at the fork.
+            std::mem::forget((committer, self.fs.clone(), self.lanes.take()));
+            return Err(error);
+        }
         objects.drop_windows();
         let stopped = objects.journal.stop();
         let ended = committer.join();

@@ -52,6 +52,7 @@ impl Objects {
     /// Does the same as [`Objects::get`], but also for the file system's internal files and for
     /// inodes that hold the value of an attribute.
     pub(crate) fn get_any(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
+        self.check_process()?;
         let mut was_loaded = false;
         let load = || {
             was_loaded = true;

@@ -89,10 +89,20 @@ impl Objects {
     pub(crate) fn is_read_only(&self) -> bool {
         // The committer sets `read_only` a moment after the abort. This function must return true
         // to a caller that saw the abort, so it checks the journal too.
-        self.read_only.load(Ordering::Acquire) || self.journal.is_aborted()
+        self.read_only.load(Ordering::Acquire)
+            || self.journal.is_aborted()
+            || self.check_process().is_err()
+    }
+
+    /// Fails in a child of fork(2). Called before a lock is taken that another thread may hold for
+    /// longer, because the child lacks that thread.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        self.journal.check_process().map_err(|_| Error::Forked)
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        self.check_process()?;
         if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 

@@ -37,6 +37,7 @@ impl Fs {
         if let Some(known) = inode.crypt.get() {
             return Ok(Some(known.context.policy));
         }
+        self.objects.check_process()?;
         let _shared = inode.op.shared();
         Ok(self.data(inode).crypt()?.map(|crypt| crypt.context.policy))
     }

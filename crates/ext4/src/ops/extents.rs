@@ -23,6 +23,7 @@ impl Fs {
         if !matches!(inode.file_type, FileType::Regular | FileType::Directory) {
             return Err(InvalidArgument::NotFileOrDirectory.into());
         }
+        self.objects.check_process()?;
         let _shared = inode.op.shared();
         let data = self.data(inode);
         if data.is_inline() {

@@ -13,6 +13,7 @@ impl Fs {
     /// Reads into `buf` from `offset`. Returns the number of bytes read, which is less than the
     /// length of `buf` only at the end of the file.
     pub fn read_at(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        self.objects.check_process()?;
         inode.check_regular()?;
         let _shared = inode.op.shared();
         let attr = inode.attr();
@@ -37,6 +38,7 @@ impl Fs {
         if inode.file_type != FileType::Regular || !data.is_encrypted() && !data.is_verity() {
             return Ok(());
         }
+        self.objects.check_process()?;
         let _shared = inode.op.shared();
         data.contents()?;
         if data.is_verity() { data.verity().map(drop) } else { Ok(()) }
@@ -45,6 +47,7 @@ impl Fs {
     /// Returns the offset of the next data or hole at or after `offset`, as lseek(2) does.
     /// Unwritten space counts as a hole.
     pub fn seek(&self, inode: &InodeRef, what: Seek, offset: u64) -> Result<u64, Error> {
+        self.objects.check_process()?;
         let _shared = inode.op.shared();
         let size = inode.attr().size;
         if offset >= size {

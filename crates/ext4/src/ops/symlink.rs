@@ -41,6 +41,7 @@ impl Fs {
     }
 
     fn load_target(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
+        self.objects.check_process()?;
         let _shared = inode.op.shared();
         let stored = self.stored_target(inode)?;
         let Some(crypt) = self.data(inode).crypt()? else { return Ok(stored) };

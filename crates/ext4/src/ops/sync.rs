@@ -14,6 +14,7 @@ impl Fs {
     /// becomes durable too, since programs rely on that. An error is permanent: after a failed
     /// flush every later call fails.
     pub fn fsync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
+        self.objects.check_process()?;
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
         }
@@ -59,6 +60,7 @@ impl Fs {
 
     /// Makes durable all changes that were made before the call.
     pub fn sync(&self) -> Result<(), Error> {
+        self.objects.check_process()?;
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
         }

@@ -34,6 +34,7 @@ impl Fs {
         if !self.data(inode).is_verity() {
             return Ok(None);
         }
+        self.objects.check_process()?;
         let _shared = inode.op.shared();
         self.data(inode).verity().map(|verity| Some(verity.digest))
     }

@@ -241,7 +241,9 @@ impl Fs {
     /// Gives back the blocks that were claimed in advance. Called when the last writer closes a
     /// file.
     pub fn release(&self, inode: &InodeRef) {
-        inode.window.give_back();
+        if self.objects.check_process().is_ok() {
+            inode.window.give_back();
+        }
     }
 
     fn check_writable_data(&self, inode: &Inode) -> Result<(), Error> {

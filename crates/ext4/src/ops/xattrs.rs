@@ -33,6 +33,7 @@ impl Fs {
     /// returned in the form of the system call.
     pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>, Error> {
         let name = xattr::parse_name(name)?;
+        self.objects.check_process()?;
         let _shared = inode.op.shared();
         let value = self.data(inode).stored_xattr(name)?;
         if !is_acl(name) {
@@ -135,6 +136,7 @@ impl Fs {
         }
         let name = xattr::parse_name(CAPABILITY)?;
         {
+            self.objects.check_process()?;
             let _shared = inode.op.shared();
             match self.data(inode).stored_xattr(name) {
                 Ok(_) => {}
@@ -156,6 +158,7 @@ impl Fs {
 
     /// Returns the full names of all attributes, including those of `trusted.`.
     pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>, Error> {
+        self.objects.check_process()?;
         let _shared = inode.op.shared();
         let (in_inode, block) = self.data(inode).read_xattrs()?;
         xattr::list(&self.data(inode).xattr_state(&in_inode, &block))
