@@ -7,9 +7,11 @@ use lanefs_ext4::{
     Access, Atime, Error, Fallocate, Fs, InodeRef, MountOptions, Privilege, Rename, SetAttr,
     SetTime, SyncMode,
 };
-use lanefs_ondisk::Time;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::{FileType, Time};
 use std::ops::ControlFlow;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Returns images with the most common sets of options.
@@ -372,6 +374,45 @@ fn many_threads_change_one_file_system() {
                 assert_eq!(contents(fs, &inode), vec![t; n * 10]);
             }
         }
+        drop(root);
+        mount.close().unwrap();
+        image.check();
+    }
+}
+
+/// Without the feature `filetype`, a look-up reads the type from the inode, which may be deleted
+/// meanwhile.
+#[test]
+fn a_name_that_always_exists_is_found_while_others_rename_over_it() {
+    for types in ["filetype", "^filetype"] {
+        let image = Image::made(&["-O", types], "16M");
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs();
+        let root = fs.root().unwrap();
+        fs.create(&root, b"always", &file(0o644)).unwrap();
+        let ended = AtomicBool::new(false);
+        let rename = || {
+            for _ in 0..1000 {
+                fs.create(&root, b"new", &file(0o644)).unwrap();
+                fs.rename(&root, b"new", &root, b"always", Rename::Replace).unwrap();
+                // The freed inode becomes a directory.
+                fs.create(&root, b"d", &directory()).unwrap();
+                fs.rmdir(&root, b"d").unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            let renamed = scope.spawn(|| {
+                let result = std::panic::catch_unwind(AssertUnwindSafe(rename));
+                ended.store(true, Ordering::Release);
+                result.unwrap();
+            });
+            while !ended.load(Ordering::Acquire) {
+                let named = fs.lookup(&root, b"always").expect(types).expect("always there");
+                assert_eq!(named.file_type, FileType::Regular, "{types}");
+                assert!(fs.find(&root, b"always").expect(types).is_some());
+            }
+            renamed.join().unwrap();
+        });
         drop(root);
         mount.close().unwrap();
         image.check();

@@ -135,8 +135,9 @@ impl Vfs {
                 Err(error) => return Err(error),
             }
         }
-        // If the name still refers to a free inode after all tries, the image is damaged.
-        self.fs().find(dir, name).and(Err(Error::Stale))
+        // Either other threads change the name all the time, or it refers to a free inode and the
+        // image is damaged.
+        self.fs().find(dir, name)
     }
 
     /// Returns whether the names in `dir` are kept out of the name cache. This is so if `dir`

@@ -30,7 +30,20 @@ impl Fs {
     /// # Errors
     /// The errors of [`Fs::check_child`] are returned too.
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
+        match known(self.entry(dir, name)?) {
+            Some(named) => Ok(named),
+            // The type is read from the inode.
+            None => {
+                let inode = self.find(dir, name)?;
+                Ok(inode.map(|inode| Named { ino: inode.ino, file_type: inode.file_type }))
+            }
+        }
+    }
+
+    /// Does the same as [`Fs::lookup`], but returns the entry, which may store no type.
+    fn entry(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Found>, Error> {
         let name = checked(name)?;
+        self.objects.check_process()?;
         let shared = dir.op.shared();
         if dir.file_type == FileType::Directory && dir.links() == 0 {
             return Ok(None);
@@ -53,6 +66,9 @@ impl Fs {
                 found
             }
         };
+        // The inode is loaded only after the directory's lock was released, because dropping the
+        // reference may delete the inode, and a deletion takes the operation lock of the deleted
+        // inode.
         drop(shared);
         let is_dot = matches!(shown, b"." | b"..");
         if let Some(Found { ino, .. }) = found
@@ -66,16 +82,7 @@ impl Fs {
                 Err(error) => return Err(error),
             }
         }
-        match (known(found), found) {
-            (Some(named), _) => Ok(named),
-            // The type is read from the inode. The inode is loaded only after the directory's lock
-            // was released, because dropping the reference may delete the inode, and a deletion
-            // takes the operation lock of the deleted inode.
-            (None, Some(Found { ino, .. })) => {
-                Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }))
-            }
-            (None, None) => Ok(None),
-        }
+        Ok(found)
     }
 
     /// Looks for `name` in the only block that may contain it, and publishes the result unless
@@ -114,25 +121,24 @@ impl Fs {
     pub fn find(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>, Error> {
         let mut free = (Ino(0), 0);
         loop {
-            let Some(named) = self.lookup(dir, name)? else { return Ok(None) };
-            match self.get(named.ino, None) {
+            let Some(Found { ino, .. }) = self.entry(dir, name)? else { return Ok(None) };
+            match self.get(ino, None) {
                 Ok(inode) => {
                     // A held inode keeps its number. So if the name still refers to this number, it
                     // refers to this inode.
-                    let again = self.lookup(dir, name)?.map(|again| again.ino);
-                    if again == Some(named.ino) {
+                    if self.entry(dir, name)?.is_some_and(|again| again.ino == ino) {
                         return Ok(Some(inode));
                     }
                 }
-                Err(Error::Stale) if free.0 == named.ino => free.1 += 1,
-                Err(Error::Stale) => free = (named.ino, 1),
+                Err(Error::Stale) if free.0 == ino => free.1 += 1,
+                Err(Error::Stale) => free = (ino, 1),
                 Err(error) => return Err(error),
             }
             // A name is removed before its inode is freed, so an entry that keeps referring to a
             // free inode is damage.
             if free.1 == TRIES {
                 let cause = InodeCause::NotInUse;
-                let error = Corruption::Inode { ino: named.ino, cause }.into();
+                let error = Corruption::Inode { ino, cause }.into();
                 self.objects.note_error(&error);
                 return Err(error);
             }
@@ -147,6 +153,7 @@ impl Fs {
         cookie: u64,
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        self.objects.check_process()?;
         let _shared = dir.op.shared();
         let blocks = Directory::of(&self.objects, dir)?;
         if dir.links() == 0 {
