@@ -349,7 +349,7 @@ impl FileDevice {
 /// Removes the file at `path`, which this program has created as `file`, because it cannot be used.
 /// Does nothing if `path` refers to another file now. A failure is ignored, because the caller
 /// reports why the file cannot be used.
-pub fn remove_new(path: &Path, file: &File) {
+fn remove_new(path: &Path, file: &File) {
     let place = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let (same, there) = (file.metadata().map(place), path.symlink_metadata().map(place));
     if matches!((same, there), (Ok(same), Ok(there)) if same == there) {

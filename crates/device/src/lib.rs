@@ -22,7 +22,7 @@ mod replay;
 
 pub use device::{Access, Device, DeviceError, Operation};
 pub use faulty::{Duration, Fault, FaultyDevice};
-pub use file::{FileDevice, OpenError, OpenOptions, remove_new};
+pub use file::{FileDevice, OpenError, OpenOptions};
 pub use gated::{GatedDevice, Pace};
 pub use host_use::User;
 pub use overlay::OverlayDevice;
