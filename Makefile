@@ -8,7 +8,7 @@ CARGO   ?= cargo
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test lint suites demo verify bench conflicts install uninstall
+.PHONY: help build check test lint suites demo verify bench conflicts dist install uninstall
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,10 +46,11 @@ conflicts: ## which operations share cache lines: the matrix of pairs, the table
 	$(CARGO) run --profile stress --locked -p lanefs-trace --bin lanefs-conflicts -- $(CONFLICTS)
 	$(CARGO) test --profile stress --locked -p lanefs-trace --test rows -- --ignored --show-output
 
-install: build ## the binary and the link that lets mount(8) find it
-	install -D -m 755 "$(TARGET)/release/lanefs" "$(DESTDIR)$(PREFIX)/bin/lanefs"
-	install -d "$(DESTDIR)/sbin"
-	ln -sf "$(PREFIX)/bin/lanefs" "$(DESTDIR)/sbin/mount.fuse.lanefs"
+dist: ## what a release has: static tar, Debian packages, bill of materials
+	@scripts/dist
+
+install: build ## the command, man pages, completions, and the links for mount(8), mkfs(8), fsck(8)
+	@DESTDIR="$(DESTDIR)" scripts/stage "$(TARGET)/release/lanefs" "$(PREFIX)" /sbin
 
 uninstall: ## what install put there
-	rm -f "$(DESTDIR)$(PREFIX)/bin/lanefs" "$(DESTDIR)/sbin/mount.fuse.lanefs"
+	@DESTDIR="$(DESTDIR)" scripts/stage --remove "$(PREFIX)" /sbin

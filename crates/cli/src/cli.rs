@@ -38,7 +38,7 @@ pub use mode::{Kind, ModeChange, mode_string, process_umask};
 #[cfg(test)]
 pub use mounted::parse_counters;
 pub use mounted::{MountedImage, counters};
-pub use names::{UserNames, parse_id, parse_ids};
+pub use names::{UserNames, parse_id, parse_ids, refuse_hidden_owners};
 pub use operand::{ImagePath, Operand};
 pub use output::OutputFile;
 pub use owner::OwnerChange;

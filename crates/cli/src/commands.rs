@@ -6,6 +6,7 @@ mod check;
 mod chmod;
 mod chown;
 mod clone;
+mod completions;
 mod cp;
 mod defrag;
 mod df;
@@ -15,11 +16,13 @@ mod edit;
 mod fallocate;
 mod filefrag;
 mod find;
+mod fsck;
 mod getfacl;
 mod getfattr;
 mod info;
 mod ln;
 mod ls;
+mod manual;
 mod mkdir;
 mod mkfs;
 mod mount;
@@ -45,7 +48,7 @@ mod umount;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -122,6 +125,7 @@ commands! {
     Check(check),
     Recover(recover),
     Repair(repair),
+    Fsck(fsck),
     Tune(tune),
     Trim(trim),
     Clone(clone),
@@ -131,11 +135,13 @@ commands! {
     Stats(stats),
     Mount(mount),
     Umount(umount),
+    Completions(completions),
+    Manual(manual),
 }
 
 /// Runs the command line `arguments`, with the program's name first.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    let arguments = as_mount_helper(arguments);
+    let arguments = as_helper(arguments);
     let description = described(arguments.get(1));
     match description.try_get_matches_from(&arguments) {
         Ok(matches) => Arguments::from_arg_matches(&matches)
@@ -165,25 +171,35 @@ fn described(name: Option<&OsString>) -> clap::Command {
     }
 }
 
-/// Inserts the subcommand `mount` if it is missing. It is missing when mount(8) calls
-/// `mount.fuse.lanefs` with source and directory, or when mount.fuse3 calls `lanefs` in the same
-/// way.
-fn as_mount_helper(mut arguments: Vec<OsString>) -> Vec<OsString> {
+/// Returns clap's description of the whole command line.
+pub fn description() -> clap::Command {
+    Arguments::command()
+}
+
+/// Inserts the subcommand if it is missing. The name of a link to `lanefs` tells it: mount(8),
+/// mkfs(8) and fsck(8) run `mount.TYPE`, `mkfs.TYPE` and `fsck.TYPE`. mount.fuse3 calls `lanefs`
+/// itself with source and directory.
+fn as_helper(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let called = arguments.first().map(Path::new).and_then(Path::file_name);
-    let by_name = called.is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."));
+    let called = called.and_then(OsStr::to_str).and_then(|name| name.split_once('.'));
     // No subcommand has a slash in its name, but the source of a mount has one.
     let by_source = arguments.get(1).is_some_and(|first| {
         let first = first.as_encoded_bytes();
         !first.starts_with(b"-") && first.contains(&b'/')
     });
-    if by_name {
+    let subcommand = match called {
+        Some(("mount", _)) => "mount",
+        Some(("mkfs", _)) => "mkfs",
+        Some(("fsck", _)) => "fsck",
+        _ if by_source => "mount",
+        _ => return arguments,
+    };
+    if called.is_some() && subcommand == "mount" {
         // In mount(8), `-f` means to do everything except mounting; in `lanefs mount`, it means to
         // stay in the foreground.
         arguments.iter_mut().filter(|word| *word == "-f").for_each(|word| *word = "--fake".into());
     }
-    if by_name || by_source {
-        arguments.insert(1, "mount".into());
-    }
+    arguments.insert(1, subcommand.into());
     arguments
 }
 
@@ -193,7 +209,7 @@ mod tests {
 
     fn helped(words: &[&str]) -> Vec<String> {
         let words = words.iter().map(OsString::from).collect();
-        as_mount_helper(words).into_iter().map(|w| w.into_string().unwrap()).collect()
+        as_helper(words).into_iter().map(|w| w.into_string().unwrap()).collect()
     }
 
     #[test]
@@ -240,6 +256,9 @@ mod tests {
         assert_eq!(helped(&fuse3)[1], "mount");
         assert_eq!(helped(&["lanefs", "mount", "a", "b"])[1..], ["mount", "a", "b"]);
         assert_eq!(helped(&["lanefs", "--version"])[1], "--version");
+        assert_eq!(helped(&["/sbin/fsck.fuse.lanefs", "-a", "/dev/x"])[1..3], ["fsck", "-a"]);
+        assert_eq!(helped(&["mkfs.lanefs", "-L", "a", "/dev/x"])[1..3], ["mkfs", "-L"]);
+        assert_eq!(helped(&["lanefs-0.1.0", "ls", "a.img"])[1], "ls");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod cli;
 mod commands;
+mod completion;
 mod copy;
 mod walk;
 
@@ -15,6 +16,9 @@ static HEAP: lanefs::LineHeap = lanefs::LineHeap;
 
 fn main() -> ExitCode {
     // A panic has printed its message already; the process still exits with a documented code.
-    std::panic::catch_unwind(|| commands::run(std::env::args_os().collect()))
-        .unwrap_or(ExitCode::FAILURE)
+    std::panic::catch_unwind(|| match completion::answer(commands::description) {
+        true => ExitCode::SUCCESS,
+        false => commands::run(std::env::args_os().collect()),
+    })
+    .unwrap_or(ExitCode::FAILURE)
 }

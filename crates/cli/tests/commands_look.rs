@@ -462,3 +462,55 @@ fn stat_shows_the_policy_of_an_encrypted_directory() {
     assert!(shown.contains(policy) && shown.contains(" E"), "{shown}");
     assert!(!stat("/lost+found").contains("Policy"));
 }
+
+/// Returns the candidates for the last of the `words`.
+fn completed(words: &[&str]) -> Vec<String> {
+    let index = (words.len() - 1).to_string();
+    let mut command = Command::new(LANEFS);
+    command.env("LANEFS_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", index);
+    command.env("_CLAP_IFS", "\n").arg("--").args(words);
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn paths_inside_images_are_completed() {
+    let image = Image::new("32M");
+    let path = image.path.to_str().unwrap();
+    for dir in ["etc", "ets", "usr"] {
+        run(Command::new(LANEFS).arg("mkdir").arg(format!("{path}:/{dir}")));
+    }
+    run(Command::new(LANEFS).arg("touch").arg(format!("{path}:/etc/motd")));
+    let found = completed(&["lanefs", "cp", &format!("{path}:/et")]);
+    assert_eq!(found, [format!("{path}:/etc/"), format!("{path}:/ets/")]);
+    let found = completed(&["lanefs", "ls", &format!("{path}:/etc/")]);
+    assert_eq!(found, [format!("{path}:/etc/motd")]);
+    assert!(completed(&["lanefs", "resi"]).contains(&"resize".to_owned()));
+    // An image that is none, and a directory that is not there, have no candidates.
+    let not_there = format!("{path}:/none/x");
+    assert!(completed(&["lanefs", "ls", &not_there]).is_empty());
+}
+
+#[test]
+fn every_command_has_a_man_page_with_examples_and_exit_codes() {
+    let dir = tempfile::tempdir().unwrap();
+    run(Command::new(LANEFS).arg("manual").arg(dir.path()));
+    let pages: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|page| page.unwrap()).collect();
+    assert!(pages.len() > 45, "{} pages", pages.len());
+    for page in pages {
+        let text = std::fs::read_to_string(page.path()).unwrap();
+        let parts = [".SH NAME", ".SH SYNOPSIS", ".SH \"SEE ALSO\""];
+        assert!(parts.iter().all(|part| text.contains(part)), "{page:?}: {text}");
+        if !text.contains(".SH COMMANDS") {
+            assert!(
+                text.contains(".SH EXAMPLES") && text.contains(".SH \"EXIT STATUS\""),
+                "{page:?}"
+            );
+        }
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(Command::new(LANEFS).args(["completions", shell]));
+        assert!(script.contains("LANEFS_COMPLETE"), "{shell}: {script}");
+    }
+}

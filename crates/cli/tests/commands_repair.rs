@@ -258,3 +258,57 @@ fn a_copy_that_says_it_is_of_group_0_is_used_if_it_leads_to_the_root() {
         file.write_all_at(&[0, 0], (8193 << 10) + 0x5a).unwrap();
     }
 }
+
+/// Runs `lanefs` as fsck(8) does, through a link `fsck.lanefs`.
+fn fsck(image: &Image, arguments: &[&str]) -> (Option<i32>, String) {
+    let link = image.dir.path().join("fsck.lanefs");
+    if !link.exists() {
+        std::os::unix::fs::symlink(LANEFS, &link).unwrap();
+    }
+    let (status, said) = try_run(Command::new(link).args(arguments).arg(&image.path));
+    (status.code(), said)
+}
+
+#[test]
+fn fsck_repairs_at_boot_only_what_loses_nothing() {
+    let image = Image::new("32M");
+    let path = image.path.to_str().unwrap();
+    assert_eq!(fsck(&image, &["-a"]).0, Some(0));
+    assert_eq!(fsck(&image, &["-f", "-p", "-T", "-M"]).0, Some(0));
+    // A file without a name: its repair gives it one, which nobody expects at boot.
+    tool("debugfs", &["-w", "-R", "mkdir d", path]);
+    tool("debugfs", &["-w", "-R", "unlink d", path]);
+    assert_eq!(fsck(&image, &["-p"]).0, Some(0), "a clean image is checked only with -f");
+    let before = std::fs::read(&image.path).unwrap();
+    for arguments in [&["-f", "-p"][..], &["-f"], &["-n"]] {
+        let (status, said) = fsck(&image, arguments);
+        assert_eq!(status, Some(4), "{arguments:?}: {said}");
+        assert!(std::fs::read(&image.path).unwrap() == before, "{arguments:?}");
+    }
+    assert_eq!(fsck(&image, &["-f", "-y"]).0, Some(1));
+    assert_eq!(tool("e2fsck", &["-fn", path]).0, Some(0));
+    // A wrong count.
+    tool("debugfs", &["-w", "-R", "set_super_value free_inodes_count 5", path]);
+    assert_eq!(fsck(&image, &["-f", "-p"]).0, Some(1));
+    assert_eq!(tool("e2fsck", &["-fn", path]).0, Some(0));
+    assert_eq!(fsck(&image, &["-p", "-y"]).0, Some(2));
+    std::fs::write(&image.path, b"no file system").unwrap();
+    assert_eq!(fsck(&image, &["-p"]).0, Some(8));
+}
+
+#[test]
+fn fsck_tells_its_progress_as_fsck_8_reads_it() {
+    let image = Image::new("32M");
+    let (path, out) = (image.path.to_str().unwrap(), image.dir.path().join("progress"));
+    let script = format!("{LANEFS} fsck -f -p -C 3 {path} 3>{}", out.display());
+    let (status, said) = try_run(Command::new("sh").args(["-c", &script]));
+    assert!(status.success(), "{said}");
+    let lines = std::fs::read_to_string(out).unwrap();
+    assert!(lines.lines().count() > 0);
+    for line in lines.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(words.len(), 4, "{line}");
+        assert!(words[..3].iter().all(|word| word.parse::<u64>().is_ok()), "{line}");
+        assert_eq!(words[3], path);
+    }
+}

@@ -1,7 +1,9 @@
 //! Names of users and groups: from the image's own databases if it has any, else from the host's.
 
+use super::Failure;
 use lanefs::FileSystem;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::io::Read;
 
 /// At most this many bytes of a user database are read.
@@ -9,7 +11,7 @@ const MAX_DATABASE: u64 = 4 << 20;
 
 /// The names of the user and group IDs in an image.
 pub struct UserNames {
-    /// `None` if the image has no database; the host's is used instead.
+    /// `None` if the image has no database; the C library is asked instead.
     users: Option<Names>,
     groups: Option<Names>,
 }
@@ -44,6 +46,30 @@ fn read(fs: &FileSystem, path: &str) -> Option<Names> {
     Some(parse(&String::from_utf8_lossy(&database)))
 }
 
+/// Reads a database of the host. Returns `None` if the C library is to be asked, which also knows
+/// other databases. A static binary must not ask it: glibc would load modules of the host, which
+/// fit only the host's own C library.
+fn of_host(path: &str) -> Option<Names> {
+    let file = cfg!(target_feature = "crt-static").then(|| std::fs::File::open(path))?;
+    let mut database = Vec::new();
+    let read = file.and_then(|file| file.take(MAX_DATABASE).read_to_end(&mut database));
+    Some(read.map_or_else(|_| Names::default(), |_| parse(&String::from_utf8_lossy(&database))))
+}
+
+/// Refuses to use the owners of the host's files in a static binary under fakeroot or pseudo. These
+/// show other owners by replacing functions of the C library, which a static binary does not call.
+pub fn refuse_hidden_owners(of: impl Display) -> Result<(), Failure> {
+    let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let preloaded = preloaded.to_string_lossy();
+    let fakes = ["libfakeroot", "libpseudo"].iter().any(|library| preloaded.contains(library));
+    if !cfg!(target_feature = "crt-static") || !fakes {
+        return Ok(());
+    }
+    let why = "fakeroot and pseudo cannot show their owners to this static binary: use the package \
+               lanefs, which is linked dynamically, or set the owners (--owner, mkfs --table)";
+    Err(Failure::new(of, why))
+}
+
 /// Parses a user or group ID. The largest number is not an ID, because in chown(2) it means
 /// "unchanged".
 pub fn parse_id(text: &str) -> Option<u32> {
@@ -53,7 +79,8 @@ pub fn parse_id(text: &str) -> Option<u32> {
 impl UserNames {
     /// Reads the user and group names that are valid in `fs`.
     pub fn of(fs: &FileSystem) -> UserNames {
-        UserNames { users: read(fs, "/etc/passwd"), groups: read(fs, "/etc/group") }
+        let names = |path| read(fs, path).or_else(|| of_host(path));
+        UserNames { users: names("/etc/passwd"), groups: names("/etc/group") }
     }
 
     /// Returns a user's name, or the number if the user has no name.

@@ -61,29 +61,41 @@ pub struct Arguments {
 
 /// Runs `lanefs check`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let failures = Failures::new("check");
-    let report = match run_on(arguments) {
-        Ok(report) => report,
+    let bar = bar(arguments);
+    let code = code(arguments, &|progress| show(&bar, progress));
+    bar.finish_and_clear();
+    ExitCode::from(code)
+}
+
+/// Checks the image and prints the report. Returns the exit code.
+pub fn code(arguments: &Arguments, show: &(dyn Fn(Progress) + Sync)) -> u8 {
+    match examine(arguments, show) {
+        Ok(report) => tell(&report, arguments),
         Err(failure) => {
-            failures.fail(failure);
-            return ExitCode::from(FAILED);
+            Failures::new("check").fail(failure);
+            FAILED
         }
-    };
-    failures.printed(print(&report, arguments));
+    }
+}
+
+/// Prints a report. Returns the exit code.
+pub fn tell(report: &Report, arguments: &Arguments) -> u8 {
+    let failures = Failures::new("check");
+    failures.printed(print(report, arguments));
     if failures.has_failed() {
-        return ExitCode::from(FAILED);
+        return FAILED;
     }
     let damaged = if report.verdict() == Verdict::Damaged { DAMAGED } else { 0 };
     let partial = if report.unchecked.is_empty() { 0 } else { FAILED };
-    ExitCode::from(damaged | partial)
+    damaged | partial
 }
 
-fn run_on(arguments: &Arguments) -> Result<Report, Failure> {
+/// Checks the image.
+pub fn examine(arguments: &Arguments, show: &(dyn Fn(Progress) + Sync)) -> Result<Report, Failure> {
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadOnly)?;
     whole.refuse_other_contents()?;
     let options =
         Options { threads: arguments.threads, findings: arguments.findings, ..Options::default() };
-    let bar = bar(arguments);
     let journal = arguments.journal.open(Access::ReadOnly)?;
     let device = view_without_log_elsewhere(&whole.device(), journal.as_ref());
     let device = device.map_err(|error| whole.failure(error))?;
@@ -91,8 +103,7 @@ fn run_on(arguments: &Arguments) -> Result<Report, Failure> {
     // replayed. If that view cannot be made, the report says so.
     let plain = view_without_fast_commits(&device);
     let device = plain.as_ref().map_or(device, Arc::clone);
-    let report = check(device, &options, &|progress| show(&bar, progress));
-    bar.finish_and_clear();
+    let report = check(device, &options, show);
     let mut report = report.map_err(|error| whole.failure(error))?;
     let left = report.unchecked.iter_mut().find(|what| what.starts_with("fast commits"));
     if let (Some(what), Err(why)) = (left, plain) {

@@ -6,6 +6,7 @@ pub use destination::{Aim, Destination};
 
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
+    refuse_hidden_owners,
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Links, Meta,
@@ -128,6 +129,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Some((target, sources)) => (sources, target),
         None => return ExitCode::from(2),
     };
+    let plan = arguments.plan();
+    if plan.keep.owner
+        && plan.owner.is_none()
+        && let Some(path) = arguments.operands.iter().find(|one| matches!(one, Operand::Host(_)))
+        && let Err(failure) = refuse_hidden_owners(path)
+    {
+        report.fail(failure);
+        return report.exit();
+    }
     let operands = sources.iter().map(|source| (source, Intent::Read));
     let wanted = operands.chain([(target, Intent::Change)]);
     let places = wanted.filter_map(|(operand, intent)| match operand {
@@ -137,7 +147,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let Some(images) = report.given(Images::open(&arguments.image, places)) else {
         return report.exit();
     };
-    let plan = arguments.plan();
     let aim = arguments.destination.aim(sources);
     let outcome = Outcome { report: &report, made: &RefCell::default(), links: &Names::new() };
     report.check(copy(&images, sources, target, plan, aim, outcome));

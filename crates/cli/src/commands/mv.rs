@@ -3,6 +3,7 @@
 use super::cp::{Aim, Destination, Names, Outcome, Written, default_workers, last_name};
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
+    refuse_hidden_owners,
 };
 use crate::copy::{Dereference, Existing, ImageTree, Keep, Plan, Recursion, Source, Verbose};
 use lanefs::{FileSystem, Follow, Metadata, Rename};
@@ -43,6 +44,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     };
     if arguments.operands.contains(&Operand::Standard) {
         report.fail(Failure::new("-", "standard input and output cannot be moved: use lanefs cp"));
+        return report.exit();
+    }
+    if let Some(path) = arguments.operands.iter().find(|one| matches!(one, Operand::Host(_)))
+        && let Err(failure) = refuse_hidden_owners(path)
+    {
+        report.fail(failure);
         return report.exit();
     }
     let places = arguments.operands.iter().filter_map(|operand| match operand {

@@ -47,23 +47,28 @@ pub struct Arguments {
 
 /// Runs `lanefs recover`.
 pub fn run(arguments: &Arguments) -> ExitCode {
+    ExitCode::from(code(arguments))
+}
+
+/// Recovers the image and prints what was done. Returns the exit code.
+pub fn code(arguments: &Arguments) -> u8 {
     let report = Report::new("recover");
     let found = match run_on(arguments) {
         Ok(found) => found,
         Err(failure) => {
             report.fail(failure);
-            return ExitCode::from(FAILED);
+            return FAILED;
         }
     };
     report.printed(print(&found, arguments));
     if report.has_failed() {
-        return ExitCode::from(FAILED);
+        return FAILED;
     }
     let left = found.after.needs_recovery() || found.after.needs_check();
     match (left, found.before.needs_recovery()) {
-        (true, _) => ExitCode::from(LEFT),
-        (false, true) => ExitCode::from(RECOVERED),
-        (false, false) => ExitCode::SUCCESS,
+        (true, _) => LEFT,
+        (false, true) => RECOVERED,
+        (false, false) => 0,
     }
 }
 

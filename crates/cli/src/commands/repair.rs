@@ -70,17 +70,22 @@ pub struct Arguments {
 
 /// Runs `lanefs repair`.
 pub fn run(arguments: &Arguments) -> ExitCode {
+    ExitCode::from(code(arguments))
+}
+
+/// Repairs the image and prints what was done. Returns the exit code.
+pub fn code(arguments: &Arguments) -> u8 {
     let failures = Failures::new("repair");
     let ended = match &arguments.undo_apply {
         Some(file) => undo(arguments, file),
         None => repair(arguments, &failures),
     };
     match ended {
-        Ok(_) if failures.has_failed() => ExitCode::from(FAILED),
-        Ok(code) => ExitCode::from(code),
+        Ok(_) if failures.has_failed() => FAILED,
+        Ok(code) => code,
         Err(failure) => {
             failures.fail(failure);
-            ExitCode::from(FAILED)
+            FAILED
         }
     }
 }

@@ -9,7 +9,9 @@ use super::target::{
 use super::unnamed::Unnamed;
 use super::verity;
 use super::words::Wanted;
-use crate::cli::{Failure, MadeFile, Report, complain, open_image, open_source};
+use crate::cli::{
+    Failure, MadeFile, Report, complain, open_image, open_source, refuse_hidden_owners,
+};
 use crate::copy::Progress;
 use lanefs::Source as Image;
 use lanefs::build::{
@@ -34,11 +36,18 @@ impl From {
                 Ok(found) if !found.is_dir() => {
                     return Err(Failure::new(path.display(), "not a directory"));
                 }
+                Ok(_) if self.owner.is_none() => refuse_hidden_owners(path.display())?,
                 Ok(_) => {}
             }
             Ok(Source::directory(path))
         });
-        let others = self.from.iter().map(|name| Source::detect(name).map_err(failed));
+        let others = self.from.iter().map(|name| {
+            if self.owner.is_none() && Path::new(name.strip_prefix("dir:").unwrap_or(name)).is_dir()
+            {
+                refuse_hidden_owners(name)?;
+            }
+            Source::detect(name).map_err(failed)
+        });
         directory.chain(others).collect()
     }
 
