@@ -34,8 +34,9 @@ Targets:
   lib:IMAGE, lib:md:MEMBER,...   the library on an existing image or array
   dir:PATH                       a directory of a mounted file system
 
-An interrupted run removes the files it made and prints the results so far. Exit codes: 0 success,
-1 failure, 2 wrong usage, 130 interrupted by SIGINT, 143 by SIGTERM.
+An interrupted run removes the files it made and prints the results so far.
+
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted by SIGINT, 143 by SIGTERM.
 
 Examples:
   lanefs bench
