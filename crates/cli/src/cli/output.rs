@@ -57,6 +57,11 @@ impl OutputFile {
         Ok(output)
     }
 
+    /// Returns the temporary path, if the file replaces an earlier one when it is finished.
+    pub fn unfinished(&self) -> Option<&Path> {
+        self.unfinished.as_ref().map(|(temporary, _)| &**temporary)
+    }
+
     /// Returns the path at which the data can be read, if this is the output to `path`.
     pub fn data_of(&self, path: &Path) -> Option<&Path> {
         let (temporary, replaced) = self.unfinished.as_ref()?;

@@ -10,7 +10,7 @@ use super::unnamed::Unnamed;
 use super::verity;
 use super::words::Wanted;
 use crate::cli::{
-    Failure, MadeFile, Report, complain, open_image, open_source, refuse_hidden_owners,
+    Failure, MadeFile, OutputFile, Report, complain, open_image, open_source, refuse_hidden_owners,
 };
 use crate::copy::Progress;
 use lanefs::Source as Image;
@@ -86,15 +86,11 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
     let builder = builder(arguments)?;
     let options = checked_options(arguments)?;
     let place = Place::open(arguments)?;
-    let made = make(arguments, options, builder, &place).and_then(|built| {
-        place.fit(&built)?;
-        let names = (place.path, &*place.file());
-        let sealed = seal(&arguments.fill, names, &built, arguments.fill.threads())?;
-        place.publish()?;
-        Ok((built, sealed))
-    });
-    let (built, sealed) = made?;
-    place.made.into_iter().for_each(MadeFile::keep);
+    let built = make(arguments, options, builder, &place)?;
+    place.fit(&built)?;
+    let names = (place.path, &*place.file());
+    let sealed = seal(&arguments.fill, names, &built, arguments.fill.threads())?;
+    place.publish()?;
     for loss in &built.losses {
         complain(format_args!("lanefs: warning: {loss}; left out"));
     }
@@ -202,6 +198,8 @@ struct Place<'a> {
     unnamed: Option<Unnamed>,
     /// The new file, if it has a name from the start.
     made: Option<MadeFile>,
+    /// The new file that replaces an existing one when it is complete.
+    output: Option<OutputFile>,
     /// Whether nothing follows the file system in the file, so that the file's length may change.
     is_ours: bool,
     /// Whether the size follows from the files.
@@ -211,9 +209,9 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Prepares the image file, device or array. Creates the file if it does not exist. Empties an
-    /// existing file unless the file system begins after the start of the file. Without `--force`,
-    /// refuses a file, device or array that seems to hold data.
+    /// Prepares the image file, device or array. Creates the file if it does not exist. An existing
+    /// file is replaced when the new one is complete, unless the file system begins after the start
+    /// of the file. Without `--force`, refuses a file, device or array that seems to hold data.
     fn open(arguments: &'a Arguments) -> Result<Place<'a>, Failure> {
         let path = arguments.image.as_path();
         let offset = arguments.offset();
@@ -223,6 +221,7 @@ impl<'a> Place<'a> {
             is_new: false,
             unnamed: None,
             made: None,
+            output: None,
             is_ours: false,
             is_fitted: arguments.spare().is_some(),
             offset,
@@ -284,6 +283,9 @@ impl<'a> Place<'a> {
         if place.unnamed.is_none() && path.symlink_metadata().is_err() {
             place.made = Some(MadeFile::create(path, 0).map_err(failed)?);
         }
+        if place.is_ours && !place.is_new {
+            place.output = Some(OutputFile::create(path).map_err(failed)?);
+        }
         let create = place.unnamed.is_none();
         let file = File::options().write(true).create(create).truncate(false).open(place.file());
         let file = file.map_err(failed)?;
@@ -301,16 +303,20 @@ impl<'a> Place<'a> {
 
     /// Returns a path by which this process can open the file.
     fn file(&self) -> Cow<'a, Path> {
-        match &self.unnamed {
-            Some(unnamed) => unnamed.path().into(),
-            None => self.path.into(),
+        match (&self.unnamed, self.output.as_ref().and_then(OutputFile::unfinished)) {
+            (Some(unnamed), _) => unnamed.path().into(),
+            (None, Some(beside)) => beside.to_owned().into(),
+            (None, None) => self.path.into(),
         }
     }
 
-    /// Gives a new file its name.
-    fn publish(&self) -> Result<(), Failure> {
-        let published = self.unnamed.as_ref().map_or(Ok(()), |new| new.publish(self.path));
-        published.map_err(|error| Failure::host(self.path.display(), &error))
+    /// Gives a new file its name, and keeps it.
+    fn publish(self) -> Result<(), Failure> {
+        let unnamed = self.unnamed.map_or(Ok(()), |new| new.publish(self.path));
+        let published = unnamed.and_then(|()| self.output.map_or(Ok(()), OutputFile::finish));
+        published.map_err(|error| Failure::host(self.path.display(), &error))?;
+        self.made.into_iter().for_each(MadeFile::keep);
+        Ok(())
     }
 
     fn device(&self, arguments: &Arguments) -> Result<std::sync::Arc<dyn Device>, Failure> {
