@@ -4,7 +4,7 @@ mod access;
 
 use crate::device::{Access, Device};
 use crate::direct::Direct;
-use crate::host_use::{Host, User};
+use crate::host_use::{Host, User, is_write_protected};
 use crate::image_lock;
 use crate::partitions::{Partition, PartitionTable, SECTOR};
 use lanefs_lanes::Process;
@@ -259,7 +259,7 @@ impl FileDevice {
                 let claim = claim(path)?;
                 // Recent kernels open a write-protected device for writing, and refuse only the
                 // writes.
-                if access::is_write_protected(&claim).map_err(|e| failed(e.into()))? {
+                if is_write_protected(&claim).map_err(|e| failed(e.into()))? {
                     return Err(OpenError::WriteProtected { path: path.into() });
                 }
                 Some(claim)

@@ -6,10 +6,22 @@
 
 use crate::device::Access;
 use std::fmt;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// `_IO(0x12, 94)` of `<linux/fs.h>`: whether a block device is write-protected.
+const BLKROGET: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 94);
+
+/// Returns whether the host refuses writes to a block device.
+pub(crate) fn is_write_protected(block_device: &File) -> rustix::io::Result<bool> {
+    // SAFETY: BLKROGET writes one int.
+    let answer = unsafe {
+        rustix::ioctl::ioctl(block_device, rustix::ioctl::Getter::<BLKROGET, i32>::new())
+    }?;
+    Ok(answer != 0)
+}
 
 /// The user of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -227,6 +227,7 @@ impl FileSystem {
     pub fn open_file_with(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File> {
         let path = path.as_ref();
         let FileOptions { permissions, umask, .. } = *options;
+        let umask = umask.unwrap_or(UMASK);
         let new = NewNode { kind: NewKind::Regular, permissions, umask };
         let root = self.vfs().root();
         let open = self

@@ -160,7 +160,8 @@ pub(crate) const UMASK: u16 = 0o022;
 pub struct FileOptions {
     pub(crate) flags: OpenFlags,
     pub(crate) permissions: u16,
-    pub(crate) umask: u16,
+    /// `None` is [`UMASK`].
+    pub(crate) umask: Option<u16>,
 }
 
 impl Default for FileOptions {
@@ -173,7 +174,7 @@ impl FileOptions {
     /// Returns options that permit neither reading nor writing. New files get permissions 0666 with
     /// the umask 022.
     pub fn new() -> FileOptions {
-        FileOptions { flags: OpenFlags::empty(), permissions: 0o666, umask: UMASK }
+        FileOptions { flags: OpenFlags::empty(), permissions: 0o666, umask: None }
     }
 
     fn with(mut self, flags: OpenFlags) -> FileOptions {
@@ -226,17 +227,17 @@ impl FileOptions {
         self.with(OpenFlags::NO_ATIME)
     }
 
-    /// Sets the low 12 bits of the mode of a new file, and an empty umask.
+    /// Sets the low 12 bits of the mode of a new file, and an empty umask unless one was given.
     pub fn permissions(mut self, permissions: u16) -> FileOptions {
         self.permissions = permissions;
-        self.umask = 0;
+        self.umask.get_or_insert(0);
         self
     }
 
     /// Sets the bits that a new file does not get, unless its directory has a default access
     /// control list.
     pub fn umask(mut self, umask: u16) -> FileOptions {
-        self.umask = umask;
+        self.umask = Some(umask);
         self
     }
 }

@@ -4,8 +4,8 @@
 //! nobody runs what other threads had begun, and nobody releases their locks. Files stay shared with
 //! the parent, which goes on using them.
 
+use crate::sync::unscheduled::OnceLock;
 use crate::sync::unscheduled::atomic::{AtomicU32, Ordering};
-use std::sync::Once;
 
 /// The number of calls of fork(2) from the first process to this one. It is on a cache line that
 /// nothing else writes, since it is read by each operation.
@@ -13,7 +13,7 @@ use std::sync::Once;
 struct Forks(AtomicU32);
 
 static FORKS: Forks = Forks(AtomicU32::new(0));
-static COUNTED: Once = Once::new();
+static COUNTED: OnceLock<()> = OnceLock::new();
 
 extern "C" fn count_fork() {
     FORKS.0.fetch_add(1, Ordering::Relaxed);
@@ -26,7 +26,7 @@ pub struct Process(u32);
 impl Process {
     /// Returns the process that calls.
     pub fn this() -> Process {
-        COUNTED.call_once(|| {
+        COUNTED.get_or_init(|| {
             // SAFETY: the handler only changes an atomic, which is allowed in a child of a process
             // with several threads. If the C library has no memory for the handler, children are
             // not recognised, as if this file did not exist.

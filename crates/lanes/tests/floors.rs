@@ -202,7 +202,10 @@ const HOUSES: &[House] = &[
             &["lib"],
         ],
     },
-    House { name: "cli", floors: &[&["cli"], &["copy"], &["walk"], &["commands"], &["lib"]] },
+    House {
+        name: "cli",
+        floors: &[&["cli"], &["completion", "copy"], &["walk"], &["commands"], &["lib"]],
+    },
     House {
         name: "build",
         floors: &[

@@ -20,7 +20,7 @@ use crate::image::Image;
 use lanefs_ext4::log;
 use lanefs_ext4::mkfs::{self, JournalLength};
 use lanefs_ondisk::bitmap::Bitmap;
-use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::superblock::{JournalPlace, State};
@@ -47,14 +47,17 @@ impl Image {
     ///
     /// # Errors
     /// [`Error::NeedsCheck`] if another program has written to the file system since the
-    /// interruption, or if the file system is not clean although the superblock names the journal.
+    /// interruption, or if the superblock names the journal although the file system is not clean
+    /// or may have orphans in its orphan file.
     pub(crate) fn end_half_journal(&mut self) -> Result<(), Error> {
         let inode = self.inode(Ino::JOURNAL)?;
         let is_named = self.superblock.raw().s_journal_inum.get() != 0;
         let asks_replay = self.superblock.features().incompat.contains(Incompat::RECOVER);
         let is_clean = self.superblock.state().contains(State::VALID) && !asks_replay;
         if is_named {
-            return if is_clean {
+            // The orphan file is freed too, so it must have no entries.
+            let ro_compat = self.superblock.features().ro_compat;
+            return if is_clean && !ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
                 self.remove_named_journal()
             } else {
                 Err(Unchecked::HalfJournal.into())

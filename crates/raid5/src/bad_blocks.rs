@@ -3,7 +3,8 @@
 //! The ranges are in memory while the array is open. A read of such a range fails, so the array
 //! computes the data from the other members, as after a read error of the device. A successful
 //! write makes the range good again. The log on the member is written with the next change of the
-//! superblock, at the latest by the next flush.
+//! superblock, at the latest by the next flush. It names a range that was written until the device
+//! has flushed the write: after a power cut the device may have the old contents.
 
 use lanefs_device::{Device, DeviceError, Operation, forward};
 use lanefs_lanes::sync::Arc;
@@ -29,8 +30,20 @@ pub struct BadBlocks {
     any: AtomicBool,
     /// Whether the log on the member lacks a change.
     changed: AtomicBool,
-    /// Byte ranges of the device: whole sectors, sorted, without overlaps.
-    ranges: Mutex<Vec<Range<u64>>>,
+    ranges: Mutex<Ranges>,
+}
+
+/// Byte ranges of a device, in whole sectors.
+#[derive(Debug, Default)]
+struct Ranges {
+    /// The bad ranges, sorted and without overlaps.
+    bad: Vec<Range<u64>>,
+    /// Ranges that were bad and have been written since the last flush, each with its number.
+    cached: Vec<(u64, Range<u64>)>,
+    /// The number of the next written range.
+    next: u64,
+    /// The ranges that the log on the member names.
+    stored: Vec<Range<u64>>,
 }
 
 impl BadBlocks {
@@ -47,7 +60,10 @@ impl BadBlocks {
             most: log.map_or(0, |log| log.len / ENTRY),
             any: AtomicBool::new(!all.is_empty()),
             changed: AtomicBool::new(false),
-            ranges: Mutex::new(Rank::Bucket, all),
+            ranges: Mutex::new(
+                Rank::Bucket,
+                Ranges { stored: all.clone(), bad: all, ..Ranges::default() },
+            ),
         }
     }
 
@@ -59,6 +75,7 @@ impl BadBlocks {
     ) -> BadBlocks {
         let bad = BadBlocks::new(device, superblock, ranges);
         bad.changed.store(bad.any.load(Ordering::Acquire), Ordering::Release);
+        bad.ranges.lock().stored.clear();
         bad
     }
 
@@ -68,10 +85,10 @@ impl BadBlocks {
     }
 
     /// Returns whether a bad sector is in this range.
-    fn overlaps(&self, at: u64, len: u64) -> bool {
+    pub(crate) fn overlaps(&self, at: u64, len: u64) -> bool {
         let end = at.saturating_add(len);
         let overlaps = |bad: &Range<u64>| bad.start < end && at < bad.end;
-        self.any.load(Ordering::Acquire) && self.ranges.lock().iter().any(overlaps)
+        self.any.load(Ordering::Acquire) && self.ranges.lock().bad.iter().any(overlaps)
     }
 
     /// Adds the sectors of this range. Returns `false` if the log has no room for them.
@@ -79,21 +96,21 @@ impl BadBlocks {
     pub(crate) fn mark(&self, at: u64, len: u64) -> bool {
         let mut ranges = self.ranges.lock();
         let end = at.saturating_add(len).next_multiple_of(SECTOR);
-        let mut with = ranges.clone();
+        let mut with = ranges.bad.clone();
         with.push(at / SECTOR * SECTOR..end);
         let with = merged(with);
         let entries = |range: &Range<u64>| (range.end - range.start).div_ceil(PER_ENTRY);
         if with.iter().map(entries).sum::<u64>() > self.most {
             return false;
         }
-        *ranges = with;
+        ranges.bad = with;
         self.any.store(true, Ordering::Release);
         self.changed.store(true, Ordering::Release);
         true
     }
 
     /// Removes the sectors that are wholly in this range, which was written.
-    fn clear(&self, at: u64, len: u64) {
+    fn clear(&self, at: u64, len: u64, is_durable: bool) {
         if !self.any.load(Ordering::Acquire) {
             return;
         }
@@ -104,12 +121,32 @@ impl BadBlocks {
             let after = bad.start.max(to)..bad.end;
             if from < to { [before, after] } else { [bad.clone(), 0..0] }
         };
-        let left: Vec<_> = ranges.iter().flat_map(rest).filter(|range| !range.is_empty()).collect();
-        if left != *ranges {
+        let left: Vec<_> =
+            ranges.bad.iter().flat_map(rest).filter(|range| !range.is_empty()).collect();
+        if left != ranges.bad {
+            if !is_durable && self.most > 0 {
+                let Ranges { bad, cached, next, .. } = &mut *ranges;
+                let gone = bad.iter().map(|bad| bad.start.max(from)..bad.end.min(to));
+                for range in gone.filter(|range| !range.is_empty()) {
+                    cached.push((*next, range));
+                    *next += 1;
+                }
+            }
             self.any.store(!left.is_empty(), Ordering::Release);
-            *ranges = left;
-            self.changed.store(true, Ordering::Release);
+            ranges.bad = left;
+            self.changed.store(self.most > 0, Ordering::Release);
         }
+    }
+
+    /// Runs a flush of the device. The log need not name the ranges that were written before it.
+    fn flush(&self, flush: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        if !self.is_changed() {
+            return flush();
+        }
+        let next = self.ranges.lock().next;
+        flush()?;
+        self.ranges.lock().cached.retain(|(number, _)| *number >= next);
+        Ok(())
     }
 
     /// Returns whether the log on the member lacks a change.
@@ -118,8 +155,11 @@ impl BadBlocks {
     }
 
     /// Writes the log if it lacks a change, and sets the superblock's feature bit, which the caller
-    /// writes afterwards. Without room in the log for the remaining ranges, the log stays as it is:
-    /// it then names more sectors than are bad.
+    /// writes afterwards. Without room in the log for the remaining ranges, the log stays as it is
+    /// if it names all of them.
+    ///
+    /// # Errors
+    /// If the log cannot be written, or has no room for a range that it does not name.
     pub(crate) fn store(
         &self,
         device: &dyn Device,
@@ -129,15 +169,40 @@ impl BadBlocks {
         let Some(area) = log.filter(|_| self.changed.swap(false, Ordering::AcqRel)) else {
             return Ok(());
         };
+        let (all, is_named) = {
+            let ranges = self.ranges.lock();
+            if !ranges.cached.is_empty() {
+                // The log changes again after the next flush.
+                self.changed.store(true, Ordering::Release);
+            }
+            let cached = ranges.cached.iter().map(|(_, range)| range.clone());
+            let is_in = |part: &Range<u64>, whole: &Range<u64>| {
+                whole.start <= part.start && part.end <= whole.end
+            };
+            let is_named = |bad: &Range<u64>| ranges.stored.iter().any(|stored| is_in(bad, stored));
+            let all: Vec<_> = merged(ranges.bad.iter().cloned().chain(cached).collect());
+            if all == ranges.stored {
+                return Ok(());
+            }
+            (all, ranges.bad.iter().all(is_named))
+        };
         let sectors = |bytes: &Range<u64>| bytes.start / SECTOR..bytes.end / SECTOR;
-        let ranges: Vec<_> = self.ranges.lock().iter().map(sectors).collect();
+        let ranges: Vec<_> = all.iter().map(sectors).collect();
         // The log has at most 65,535 sectors, because its length field has 16 bits.
         let mut log = vec![0; area.len as usize];
         if !md::bad_blocks::encode_into(&ranges, &mut log) {
-            return Ok(());
+            if is_named {
+                return Ok(());
+            }
+            self.changed.store(true, Ordering::Release);
+            let full = io::Error::other("the bad-block log has no room");
+            return Err(DeviceError::new(Operation::Write, area.offset, area.len, full));
         }
+        // After an error it is not known what the log names.
+        self.ranges.lock().stored.clear();
         let written = device.write_durable_at(area.offset, &log);
         written.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
+        self.ranges.lock().stored = all;
         superblock.set_bad_blocks(match ranges.is_empty() {
             true => HasEntries::None,
             false => HasEntries::Some,
@@ -177,7 +242,10 @@ impl BadBlocksDevice {
 }
 
 impl Device for BadBlocksDevice {
-    forward!(below: len, alignment, is_read_only, flush, discard);
+    forward!(below: len, alignment, is_read_only, discard);
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.bad.flush(|| self.below.flush())
+    }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
         if self.bad.overlaps(offset, len) {
@@ -188,22 +256,22 @@ impl Device for BadBlocksDevice {
     }
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.below.write_at(offset, buf)?;
-        self.bad.clear(offset, buf.len() as u64);
+        self.bad.clear(offset, buf.len() as u64, false);
         Ok(())
     }
     fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
         self.below.write_vectored_at(offset, bufs)?;
-        self.bad.clear(offset, bufs.iter().map(|buf| buf.len() as u64).sum());
+        self.bad.clear(offset, bufs.iter().map(|buf| buf.len() as u64).sum(), false);
         Ok(())
     }
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.below.write_durable_at(offset, buf)?;
-        self.bad.clear(offset, buf.len() as u64);
+        self.bad.clear(offset, buf.len() as u64, true);
         Ok(())
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.below.write_zeros(offset, len)?;
-        self.bad.clear(offset, len);
+        self.bad.clear(offset, len, false);
         Ok(())
     }
 }
@@ -224,7 +292,7 @@ mod tests {
             most,
             any: AtomicBool::new(!ranges.is_empty()),
             changed: AtomicBool::new(false),
-            ranges: Mutex::new(Rank::Bucket, ranges),
+            ranges: Mutex::new(Rank::Bucket, Ranges { bad: ranges, ..Ranges::default() }),
         };
         BadBlocksDevice::new(below, Arc::new(bad))
     }
@@ -244,11 +312,14 @@ mod tests {
     fn a_write_makes_only_whole_sectors_good() {
         let device = device(1, one(1024..2560));
         device.write_at(1536, &[7; 600]).unwrap();
-        assert_eq!(*device.bad.ranges.lock(), [1024..1536, 2048..2560]);
+        assert_eq!(device.bad.ranges.lock().bad, [1024..1536, 2048..2560]);
         device.write_at(1025, &[7; 511]).unwrap();
-        assert_eq!(*device.bad.ranges.lock(), [1024..1536, 2048..2560]);
+        assert_eq!(device.bad.ranges.lock().bad, [1024..1536, 2048..2560]);
         device.write_zeros(0, 8192).unwrap();
-        assert!(device.bad.ranges.lock().is_empty() && device.bad.is_changed());
+        assert!(device.bad.ranges.lock().bad.is_empty() && device.bad.is_changed());
+        assert_eq!(device.bad.ranges.lock().cached.len(), 3, "the log names them still");
+        device.flush().unwrap();
+        assert!(device.bad.ranges.lock().cached.is_empty());
     }
 
     #[test]
@@ -257,6 +328,6 @@ mod tests {
         assert!(device.bad.mark(512, 512) && device.bad.mark(4096, 4096));
         assert!(!device.bad.mark(2048, 512), "a third entry");
         assert!(device.bad.mark(1024, 3072), "all join to one");
-        assert_eq!(*device.bad.ranges.lock(), one(512..8192));
+        assert_eq!(device.bad.ranges.lock().bad, one(512..8192));
     }
 }

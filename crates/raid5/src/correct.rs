@@ -6,6 +6,7 @@
 
 use crate::array::Array;
 use crate::counters::Count;
+use crate::error::is_full;
 use crate::layout::BLOCK;
 use crate::lost::{Lost, ReadError, Stretch, Unread};
 use crate::rows::{Mode, Span};
@@ -37,16 +38,23 @@ impl Array {
             return whole;
         }
         // Other members may have unreadable blocks at other places of the range.
+        let mut is_corrected = false;
         for block in place.from / BLOCK..end.div_ceil(BLOCK) {
             let place = Stretch { from: block * BLOCK, ..place };
             let Some(member) = self.members.still(lost.member) else { return Ok(false) };
             let at = member.data_offset + place.row * self.shape.chunk() + place.from;
             let is_read = member.device.read_at(at, &mut self.scratch.take(BLOCK)).is_ok();
-            if !is_read && !self.correct_range(lost, place, BLOCK)? {
+            if is_read {
+                continue;
+            }
+            if !self.correct_range(lost, place, BLOCK)? {
                 return Ok(false);
             }
+            is_corrected = true;
         }
-        Ok(true)
+        // A member that reads each block but not all at once is not tried for ever.
+        let Some(member) = self.members.still(lost.member) else { return Ok(false) };
+        Ok(is_corrected || member.count_correction() < MOST)
     }
 
     fn correct_range(&self, lost: &Lost, place: Stretch, len: u64) -> Result<bool, DeviceError> {
@@ -58,7 +66,7 @@ impl Array {
         }
         let Some(member) = self.members.still(*member) else { return Ok(false) };
         let others = self.members.missing(place.row) - Slots::one(slot);
-        if !others.is_empty() || member.count_correction() >= MOST {
+        if !others.is_empty() {
             return Ok(false);
         }
         let from = place.from / BLOCK * BLOCK;
@@ -73,8 +81,19 @@ impl Array {
             }
         }
         let at = member.data_offset + place.row * self.shape.chunk() + from;
+        // Only corrections count: not a block that cannot be computed, however often it is read,
+        // and not one that the bad-block log names, which says nothing about the device.
+        let is_named = member.bad_blocks.as_ref().is_some_and(|bad| bad.overlaps(at, len));
+        if !is_named && member.count_correction() >= MOST {
+            return Ok(false);
+        }
         let mut again = self.scratch.take(len);
         let written = member.device.write_at(at, &bytes);
+        if let Err(full) = &written
+            && is_full(full)
+        {
+            return Err(error.clone());
+        }
         let done = written.and_then(|()| member.device.read_at(at, &mut again));
         if done.is_err() || again[..] != bytes[..] {
             return Ok(false);

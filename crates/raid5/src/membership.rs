@@ -159,14 +159,15 @@ impl Array {
     /// # Locking
     /// The caller holds the lock of the array's state.
     pub(crate) fn note(&self, lost: Slots) -> Result<(), DeviceError> {
-        if !lost.is_empty() {
-            self.unsynced.unflushed.add_all();
-        }
         for slot in lost.iter() {
             self.members.remove(slot);
             if let Some(log) = self.logs.get(slot) {
                 log.move_to(None);
             }
+        }
+        // After the removal: a write that ends later finds the member removed, and lists its row.
+        if !lost.is_empty() {
+            self.unsynced.unflushed.add_all();
         }
         let missing = self.members.not_in_sync();
         if !lost.is_empty() && missing.count() > 1 {

@@ -47,6 +47,12 @@ impl Known {
         self.live && self.slot.is_some()
     }
 
+    /// Returns whether these are the same device, whose name may have been written differently.
+    fn is_same(&self, other: &Known) -> bool {
+        let address = |known: &Known| Arc::as_ptr(&known.device).cast::<()>();
+        self.name == other.name || address(self) == address(other)
+    }
+
     fn write(&mut self, array: &Superblock) -> Result<(), DeviceError> {
         self.superblock.adopt(array);
         if let Some(bad) = &self.bad_blocks {
@@ -256,7 +262,7 @@ impl Metadata {
         new.slot = Some(slot);
         new.live = true;
         // The device may have been a spare, or a member that has failed.
-        state.members.retain(|known| known.has_slot() || known.name != new.name);
+        state.members.retain(|known| known.has_slot() || !known.is_same(&new));
         state.members.push(new);
         state.commit(self.writes).map_err(AssignError::Unsettled)
     }
@@ -401,7 +407,7 @@ impl State {
 
     fn number_for(&self, new: &Known) -> Option<u32> {
         let taken = |number: u32| {
-            let others = self.members.iter().filter(|known| known.live && known.name != new.name);
+            let others = self.members.iter().filter(|known| known.live && !known.is_same(new));
             others.map(|known| known.superblock.number()).any(|other| other == number)
         };
         let free = |number: &u32| {

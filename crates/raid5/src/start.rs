@@ -290,6 +290,9 @@ impl Start {
             if unsynced_from == 0 && self.has_log() {
                 unsynced_from = self.record_doubt(&geometry, &metadata, &mut members)?;
             }
+            // The logs would name the blocks again that their recovery has marked as bad, so these
+            // are recorded before the logs are emptied.
+            metadata.store_bad_blocks()?.iter().for_each(|lost| members[lost] = None);
             self.clear_logs(&metadata, &mut members, signature)?;
         }
         let array = Arc::new(Array::start(Setup {

@@ -66,8 +66,11 @@ impl Unflushed {
     }
 
     /// Adds all rows, when a member is lost.
+    ///
+    /// A flush may be under way that began before the loss, and does not cover all writes before
+    /// the loss. It empties only one list.
     pub(crate) fn add_all(&self) {
-        self.current().all.store(true, Ordering::SeqCst);
+        self.lists.iter().for_each(|list| list.all.store(true, Ordering::SeqCst));
     }
 
     /// Runs a flush of all members. Flushes do not overlap.
@@ -75,6 +78,8 @@ impl Unflushed {
         let before = self.current.fetch_add(1, Ordering::SeqCst) % 2;
         let done = flush();
         match done {
+            // After a failure nothing is forgotten: a device reports a failed flush only once.
+            Ok(()) if self.failed.load(Ordering::SeqCst) => {}
             Ok(()) => self.lists[before].clear(),
             Err(_) => self.failed.store(true, Ordering::SeqCst),
         }

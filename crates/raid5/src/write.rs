@@ -111,7 +111,7 @@ impl Array {
         if !missing.contains(slot) && failed.allows_more(missing) {
             self.write_parity(write, base, &parity, &mut failed);
         }
-        if !(missing | failed.slots).is_empty() {
+        if !(missing | failed.slots | self.members.missing(write.row)).is_empty() {
             self.unsynced.unflushed.add(write.row);
         }
         let has_parity = !(missing | failed.slots).contains(slot);

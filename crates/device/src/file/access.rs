@@ -6,7 +6,6 @@ use crate::direct::Direct;
 use lanefs_lanes::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
-use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
@@ -16,18 +15,6 @@ const MAX_SLICES: usize = 1024;
 
 /// `_IO(0x12, 119)` of `<linux/fs.h>`: discard a byte range of a block device.
 const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
-
-/// `_IO(0x12, 94)` of `<linux/fs.h>`: whether a block device is write-protected.
-const BLKROGET: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 94);
-
-/// Returns whether the host refuses writes to a block device.
-pub(super) fn is_write_protected(block_device: &File) -> rustix::io::Result<bool> {
-    // SAFETY: BLKROGET writes one int.
-    let answer = unsafe {
-        rustix::ioctl::ioctl(block_device, rustix::ioctl::Getter::<BLKROGET, i32>::new())
-    }?;
-    Ok(answer != 0)
-}
 
 impl FileDevice {
     /// Returns the offset in the file that corresponds to byte `offset` of the device. The caller

@@ -77,7 +77,12 @@ pub(super) fn open(
     // effect.
     let asks = superblock.features().incompat.contains(Incompat::RECOVER);
     if is_torn && !asks && shrinks(&replay, &superblock) {
-        wipe(&*device, &superblock, &mut log)?;
+        if access == Access::ReadWrite {
+            // Once the log is empty, no copy proves that the torn superblock is right. So the
+            // superblock is made whole first; only its checksum changes, which is in one sector.
+            device.write_durable_at(SUPERBLOCK_OFFSET, &superblock.encode())?;
+            wipe(&*device, &superblock, &mut log)?;
+        }
         return Ok(Opened { device, log: Some(log), superblock, access });
     }
     let superblock = match find_log::superblock_in(&replay, &superblock)? {

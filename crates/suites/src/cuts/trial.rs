@@ -346,9 +346,9 @@ pub fn read_as_it_is(state: &OverlayDevice) -> Result<(), String> {
     let fork = || -> Arc<dyn Device> { Arc::new(state.fork()) };
     let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
     Mount::open(fork(), options).map_err(|error| format!("read-only: {error}"))?;
-    // The checker reports a torn superblock, and a log that the superblock does not name or does
-    // not ask to be replayed.
-    let is_told = |found: Condition| found.has_stale_log || found.half_journal;
+    // The checker reports a torn superblock, a log that the superblock does not name or does not ask
+    // to be replayed, and orphans, which the recovery deletes.
+    let is_told = |found: Condition| found.has_stale_log || found.half_journal || found.orphans > 0;
     match has_torn_superblock(state) || look(&fork()).is_ok_and(is_told) {
         true => Ok(()),
         false => sound(fork()).map_err(|why| format!("not recovered: {why}")),

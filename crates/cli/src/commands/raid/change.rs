@@ -176,7 +176,7 @@ fn scrub(
     let mut pace = Pace::new(array, limit);
     let what = if repair { Scrub::Repair } else { Scrub::Check };
     let done = array.array().scrub(what, &mut |progress| {
-        pace.rest(array);
+        pace.rest(array, || step(Step::Comparing, progress).is_break());
         step(Step::Comparing, progress)
     });
     match done.map_err(|error| Failure::new("array", error))? {

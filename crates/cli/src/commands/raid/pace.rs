@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 const SHARE: u32 = 10;
 /// The longest rest after one row. A scrub then still ends, however slow the members are.
 const LONGEST: Duration = Duration::from_secs(2);
+/// How often a rest checks whether the work is to end.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes the scrub of a mounted array rest after each row.
 pub struct Pace {
@@ -24,8 +26,8 @@ impl Pace {
     }
 
     /// Rests after a row. If others have read or written meanwhile, the rest is so long that most
-    /// of the time is theirs.
-    pub fn rest(&mut self, array: &OpenArray) {
+    /// of the time is theirs. Ends the rest early once `ends` returns true.
+    pub fn rest(&mut self, array: &OpenArray, mut ends: impl FnMut() -> bool) {
         let (shape, took) = (array.array().geometry(), self.began.elapsed());
         // The work itself has read one chunk of each member with data.
         let own = (array.array().status().members.len() as u64).saturating_sub(1);
@@ -34,7 +36,14 @@ impl Pace {
         let limited = self.limit.map_or(Duration::ZERO, |limit| {
             Duration::from_secs_f64(shape.chunk() as f64 / limit.max(1) as f64).saturating_sub(took)
         });
-        std::thread::sleep(aside.min(LONGEST).max(limited.min(LONGEST * 30)));
+        let until = Instant::now() + aside.min(LONGEST).max(limited.min(LONGEST * 30));
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || ends() {
+                break;
+            }
+            std::thread::sleep(left.min(LOOK_AGAIN));
+        }
         (self.began, self.accesses) = (Instant::now(), accesses(array));
     }
 }
