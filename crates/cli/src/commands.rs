@@ -146,6 +146,11 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     match description.try_get_matches_from(&arguments) {
         Ok(matches) => Arguments::from_arg_matches(&matches)
             .map_or_else(|error| error.exit(), |arguments| arguments.command.run()),
+        // For fsck(8), 2 means that the system is to be rebooted.
+        Err(error) if error.use_stderr() && arguments.get(1).is_some_and(|word| word == "fsck") => {
+            let _ = error.print();
+            ExitCode::from(16)
+        }
         Err(error) => explained(error, &arguments).exit(),
     }
 }

@@ -291,7 +291,8 @@ fn fsck_repairs_at_boot_only_what_loses_nothing() {
     tool("debugfs", &["-w", "-R", "set_super_value free_inodes_count 5", path]);
     assert_eq!(fsck(&image, &["-f", "-p"]).0, Some(1));
     assert_eq!(tool("e2fsck", &["-fn", path]).0, Some(0));
-    assert_eq!(fsck(&image, &["-p", "-y"]).0, Some(2));
+    assert_eq!(fsck(&image, &["-p", "-y"]).0, Some(16));
+    assert_eq!(fsck(&image, &["-a", "-p", "-f", "-f"]).0, Some(0));
     std::fs::write(&image.path, b"no file system").unwrap();
     assert_eq!(fsck(&image, &["-p"]).0, Some(8));
 }

@@ -643,3 +643,9 @@ fn an_array_is_unmounted_by_its_members_or_its_uuid() {
          no $L umount md:a,b,c",
     );
 }
+
+#[test]
+#[ignore = "long: each system call of each command of raid fails once and is killed once"]
+fn a_command_that_fails_or_is_killed_leaves_an_array_that_starts() {
+    raid_faults::each_command_fails_or_is_killed();
+}

@@ -41,10 +41,16 @@ impl OutputFile {
 
     /// Creates a file with the owner and mode of `old` and a temporary name in its directory.
     fn beside(path: &Path, old: &std::fs::Metadata) -> io::Result<OutputFile> {
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!(".lanefs-{}-{number}", std::process::id());
-        let temporary = path.with_file_name(name);
-        let file = File::create_new(&temporary)?;
+        // A killed process may have left a file, and its number may have come again.
+        let (temporary, file) = loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!(".lanefs-{}-{number}", std::process::id());
+            let temporary = path.with_file_name(name);
+            match File::create_new(&temporary) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                file => break (temporary, file?),
+            }
+        };
         let output = OutputFile { file, unfinished: Some((temporary, path.into())) };
         fchown(&output.file, Some(old.uid()), Some(old.gid()))?;
         // Attributes, such as an access control list, are kept as far as the user may set them.
@@ -72,11 +78,15 @@ impl OutputFile {
     pub fn finish(mut self) -> io::Result<()> {
         match self.unfinished.take() {
             Some((temporary, path)) => {
-                let renamed = std::fs::rename(&temporary, path);
-                if renamed.is_err() {
-                    let _ = std::fs::remove_file(temporary);
-                }
-                renamed
+                let renamed = std::fs::rename(&temporary, &path);
+                let Err(error) = renamed else { return Ok(()) };
+                let copied = match error.kind() {
+                    // The file is a mount point, as in a container, so it can only be written.
+                    io::ErrorKind::ResourceBusy => std::fs::copy(&temporary, &path).map(drop),
+                    _ => Err(error),
+                };
+                let _ = std::fs::remove_file(temporary);
+                copied
             }
             None => Ok(()),
         }

@@ -34,7 +34,8 @@ const MAX_WORKERS: usize = 8;
 IMAGE:/PATH is a file in an image, IMAGE: its root directory. '-' is standard input or output. A
 host path that contains ':/' needs ./ in front (./a:/b, or ./../../srv/a:/b for /srv/a:/b).
 
-A file of an image that is overwritten stays until the copy is complete, if there is space for both.
+A file of an image that is overwritten stays until the copy is complete, if there is space for both
+(standard input always needs it).
 New files in an image belong to user and group 0 unless -p, -a or --owner is given. A copy out of an
 image by an ordinary user does not keep owners, privileged attributes and set-ID bits.
 

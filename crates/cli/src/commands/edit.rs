@@ -40,10 +40,10 @@ list of words. Lines that begin with # are comments.
   encrypt PATH             encrypts an empty directory by the first --key
   verity PATH              makes a verity file: read-only, its data verified by a hash tree
 
-If a command fails, nothing is changed, and no file of the host is replaced. The changes are kept in
-memory until the end (at most 4 GiB). Then new data is written to free blocks, and all other changes
-go through the journal as one transaction. If they do not fit into the journal, nothing is changed
-either.
+If a command fails, nothing is changed in the image, and no file of the host is replaced, except one
+with several names. The changes are kept in memory until the end (at most 4 GiB). Then new data is
+written to free blocks, and all other changes go through the journal as one transaction. If they do
+not fit into the journal, nothing is changed either.
 
 Exit codes: 0 all is changed, 1 failure, 2 wrong usage.
 

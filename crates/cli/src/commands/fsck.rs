@@ -25,12 +25,13 @@ are repaired; others are left, with exit code 4, for -y. No question is ever ask
 and -y faults are only reported. lanefs check, recover and repair have more options.
 
 Exit codes, as of fsck(8): 0 clean, 1 faults were repaired or a log was replayed, 4 faults are left,
-8 failure, 2 wrong usage.
+8 failure, 16 wrong usage.
 
 Examples:
   lanefs fsck -p disk.img            # as at boot
   lanefs fsck -fy disk.img           # checks all and repairs all
-  fsck -t lanefs /srv/disk.img       # fsck(8) calls the link /sbin/fsck.lanefs")]
+  fsck -A -t lanefs -- -p            # lines of fstab: fsck(8) calls the link /sbin/fsck.lanefs")]
+#[command(args_override_self = true)]
 pub struct Arguments {
     /// The image or block device
     image: PathBuf,

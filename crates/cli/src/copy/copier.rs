@@ -688,6 +688,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 true => OtherLists::Removed,
                 false => OtherLists::Kept,
             },
+            project: None,
             times: keep.times.then_some((meta.atime, meta.mtime)),
         })
     }

@@ -403,6 +403,7 @@ impl<'fs> Target for ImageTree<'fs> {
             permissions: Some(meta.permissions),
             attributes: self.attributes(node)?,
             other_lists: OtherLists::Removed,
+            project: Some(node.inode.project()),
             times: None,
         }))
     }
@@ -431,6 +432,13 @@ impl<'fs> Target for ImageTree<'fs> {
         if let Some((uid, gid)) = settings.owner {
             let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
             self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;
+        }
+        if let Some(project) = settings.project.filter(|&project| project != node.inode.project()) {
+            let set = SetAttr { project: Some(project), ..SetAttr::default() };
+            match self.vfs().set_attr(who, &node.inode, &set) {
+                Err(error) if !matches!(error, Error::NotSupported) => return Err(failed(&error)),
+                _ => {}
+            }
         }
         let named = |name: &[u8], error| {
             let (shown, name) = (Source::show(self, node), String::from_utf8_lossy(name));

@@ -41,6 +41,8 @@ pub struct Settings {
     pub permissions: Option<u16>,
     pub attributes: Vec<Attribute>,
     pub other_lists: OtherLists,
+    /// The project, which a tree without projects ignores.
+    pub project: Option<u32>,
     /// The times of the last access and modification.
     pub times: Option<(Time, Time)>,
 }
