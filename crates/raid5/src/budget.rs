@@ -102,8 +102,12 @@ mod tests {
 
     #[test]
     fn waking_all_wakes_more_threads_than_units() {
-        let all = contend(StripeWake::All);
-        assert_eq!(all.units_freed, 600);
-        assert!(all.budget_wake_ups > 2 * all.units_freed, "{all:?}");
+        // On a busy machine, threads may find a unit before they have to wait.
+        let mut rounds = (0..20).map(|_| contend(StripeWake::All));
+        let herd = rounds.find(|all| {
+            assert_eq!(all.units_freed, 600);
+            all.budget_wake_ups > 2 * all.units_freed
+        });
+        assert!(herd.is_some(), "20 rounds without it");
     }
 }

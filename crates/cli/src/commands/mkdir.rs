@@ -55,7 +55,11 @@ fn make(fs: &FileSystem, path: &Path, arguments: &Arguments, umask: u16) -> lane
     let Some(mode) = &arguments.mode else { return fs.create_node(path, &new(0o777, umask)) };
     let (mode, decided) = mode.applied(0o777, Kind::Directory, umask);
     fs.create_node(path, &new(mode & 0o1777, 0))?;
-    // The other bits are those that the directory has inherited.
+    // The other bits may be those that the directory has inherited. As in mkdir(1), if a bit that
+    // the change names has to be set or cleared, all bits of the wanted mode are set with it.
     let made = fs.symlink_metadata(path)?.permissions();
-    fs.set_permissions(path, mode & decided | made & !decided)
+    match (made ^ mode) & decided {
+        0 => Ok(()),
+        _ => fs.set_permissions(path, mode | made & !decided),
+    }
 }
