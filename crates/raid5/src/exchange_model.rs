@@ -28,7 +28,7 @@ fn memory() -> Arc<Memory> {
 }
 
 fn member(device: Arc<Memory>, log: LogArea, recovered: u64) -> Member {
-    Member { device, data_offset: DATA_OFFSET, log: Some(log), recovered }
+    Member { device, data_offset: DATA_OFFSET, log: Some(log), recovered, bad_blocks: None }
 }
 
 /// Starts an array with a parity log on `devices`, all in sync.
