@@ -65,8 +65,8 @@ pub fn refuse_hidden_owners(of: impl Display) -> Result<(), Failure> {
     if !cfg!(target_feature = "crt-static") || !fakes {
         return Ok(());
     }
-    let why = "fakeroot and pseudo cannot show their owners to this static binary: use the package \
-               lanefs, which is linked dynamically, or set the owners (--owner, mkfs --table)";
+    let why = "fakeroot and pseudo cannot show their owners to this static binary: set the owners \
+               (--owner, mkfs --table), or use cp -a of the package lanefs, linked dynamically";
     Err(Failure::new(of, why))
 }
 
