@@ -5,8 +5,8 @@
 //! the state is recovered, the files must be as they were before the command, or as the command
 //! would have left them. When the command runs again on the state, the files must be as the command
 //! leaves them. In both cases e2fsck must find nothing. A read-only mount and `lanefs check` read
-//! some states as they are, and all states of small resizes. For some states, e2fsck and the kernel
-//! also recover a copy.
+//! some states as they are, and all states of small resizes. If they can, e2fsck and the kernel also
+//! recover a copy of each state.
 
 mod bases;
 mod commands;

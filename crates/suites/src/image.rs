@@ -184,12 +184,20 @@ impl Image {
 
     /// Works like [`Image::kernel_mount`], with the type `kind`: `ext2`, `ext3` or `ext4`.
     pub fn kernel_mount_as(&self, kind: &str, options: &str) -> Option<KernelMount> {
+        self.kernel_takes(kind, options).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Works like [`Image::kernel_mount_as`].
+    ///
+    /// # Errors
+    /// If the kernel refuses the image.
+    pub fn kernel_takes(&self, kind: &str, options: &str) -> Result<Option<KernelMount>, String> {
         match self.try_kernel_mount(kind, options, 20) {
-            Ok(mount) => Some(mount),
-            Err(why) if may_mount() => panic!("the kernel does not mount it: {why}"),
+            Ok(mount) => Ok(Some(mount)),
+            Err(why) if may_mount() => Err(format!("the kernel does not mount it: {why}")),
             Err(why) => {
                 println!("skipped: the kernel mounts nothing here: {}", why.trim());
-                None
+                Ok(None)
             }
         }
     }

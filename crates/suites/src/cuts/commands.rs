@@ -53,7 +53,7 @@ const LONG_LOG: &str = "-b 1024 -J size=2 -N 2000 -g 2048";
 const ANY: (&str, fn(&str) -> bool) = ("Filesystem state", |state| state == "clean");
 const NEW_UUID: (&str, fn(&str) -> bool) = ("Filesystem UUID", |uuid| uuid == UUID_TEXT);
 
-use ByOthers::{No, Yes};
+use ByOthers::{E2fsck, No, Yes};
 use Found::{Clean, Torn};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -98,7 +98,7 @@ pub(super) const COMMANDS: &[Command] = &[
         options: "-b 1024 -J size=1 -N 2000 -g 2048 -O ^metadata_csum,^metadata_csum_seed,uninit_bg",
         megabytes: [14, 14],
         found: Clean,
-        by_others: Yes,
+        by_others: E2fsck,
         run: |device| tune(device, &Settings { uuid: Some(UUID), ..Settings::default() }),
         field: NEW_UUID,
     },

@@ -17,10 +17,8 @@ use std::sync::Arc;
 /// says, but at most `MOST_TORN` for each cut.
 const MOST_TORN: usize = 12;
 
-/// One state in so many is read as it is, recovered by e2fsck, and mounted by the kernel.
+/// One state in so many is read as it is.
 const READ_SHARE: u64 = 4;
-const E2FSCK_SHARE: u64 = 4;
-const KERNEL_SHARE: u64 = 16;
 
 /// The largest block size that the kernel mounts.
 const PAGE: usize = 4096;
@@ -31,12 +29,15 @@ pub type Change<'a> = &'a dyn Fn(Arc<dyn Device>) -> Result<(), Error>;
 /// Wraps the device that a change uses.
 pub(super) type Wrap<'a> = &'a dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>;
 
-/// Whether e2fsck and the kernel can recover the image after every interruption of the change.
+/// Whether e2fsck and the kernel can recover the image after every interruption of the change. If
+/// not, `docs/images.md` gives the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByOthers {
     /// They can.
     Yes,
-    /// After some interruptions they cannot recover the image; `docs/images.md` gives the reason.
+    /// Only e2fsck can.
+    E2fsck,
+    /// After some interruptions neither can.
     No,
 }
 
@@ -59,7 +60,7 @@ pub(super) struct Effort {
     pub(super) many: usize,
     /// Which states a read-only mount and `lanefs check` read.
     pub(super) reads: Reads,
-    /// Whether e2fsck recovers a copy of one state in four, and the kernel of one in sixteen.
+    /// Who else recovers a copy of each state.
     pub(super) by_others: ByOthers,
 }
 
@@ -230,8 +231,8 @@ impl States<'_, '_> {
         recover(&(recovered.clone() as Arc<dyn Device>))
             .map_err(|error| format!("recover: {error}"))?;
         self.look(&recovered, [true, true]).map_err(|why| format!("recovered: {why}"))?;
-        if self.effort.by_others == ByOthers::Yes && !is_torn {
-            self.recover_by_others(&state, digest)?;
+        if !is_torn {
+            self.recover_by_others(&state)?;
         }
         let again = Arc::new(state);
         (self.trial.change)(again.clone()).map_err(|error| format!("again: {error}"))?;
@@ -276,12 +277,13 @@ impl States<'_, '_> {
         }
     }
 
-    fn recover_by_others(&mut self, state: &OverlayDevice, digest: u64) -> Result<(), String> {
-        if digest.is_multiple_of(E2FSCK_SHARE) {
+    fn recover_by_others(&mut self, state: &OverlayDevice) -> Result<(), String> {
+        let by_others = self.effort.by_others;
+        if by_others != ByOthers::No {
             self.by[0] += 1;
             self.recover_by_e2fsck(state).map_err(|why| format!("e2fsck -fy: {why}"))?;
         }
-        if digest.is_multiple_of(KERNEL_SHARE) {
+        if by_others == ByOthers::Yes {
             self.recover_by_kernel(state).map_err(|why| format!("the kernel: {why}"))?;
         }
         Ok(())
@@ -294,7 +296,7 @@ impl States<'_, '_> {
             return Ok(());
         }
         let file = self.scratch.put(state).map_err(|error| error.to_string())?;
-        let Some(mount) = file.kernel_mount("") else { return Ok(()) };
+        let Some(mount) = file.kernel_takes("ext4", "")? else { return Ok(()) };
         mount.unmount();
         self.by[1] += 1;
         clean(file, "after the kernel's mount")
