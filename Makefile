@@ -21,7 +21,7 @@ build: ## the release binary
 check: lint ## the inner loop, 4 minutes: formatting, clippy, unit tests
 	$(CARGO) test --workspace --lib --locked
 
-test: ## everything, a fixed sample of each kind, within 35 minutes; ends with a verdict
+test: ## everything, a fixed sample of each kind, in about an hour; ends with a verdict
 	@scripts/test
 
 lint: ## formatting and clippy, warnings are errors
