@@ -175,14 +175,14 @@ struct Crashed {
 
 fn crashed(options: &str, act: Act) -> Option<Crashed> {
     let made = Image::make(&format!("-O fast_commit {options}"), "24M")?;
-    let mounted = made.kernel_mount("commit=300")?;
+    let mounted = made.kernel_mount("commit=300,noatime")?;
     base(mounted.path());
     let root = File::open(mounted.path()).expect("the root");
     rustix::fs::syncfs(&root).expect("a commit");
     act(mounted.path());
-    let image = copy_of(&made);
     let live = of_kernel(mounted.path()).expect("the tree");
-    Some(Crashed { image, live: comparable(live) })
+    drop(root);
+    mounted.crash().then(|| Crashed { image: made, live: comparable(live) })
 }
 
 fn copy_of(image: &Image) -> Image {
