@@ -120,6 +120,13 @@ fn operations_at_limits(seed: u64, limits: &Limits) -> Vec<Op> {
             10 => fallocate(Fallocate::CollapseRange, start, whole),
             _ => fallocate(Fallocate::InsertRange, start, whole),
         });
+        // Within the last block of the largest file. Of a block map, the kernel (6.18) punches
+        // nothing out of that block.
+        let size = limits.largest;
+        if size == limits.last_range && rng.u32(..8) == 0 {
+            ops.push(Op::Truncate { file: file(), size });
+            ops.push(Op::Truncate { file: file(), size: size - rng.u64(1..900) });
+        }
     }
     ops
 }

@@ -13,11 +13,24 @@ struct Case {
     command: String,
 }
 
-/// Runs `count` cases, drawn from `seed`, and compares modes, lists and exit codes.
+/// Cases that are rarely drawn: how they are filled, and the command.
+const ALWAYS: [[&str; 2]; 3] = [
+    ["touch @/f; chmod 640 @/f", "setfacl -n -m u:1:rwx @/f"],
+    ["mkdir @/d; chmod 1777 @/d", "cp -r @/d @/new"],
+    ["mkdir @/d; chmod 3775 @/d; setfacl -m d:u:1:rwx @/d", "cp -r @/d @/new"],
+];
+
+/// Runs a few fixed cases and `count` cases drawn from `seed`, and compares modes, lists and exit
+/// codes.
 pub fn compare(seed: u64, count: usize) {
     println!("seed {seed}");
     let mut rng = Rng::with_seed(seed);
-    let cases: Vec<Case> = (0..count).map(|_| Case::drawn(&mut rng)).collect();
+    let fixed = ALWAYS.map(|[fill, command]| Case {
+        fill: fill.into(),
+        command: format!("umask 022; {command}"),
+    });
+    let drawn = (0..count).map(|_| Case::drawn(&mut rng));
+    let cases: Vec<Case> = fixed.into_iter().chain(drawn).collect();
     let (ours, theirs) = (Image::new("16M"), Image::new("16M"));
     for image in [&ours, &theirs] {
         let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
@@ -33,7 +46,7 @@ pub fn compare(seed: u64, count: usize) {
     let our_codes = run_all(&cases, Path::new("/"), LANEFS, &place);
     let states = [&ours, &theirs].map(|image| {
         let kernel = KernelMounted::new(&image.path, "kernel", "ro").unwrap();
-        (0..count).map(|number| state(&kernel.path, number)).collect::<Vec<_>>()
+        (0..cases.len()).map(|number| state(&kernel.path, number)).collect::<Vec<_>>()
     });
     for (number, case) in cases.iter().enumerate() {
         let Case { fill, command } = case;

@@ -175,18 +175,27 @@ struct States<'t, 'r> {
 impl States<'_, '_> {
     fn all(&mut self, recording: &Recording, goes_on: &dyn Fn() -> bool) -> Result<(), String> {
         let mut replay = recording.replay();
-        let events = recording.events().len();
-        for cut in 0..=events {
-            for kept in self.ways(recording, cut) {
+        let events = recording.events();
+        for cut in 0..=events.len() {
+            let mut ways: Vec<_> =
+                self.ways(recording, cut).into_iter().map(|kept| (kept, None)).collect();
+            let tears = events.get(cut).into_iter().flat_map(superblock_sectors);
+            ways.extend(tears.map(|sector| (Kept::All, Some(sector))));
+            for (kept, sector) in ways {
                 let state = replay.state(cut, kept);
+                if let Some((at, bytes)) = sector {
+                    state.write_at(at, bytes).map_err(|error| error.to_string())?;
+                }
                 let digest = self.digests.of(&state);
                 if !self.known.insert(digest) {
                     continue;
                 }
                 self.one(state, digest).map_err(|why| {
-                    let last = &recording.events()[cut.saturating_sub(8)..cut];
+                    let last = &events[cut.saturating_sub(8)..cut];
                     let last: Vec<String> = last.iter().map(shown).collect();
-                    format!("cut {cut} of {events}, {kept:?}, after {}: {why}", last.join(", "))
+                    let (last, torn) = (last.join(", "), sector.map(|(at, _)| at));
+                    let all = events.len();
+                    format!("cut {cut} of {all}, {kept:?}, sector {torn:?}, after {last}: {why}")
                 })?;
                 if !goes_on() {
                     return Ok(());
@@ -231,13 +240,37 @@ impl States<'_, '_> {
         recover(&(recovered.clone() as Arc<dyn Device>))
             .map_err(|error| format!("recover: {error}"))?;
         self.look(&recovered, [true, true]).map_err(|why| format!("recovered: {why}"))?;
-        if !is_torn {
-            self.recover_by_others(&state)?;
+        match is_torn {
+            true => self.cut_recovery(&state)?,
+            false => self.recover_by_others(&state)?,
         }
         let again = Arc::new(state);
         (self.trial.change)(again.clone()).map_err(|error| format!("again: {error}"))?;
         if self.look(&again, [false, true]).map_err(|why| format!("run again: {why}"))? {
             (self.trial.check)(self.scratch.put(&again).map_err(|error| error.to_string())?);
+        }
+        Ok(())
+    }
+
+    /// Cuts the recovery of a state too. Called if the superblock is torn: whatever proves that its
+    /// new half is right must stay until the superblock is whole.
+    fn cut_recovery(&mut self, state: &OverlayDevice) -> Result<(), String> {
+        let recovered = |device: Arc<dyn Device>| recover(&device).map_err(|e| e.to_string());
+        let device = Arc::new(RecordingDevice::since(state.fork(), Arc::new(state.fork())));
+        recovered(device.clone())?;
+        let old = superblock_of(state);
+        let recording = device.recording();
+        let mut replay = recording.replay();
+        for cut in 0..=recording.events().len() {
+            for kept in [Kept::All, Kept::None, Kept::Torn { seed: cut as u64 }] {
+                let left = Arc::new(replay.state(cut, kept));
+                let torn_anew = has_torn_superblock(&left) && superblock_of(&left) != old;
+                if torn_anew && is_lost(&left) {
+                    continue;
+                }
+                let looked = recovered(left.clone()).and_then(|_| self.look(&left, [true, true]));
+                looked.map_err(|why| format!("cut {cut} of its recovery, {kept:?}: {why}"))?;
+            }
         }
         Ok(())
     }
@@ -357,16 +390,32 @@ pub fn read_as_it_is(state: &OverlayDevice) -> Result<(), String> {
     }
 }
 
+fn superblock_of(state: &OverlayDevice) -> Option<[u8; SUPERBLOCK_SIZE]> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    state.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok().map(|()| bytes)
+}
+
 /// Returns whether a torn superblock has no copy: the file system has one group, and the log is
 /// empty. Such a file system is refused.
 fn is_lost(state: &OverlayDevice) -> bool {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    let torn =
-        state.read_at(SUPERBLOCK_OFFSET, &mut bytes).map(|()| Superblock::decode_torn(&bytes));
-    let Ok(Ok(torn)) = torn else { return false };
+    let bytes = superblock_of(state);
+    let Some(Ok(torn)) = bytes.map(|bytes| Superblock::decode_torn(&bytes)) else { return false };
     let log = log::locate(state, &torn, None);
     torn.geometry().backups().next().is_none()
         && log.is_ok_and(|log| log.is_none_or(|log| log.superblock.start().is_none()))
+}
+
+/// Returns the two sectors of the superblock that an event writes. After a power cut only one of
+/// them may be new, and random choices rarely meet that moment.
+fn superblock_sectors(event: &Event) -> Vec<(u64, &[u8])> {
+    let (Event::Write { offset, data } | Event::DurableWrite { offset, data }) = event else {
+        return Vec::new();
+    };
+    let sector = |at: u64| {
+        let from = usize::try_from(at.checked_sub(*offset)?).ok()?;
+        Some((at, data.get(from..from.checked_add(512)?)?))
+    };
+    [SUPERBLOCK_OFFSET, SUPERBLOCK_OFFSET + 512].into_iter().filter_map(sector).collect()
 }
 
 fn shown(event: &Event) -> String {
