@@ -60,17 +60,16 @@ impl PartitionTable {
     /// Reads the partition table of a disk of `len` bytes through `read`. An MBR counts in sectors
     /// of `sector` bytes. The size of a GPT's sectors follows from its place.
     pub(crate) fn read(len: u64, sector: u64, read: Read<'_>) -> Option<PartitionTable> {
-        let mbr = mbr(sector, read);
-        let gpt = || gpt(len, read).map(|partitions| (TableKind::Gpt, partitions));
-        let (kind, partitions) = match mbr {
-            Some(Mbr { partitions, is_protective: false }) if !partitions.is_empty() => {
-                (TableKind::Mbr, partitions)
+        let (kind, partitions) = match mbr(sector, read) {
+            // Like the kernel, reads nothing else of an MBR that protects a GPT: its entries say
+            // where the GPT is in force. If the GPT cannot be read, no partition is known.
+            Some(Mbr { is_protective: true, .. }) => {
+                (TableKind::Gpt, gpt(len, read).unwrap_or_default())
             }
-            Some(Mbr { partitions, .. }) => gpt().unwrap_or((TableKind::Mbr, partitions)),
-            None => gpt()?,
+            Some(Mbr { partitions, .. }) if !partitions.is_empty() => (TableKind::Mbr, partitions),
+            _ => (TableKind::Gpt, gpt(len, read)?),
         };
-        let found = kind == TableKind::Gpt || !partitions.is_empty();
-        found.then_some(PartitionTable { kind, partitions })
+        Some(PartitionTable { kind, partitions })
     }
 
     /// Returns the smallest partition that holds the byte at `offset`.

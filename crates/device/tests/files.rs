@@ -403,6 +403,12 @@ fn both_tables_of_a_gpt_and_both_sizes_of_sectors_are_read() {
             let found: Vec<_> = found.partitions.iter().map(of).collect();
             assert_eq!(found, [(1, MIB..2 * MIB), (3, 4 * MIB..4 * MIB + sector)]);
         }
+        // The entry of the MBR is no partition, even if both headers are lost.
+        for at in [last, 1] {
+            disk.write_at(at * sector, &[0; 92]).unwrap();
+        }
+        let lost = PartitionTable { kind: TableKind::Gpt, partitions: Vec::new() };
+        assert_eq!(PartitionTable::of(&disk), Some(lost));
         // The copy of a larger disk's table, which an offset moved, has no partitions.
         let end = RamDevice::create(MIB).unwrap();
         end.write_at(MIB - sector, &gpt_header(last, last - 4, 3)).unwrap();
