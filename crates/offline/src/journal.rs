@@ -161,12 +161,19 @@ impl Image {
             return Err(Refusal::JournalLength { blocks, least: MIN_BLOCKS }.into());
         }
         let wanted = JournalLength { blocks, fast_commit_blocks };
-        let freed = present.map_or(0, |now| u64::from(now.blocks));
-        let free = self.superblock.free_blocks().saturating_add(freed);
-        if present != Some(wanted) && free < u64::from(blocks) + 2 {
-            return Err(Refusal::NoRoom { blocks }.into());
+        if present != Some(wanted) {
+            self.check_room(blocks, present.map_or(0, |now| now.blocks.into()))?;
         }
         Ok(wanted)
+    }
+
+    /// Refuses a journal of `blocks` blocks for which there is no room, even if `freed` blocks are
+    /// freed before.
+    fn check_room(&self, blocks: u32, freed: u64) -> Result<(), Error> {
+        match self.superblock.free_blocks().saturating_add(freed) < u64::from(blocks) + 2 {
+            true => Err(Refusal::NoRoom { blocks }.into()),
+            false => Ok(()),
+        }
     }
 
     /// Replaces the journal by one of the same length. All blocks of the new journal lie before
@@ -247,12 +254,15 @@ impl Image {
 /// Uses a journal for one change.
 impl Image {
     /// Makes a change to a file system without a journal: adds a journal first, and removes it
-    /// afterwards. After a crash, or if the device failed, the journal may still be present.
+    /// afterwards. It may take more than half of the file system. After a crash, or if the device
+    /// failed, the journal may still be present.
     pub(crate) fn with_journal<T>(
         &mut self,
         change: impl FnOnce(&mut Image) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.replace_journal(JournalSize { blocks: None, fast_commit_blocks: Some(0) })?;
+        let blocks = mkfs::journal_blocks(self.geometry().block_count()).max(MIN_BLOCKS);
+        self.check_room(blocks, 0)?;
+        self.add_journal(JournalLength { blocks, fast_commit_blocks: 0 })?;
         let changed = change(self);
         match &changed {
             Ok(_) => self.remove_journal_alone()?,

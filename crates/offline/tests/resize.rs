@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// For each case: options for mke2fs, the block size in bytes, and the size in megabytes before and
 /// after the growth.
-const GROWN: [(&str, u64, u64, u64); 13] = [
+const GROWN: [(&str, u64, u64, u64); 14] = [
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 30),
     ("-b 1024 -J size=1 -N 2000", 1024, 14, 150),
     ("-b 1024 -J size=1 -g 1024 -N 2000", 1024, 14, 77),
@@ -33,6 +33,8 @@ const GROWN: [(&str, u64, u64, u64); 13] = [
     ("-b 4096 -J size=4", 4096, 40, 100),
     ("-b 8192 -J size=8", 8192, 40, 700),
     ("-b 65536", 65536, 200, 4500),
+    // The journal that it gets meanwhile takes more than half of it.
+    ("-b 4096 -O ^has_journal -N 400", 4096, 7, 40),
 ];
 
 /// The largest block size of the images that these tests mount with the kernel.
