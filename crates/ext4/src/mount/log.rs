@@ -6,6 +6,8 @@ use super::mmp::Exclusive;
 use super::options::MountOptions;
 use super::primary::{Primary, Wholeness};
 use crate::error::Error;
+use crate::mkfs::resized::backup;
+use crate::object::superblock::SUPERBLOCK;
 use crate::policy::{Access, Recovery};
 use lanefs_device::Device;
 use lanefs_journal::Log;
@@ -106,6 +108,7 @@ pub(super) fn open(
     let recovered = replay.write(&*target)?;
     if access == Access::ReadWrite && log.superblock.start().is_some() {
         let size = superblock.geometry().block_size();
+        resize_backups(&*device, &superblock)?;
         mark_empty(&*device, &mut log, size, recovered.sequence)?;
     }
     Ok(Opened { device: target, log: Some(log), superblock, access })
@@ -129,6 +132,7 @@ pub fn replay(device: &Arc<dyn Device>, journal: Option<&Arc<dyn Device>>) -> Re
     check_length(&**device, &after)?;
     let recovered = replay.write(&**device)?;
     if log.superblock.start().is_some() {
+        resize_backups(&**device, &after)?;
         mark_empty(&**device, &mut log, after.geometry().block_size(), recovered.sequence)?;
     }
     let present = after.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
@@ -189,6 +193,30 @@ fn wipe(device: &dyn Device, superblock: &Superblock, log: &mut Log) -> Result<(
     let input = Input { device: device_of_log, map: &log.map, superblock: &log.superblock, blocks };
     let latest = recovery::latest_number(&input);
     mark_empty(device, log, geometry.block_size(), latest.next())
+}
+
+/// Writes the backups of the superblock that have another number of blocks. The replay may have
+/// finished a growth before which the backups were written. Once the log is empty, they alone can
+/// prove that a torn superblock is right.
+fn resize_backups(device: &dyn Device, superblock: &Superblock) -> Result<(), Error> {
+    let geometry = superblock.geometry();
+    let mut outdated = Vec::new();
+    for group in geometry.backups() {
+        let start = geometry.group_first_block(group).unwrap_or_default();
+        let at = start.0 << geometry.block_size().bits();
+        let mut bytes = vec![0; SUPERBLOCK.len()];
+        // A backup that is damaged or cannot be read is left to a check.
+        let read = device.read_at(at, &mut bytes).ok();
+        let copy = read.and_then(|()| Superblock::decode(&bytes).ok());
+        if copy.is_some_and(|copy| copy.geometry().block_count() != geometry.block_count()) {
+            outdated.push((at, backup(superblock, group)?.encode()));
+        }
+    }
+    if outdated.is_empty() {
+        return Ok(());
+    }
+    outdated.iter().try_for_each(|(at, bytes)| device.write_at(*at, bytes))?;
+    Ok(device.flush()?)
 }
 
 fn mark_empty(

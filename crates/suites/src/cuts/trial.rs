@@ -267,8 +267,8 @@ impl States<'_, '_> {
         for cut in 0..=recording.events().len() {
             for kept in [Kept::All, Kept::None, Kept::Torn { seed: cut as u64 }] {
                 let left = Arc::new(replay.state(cut, kept));
-                // The backups may still be of another size when the recovery writes the superblock.
-                if has_torn_superblock(&left) && superblock_of(&left) != old {
+                let torn_anew = has_torn_superblock(&left) && superblock_of(&left) != old;
+                if torn_anew && is_lost(&left) {
                     continue;
                 }
                 let looked = recovered(left.clone()).and_then(|_| self.look(&left, [true, true]));
