@@ -252,10 +252,18 @@ impl Image {
     /// Writes the superblock and its backups: one backup before the primary superblock and the
     /// others after it. With two or more backups, an intact backup agrees at every moment with the
     /// primary superblock, whether the primary is the old or the new one. With a single backup, the
+    /// primary is written first, in halves if these agree with the old backup. If they do not, the
     /// primary or the backup is always intact: the backup is durable before the write of the
     /// primary starts.
     pub(crate) fn write_all_superblocks(&self) -> Result<(), Error> {
         let geometry = self.geometry();
+        let mut backups = geometry.backups();
+        if let (Some(only), None) = (backups.next(), backups.next())
+            && self.write_in_halves()?
+        {
+            self.write_backup(only)?;
+            return Ok(self.device.flush()?);
+        }
         let mut backups = geometry.backups();
         if let Some(first) = backups.next() {
             self.write_backup(first)?;
@@ -266,6 +274,30 @@ impl Image {
             self.write_backup(group)?;
         }
         Ok(self.device.flush()?)
+    }
+
+    /// Writes the two sectors of the superblock one after the other, durably, so that the torn
+    /// superblock between the two writes agrees with the old one. Returns `false`, and writes
+    /// nothing, if in neither order it does.
+    fn write_in_halves(&self) -> Result<bool, Error> {
+        let half = SUPERBLOCK_SIZE / 2;
+        let (before, after) = (self.found.encode(), self.superblock.encode());
+        let ((old_first, old_second), (first, second)) =
+            (before.split_at(half), after.split_at(half));
+        let agrees = |torn: [&[u8]; 2]| {
+            Superblock::decode_torn(&torn.concat()).is_ok_and(|torn| torn.agrees_with(&self.found))
+        };
+        let order = match () {
+            () if self.device.alignment() as usize > half => return Ok(false),
+            () if agrees([old_first, second]) => [(half, second), (0, first)],
+            () if agrees([first, old_second]) => [(0, first), (half, second)],
+            () => return Ok(false),
+        };
+        for (at, bytes) in order {
+            self.device.write_at(SUPERBLOCK_OFFSET + at as u64, bytes)?;
+            self.device.flush()?;
+        }
+        Ok(true)
     }
 
     fn write_backup(&self, group: Group) -> Result<(), Error> {

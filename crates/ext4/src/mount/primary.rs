@@ -81,45 +81,36 @@ impl Primary {
             _ => None,
         };
         let Some(superblock) = torn else { return Err(damage.into()) };
-        match witness(device, journal, superblock) {
-            Some((superblock, witness)) => {
-                Ok(Primary { superblock, wholeness: Wholeness::Torn(witness) })
-            }
+        match witness(device, journal, &superblock) {
+            Some(witness) => Ok(Primary { superblock, wholeness: Wholeness::Torn(witness) }),
             None => Err(damage.into()),
         }
     }
 }
 
-/// Finds a backup of the superblock, or a copy in the log, that agrees with `torn`, or a backup that
-/// completes it. Returns the superblock that is proved.
+/// Returns a backup of the superblock, or a copy in the log, that agrees with `torn`.
 fn witness(
     device: &dyn Device,
     journal: Option<&Arc<dyn Device>>,
-    torn: Superblock,
-) -> Option<(Superblock, Witness)> {
+    torn: &Superblock,
+) -> Option<Witness> {
     let geometry = torn.geometry();
-    let mut completed = None;
+    let agrees = |bytes: &[u8]| Superblock::decode(bytes).is_ok_and(|copy| torn.agrees_with(&copy));
     for group in geometry.backups().take(BACKUPS) {
         let start = geometry.group_first_block(group)?.0 << geometry.block_size().bits();
-        let copy = read_at(device, start).ok().and_then(|bytes| Superblock::decode(&bytes).ok());
-        let Some(copy) = copy else { continue };
-        if torn.agrees_with(&copy) {
-            return Some((torn, Witness::Backup(group)));
+        if read_at(device, start).is_ok_and(|bytes| agrees(&bytes)) {
+            return Some(Witness::Backup(group));
         }
-        completed = completed.or_else(|| Some((torn.completed_by(&copy)?, Witness::Backup(group))));
     }
-    if completed.is_some() {
-        return completed;
-    }
-    let log = find_log::locate(device, &torn, journal).ok()??;
-    let plan = find_log::plan(device, &torn, &log).ok()?;
-    let copy = find_log::superblock_in(&plan, &torn).ok()??;
+    let log = find_log::locate(device, torn, journal).ok()??;
+    let plan = find_log::plan(device, torn, &log).ok()?;
+    let copy = find_log::superblock_in(&plan, torn).ok()??;
     // The replay writes this copy over the torn superblock. A change of settings may have been
     // interrupted halfway, so only the fields that were used to find the log must agree. If the copy
     // has fewer blocks, the write that makes the file system smaller was torn, and only its second
     // sector is new: the mount drops the log.
-    let agrees = torn.check_next(&copy).is_ok() || copy.check_next(&torn).is_ok();
-    agrees.then_some((torn, Witness::Log))
+    let agrees = torn.check_next(&copy).is_ok() || copy.check_next(torn).is_ok();
+    agrees.then_some(Witness::Log)
 }
 
 fn read_at(device: &dyn Device, offset: u64) -> Result<Vec<u8>, Error> {

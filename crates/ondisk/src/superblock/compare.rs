@@ -1,14 +1,11 @@
 //! Compares two superblocks: a torn superblock with a backup, or the superblock on the device with
 //! the superblock in the log.
 
-use super::{Cause, RawSuperblock, State, Superblock, check};
+use super::{Cause, RawSuperblock, Superblock, check};
 use crate::checksum::Checksums;
 use crate::error::Corruption;
 use crate::features::{Compat, Incompat, RoCompat};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
-
-/// The size of a sector, which a disk writes whole.
-const SECTOR: usize = 512;
 
 /// Features that are set or cleared while the file system is mounted.
 const COMPAT_IN_USE: Compat = Compat::EXT_ATTR.union(Compat::DIR_INDEX);
@@ -39,23 +36,6 @@ impl Superblock {
     /// superblock each of them is entirely old or entirely new.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
-    }
-
-    /// Returns the new superblock, if this is a torn one that has only the new second sector, and
-    /// `copy` is a backup that was written from the same superblock just before. The first sector
-    /// of the backup then completes this superblock, so that the checksum is right. A backup alone
-    /// has these contents if the file system has no other one.
-    pub fn completed_by(&self, copy: &Superblock) -> Option<Superblock> {
-        let mut bytes = copy.raw.as_bytes().to_vec();
-        let (new, torn) = (bytes.get_mut(SECTOR..)?, self.raw.as_bytes().get(SECTOR..)?);
-        new.copy_from_slice(torn);
-        let (mut raw, _) = RawSuperblock::read_from_prefix(&bytes).ok()?;
-        raw.s_block_group_nr.set(0);
-        // A backup has no state.
-        [0, State::VALID.bits(), self.raw.s_state.get()].into_iter().find_map(|state| {
-            raw.s_state.set(state);
-            Superblock::decode(raw.as_bytes()).ok()
-        })
     }
 
     /// Fails unless `next`, the superblock in the log, agrees with this superblock in the fields
