@@ -19,7 +19,7 @@ pub use copier::{Copier, Dereference, Existing, INTO_ITSELF, Keep, Plan, Recursi
 pub use host::HostTree;
 pub use image::{ImageNode, ImageTree};
 pub use links::Links;
-pub use progress::Progress;
+pub use progress::{Progress, with_template};
 pub use replace::replace;
 pub use seen::Seen;
 pub use trail::Trail;

@@ -1,5 +1,6 @@
 //! Numeric and symbolic modes, in the grammar of chmod(1).
 
+use super::type_letter;
 use std::str::FromStr;
 
 const ALL: u16 = 0o7777;
@@ -203,12 +204,7 @@ pub fn process_umask() -> u16 {
 pub fn mode_string(mode: u16) -> String {
     let kind = match lanefs::FileType::from_mode(mode) {
         Some(lanefs::FileType::Regular) => '-',
-        Some(lanefs::FileType::Directory) => 'd',
-        Some(lanefs::FileType::Symlink) => 'l',
-        Some(lanefs::FileType::CharDevice) => 'c',
-        Some(lanefs::FileType::BlockDevice) => 'b',
-        Some(lanefs::FileType::Fifo) => 'p',
-        Some(lanefs::FileType::Socket) => 's',
+        Some(file_type) => type_letter(file_type),
         None => '?',
     };
     let mut text = String::from(kind);

@@ -1,5 +1,6 @@
 //! Operands: paths in images, and paths of the host.
 
+use super::{Failure, Intent};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -84,6 +85,16 @@ impl ImagePath {
         [self.image.as_os_str().as_bytes(), b":", self.path.as_os_str().as_bytes()].concat()
     }
 
+    /// Returns the image with the intent, as [`Images::open`](super::Images::open) takes them.
+    pub fn wanted(&self, intent: Intent) -> (&Path, Intent) {
+        (&self.image, intent)
+    }
+
+    /// Converts an error that the library returned for a path in this image.
+    pub fn failure(&self, error: lanefs::Error) -> Failure {
+        Failure::within(self.image.display(), &error)
+    }
+
     /// Returns the operand for `name` in this directory.
     pub fn join(&self, name: impl AsRef<Path>) -> ImagePath {
         ImagePath { image: self.image.clone(), path: self.path.join(name) }
@@ -91,12 +102,25 @@ impl ImagePath {
 }
 
 impl Operand {
+    /// Returns the path in an image, if the operand is one.
+    pub fn place(&self) -> Option<&ImagePath> {
+        match self {
+            Operand::Image(place) => Some(place),
+            Operand::Host(_) | Operand::Standard => None,
+        }
+    }
+
+    /// Returns the path, if the operand is a path of the host.
+    pub fn host(&self) -> Option<&Path> {
+        match self {
+            Operand::Host(path) => Some(path),
+            Operand::Image(_) | Operand::Standard => None,
+        }
+    }
+
     /// Returns whether the path would name a file in an image if it did not start with "./".
     pub fn is_escaped(&self) -> bool {
-        match self {
-            Operand::Host(path) => split(path.as_os_str().as_bytes()).is_some(),
-            Operand::Image(_) | Operand::Standard => false,
-        }
+        self.host().is_some_and(|path| split(path.as_os_str().as_bytes()).is_some())
     }
 }
 

@@ -5,8 +5,8 @@ mod destination;
 pub use destination::{Aim, Destination};
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
-    refuse_hidden_owners,
+    Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Stop, parse_ids,
+    process_umask, refuse_hidden_owners,
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Links, Meta,
@@ -18,6 +18,7 @@ use lanefs::{FileOptions, FileSystem, FileType, Follow};
 use lanefs_ext4::Ascent;
 use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -125,36 +126,26 @@ pub fn default_workers() -> usize {
 
 /// Runs `lanefs cp`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("cp");
-    let (sources, target) = match arguments.operands.split_last() {
-        Some((target, sources)) => (sources, target),
-        None => return ExitCode::from(2),
+    let Some((target, sources)) = arguments.operands.split_last() else {
+        return ExitCode::from(2);
     };
-    let plan = arguments.plan();
-    if plan.keep.owner
-        && plan.owner.is_none()
-        && let Some(path) = arguments.operands.iter().find(|one| matches!(one, Operand::Host(_)))
-        && let Err(failure) = refuse_hidden_owners(path)
-    {
-        report.fail(failure);
-        return report.exit();
-    }
-    let operands = sources.iter().map(|source| (source, Intent::Read));
-    let wanted = operands.chain([(target, Intent::Change)]);
-    let places = wanted.filter_map(|(operand, intent)| match operand {
-        Operand::Image(place) => Some((place.image.as_path(), intent)),
-        Operand::Host(_) | Operand::Standard => None,
-    });
-    let Some(images) = report.given(Images::open(&arguments.image, places)) else {
-        return report.exit();
-    };
-    let aim = arguments.destination.aim(sources);
-    let outcome = Outcome { report: &report, made: &RefCell::default(), links: &Names::new() };
-    report.check(copy(&images, sources, target, plan, aim, outcome));
-    for failure in images.close() {
-        report.fail(failure);
-    }
-    report.exit()
+    Report::run("cp", |report| {
+        let plan = arguments.plan();
+        if plan.keep.owner
+            && plan.owner.is_none()
+            && let Some(path) = arguments.operands.iter().find_map(Operand::host)
+        {
+            refuse_hidden_owners(path.display())?;
+        }
+        let read = sources.iter().filter_map(|source| Some(source.place()?.wanted(Intent::Read)));
+        let written = target.place().map(|place| place.wanted(Intent::Change));
+        let images = Images::open(&arguments.image, read.chain(written))?;
+        let aim = arguments.destination.aim(sources);
+        let outcome = Outcome { report, made: &RefCell::default(), links: &Names::new() };
+        report.check(copy(&images, sources, target, plan, aim, outcome));
+        images.close(report);
+        Ok(())
+    })
 }
 
 /// Options that concern the destination.
@@ -241,8 +232,7 @@ pub fn copy(
             into(images, sources, target, plan, (outcome, links), |source| match source {
                 Operand::Standard => Some(input(&mut io::stdin(), Path::new("-"))),
                 Operand::Host(path) if plan.reads_stream(path) => {
-                    let opened = std::fs::File::open(path);
-                    let opened = opened.map_err(|error| Failure::host(path.display(), &error));
+                    let opened = File::open(path).map_err(Failure::on_host(path));
                     Some(opened.and_then(|mut file| input(&mut file, path)))
                 }
                 _ => None,
@@ -288,11 +278,13 @@ pub fn copy(
         Operand::Standard => {
             let mut out = io::stdout().lock();
             for source in sources {
-                let Operand::Image(place) = source else {
-                    return Err(Failure::new(source, "is not in an image"));
-                };
-                let fs = images.get(&place.image)?;
-                outcome.report.check(super::cat::print(fs, place, &mut out, outcome.report));
+                let not_here = || Failure::new(source, "is not in an image");
+                let place = std::slice::from_ref(source.place().ok_or_else(not_here)?);
+                let report = outcome.report;
+                report
+                    .printed(images.each(place, report, |fs, place| {
+                        super::cat::write_to(fs, place, &mut out)
+                    }));
             }
             Ok(())
         }
@@ -476,9 +468,12 @@ fn fills_target(images: &Images, sources: &[Operand], plan: Plan) -> Result<bool
 
 /// Writes the data of a file of an image to a device or FIFO of the host.
 fn stream_out(fs: &FileSystem, place: &ImagePath, path: &Path) -> Result<(), Failure> {
-    let host = |error| Failure::host(path.display(), &error);
-    let mut out = std::fs::File::options().write(true).open(path).map_err(host)?;
-    super::cat::write_to(fs, place, &mut out)?.map_err(host)
+    let host = Failure::on_host(path);
+    let mut out = File::options().write(true).open(path).map_err(&host)?;
+    super::cat::write_to(fs, place, &mut out).map_err(|stop| match stop {
+        Stop::Failure(failure) => failure,
+        Stop::Output(error) => host(error),
+    })
 }
 
 /// Copies the data of `from`, which is shown as `shown`, into a file of an image.
@@ -514,9 +509,8 @@ fn stream_in(
         return replaced.map(drop);
     }
     let new = FileOptions::new().write().create().truncate().umask(plan.umask);
-    let mut file = fs
-        .open_file_with(&place.path, &new)
-        .map_err(|error| Failure::within(place.image.display(), &error))?;
+    let file = fs.open_file_with(&place.path, &new);
+    let mut file = file.map_err(|error| place.failure(error))?;
     if plan.owner.is_some() {
         let settings = Settings { owner: plan.owner, ..Settings::default() };
         tree.set(&tree.find(&place.path, Follow::Links)?, &settings)?;
@@ -553,7 +547,7 @@ fn pump(
             Ok(0) => return Ok(()),
             Ok(read) => write(buf.get(..read).unwrap_or_default())?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Failure::host(shown.display(), &error)),
+            Err(error) => return Err(Failure::on_host(shown)(error)),
         }
     }
 }

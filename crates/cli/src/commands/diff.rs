@@ -86,11 +86,8 @@ fn operand(text: &OsString) -> Operand {
 
 fn compare(arguments: &Arguments, report: &Report) -> Result<Found, Failure> {
     let operands = [operand(&arguments.a), operand(&arguments.b)];
-    let places = operands.iter().filter_map(|operand| match operand {
-        Operand::Image(place) => Some((place.image.as_path(), Intent::Read)),
-        Operand::Host(_) | Operand::Standard => None,
-    });
-    let images = Images::open(&arguments.image, places)?;
+    let places = operands.iter().filter_map(Operand::place);
+    let images = Images::open(&arguments.image, places.map(|place| place.wanted(Intent::Read)))?;
     let tree =
         |place: &ImagePath| images.get(&place.image).map(|fs| ImageTree::new(fs, &place.image));
     let [a, b] = &operands;

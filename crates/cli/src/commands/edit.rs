@@ -68,18 +68,18 @@ pub struct Arguments {
 
 /// Runs `lanefs edit`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("edit");
-    if let Some((lines, published)) = report.given(edit(arguments))
-        && arguments.json
-    {
-        let facts = json!({
-            "commands": lines,
-            "new_blocks": published.new_blocks,
-            "logged_blocks": published.logged_blocks,
-        });
-        report.printed(writeln!(std::io::stdout().lock(), "{facts:#}"));
-    }
-    report.exit()
+    Report::run("edit", |report| {
+        let (lines, published) = edit(arguments)?;
+        if arguments.json {
+            let facts = json!({
+                "commands": lines,
+                "new_blocks": published.new_blocks,
+                "logged_blocks": published.logged_blocks,
+            });
+            report.printed(writeln!(std::io::stdout().lock(), "{facts:#}"));
+        }
+        Ok(())
+    })
 }
 
 fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
@@ -87,8 +87,7 @@ fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
     let texts: Vec<String> = match (script, arguments.command.is_empty()) {
         (_, false) => arguments.command.clone(),
         (Some(path), true) => {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| Failure::host(path.display(), &error))?;
+            let text = std::fs::read_to_string(path).map_err(Failure::on_host(path))?;
             text.lines().map(str::to_owned).collect()
         }
         (None, true) => std::io::stdin()
@@ -135,7 +134,7 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     let published = draft.publish().map_err(|error| whole.failure(error))?;
     whole.close()?;
     for (path, output) in outputs {
-        output.finish().map_err(|error| Failure::host(path.display(), &error))?;
+        output.finish().map_err(Failure::on_host(&path))?;
     }
     Ok((lines.len(), published))
 }

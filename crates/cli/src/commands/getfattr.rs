@@ -1,7 +1,7 @@
 //! `lanefs getfattr`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Intent, Screen, hex, keep_bytes, long_help, quoted,
+    Failure, FileArguments, ImagePath, Intent, Screen, hex, long_help, place_facts, quoted,
     with_each,
 };
 use crate::copy::{Attribute, ImageNode, ImageTree, Source};
@@ -10,7 +10,6 @@ use lanefs::Follow;
 use lanefs::build::base64;
 use serde_json::json;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -136,9 +135,8 @@ impl Arguments {
                     Err(_) => others[base64::encode(name)] = value,
                 }
             }
-            let (image, path) = (place.image.to_string_lossy(), place.path.to_string_lossy());
-            let mut line = json!({ "image": image, "path": path, "attributes": attributes });
-            keep_bytes(&mut line, "path", place.path.as_os_str().as_bytes());
+            let mut line = place_facts(&place.image, &place.path);
+            line["attributes"] = attributes;
             if others != json!({}) {
                 line["attributes_bytes"] = others;
             }

@@ -61,9 +61,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         let there = fs.symlink_metadata(&place.path);
         match there.ok().filter(|there| arguments.force && !there.is_dir()) {
             Some(there) => replaced(arguments, fs, &target, &place, &there, &make),
-            None => {
-                make(&place.path).map_err(|error| Failure::within(place.image.display(), &error))
-            }
+            None => make(&place.path).map_err(|error| place.failure(error)),
         }
     })
 }
@@ -97,8 +95,8 @@ fn replaced(
     };
     let tree = ImageTree::new(fs, &place.image);
     let made = replace(&tree, &dir, &name, |temporary| {
-        make(&above.join(OsStr::from_bytes(temporary)))
-            .map_err(|error| Failure::within(place.image.display(), &error))
+        let made = make(&above.join(OsStr::from_bytes(temporary)));
+        made.map_err(|error| place.failure(error))
     });
     made.map(drop)
 }

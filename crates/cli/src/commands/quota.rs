@@ -76,24 +76,18 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for Pair<T> {
 
 /// Runs `lanefs quota`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("quota");
     let changes = arguments.space.is_some() || arguments.inodes.is_some();
     let intent = if changes { Intent::Change } else { Intent::Read };
-    let wanted = [(arguments.image.as_path(), intent)];
-    let Some(images) = report.given(Images::open(&arguments.options.into(), wanted)) else {
-        return report.exit();
-    };
-    let found = images.get(&arguments.image).and_then(|fs| act(arguments, fs));
-    let closed = images.close();
-    if let Some(found) = report.given(found)
-        && closed.is_empty()
-    {
-        report.printed(print(arguments, &found));
-    }
-    for failure in closed {
-        report.fail(failure);
-    }
-    report.exit()
+    Report::run("quota", |report| {
+        let wanted = [(arguments.image.as_path(), intent)];
+        let images = Images::open(&arguments.options.into(), wanted)?;
+        let found = report.given(images.get(&arguments.image).and_then(|fs| act(arguments, fs)));
+        images.close(report);
+        if let Some(found) = found.filter(|_| !report.has_failed()) {
+            report.printed(print(arguments, &found));
+        }
+        Ok(())
+    })
 }
 
 impl Arguments {

@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         match arguments.remove(fs, path) {
             Err(error) if arguments.force && error.is_not_found() => Ok(()),
-            done => done.map_err(|error| Failure::within(place.image.display(), &error)),
+            done => done.map_err(|error| place.failure(error)),
         }
     })
 }

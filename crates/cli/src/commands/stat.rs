@@ -1,8 +1,8 @@
 //! `lanefs stat`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, file_facts,
-    keep_bytes, mode_string, printable, show_time,
+    Failure, FileArguments, ImagePath, Shown, UserNames, file_facts, keep_bytes, mode_string,
+    print_each, printable, show_time, type_name,
 };
 use lanefs::{Attr, FileSystem, FileType, Follow, Time};
 use serde_json::json;
@@ -47,19 +47,10 @@ pub struct Arguments {
 
 /// Runs `lanefs stat`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("stat");
-    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    let Some(images) = report.given(Images::open(&arguments.image, wanted)) else {
-        return report.exit();
-    };
-    let mut out = io::stdout().lock();
-    for place in &arguments.places {
-        match images.get(&place.image).and_then(|fs| describe(fs, place, arguments)) {
-            Ok(text) => report.printed(writeln!(out, "{text}")),
-            Err(failure) => report.fail(failure),
-        }
-    }
-    report.exit()
+    let out = io::stdout().lock();
+    print_each("stat", &arguments.image, &arguments.places, out, |fs, place, _, out| {
+        Ok(writeln!(out, "{}", describe(fs, place, arguments)?)?)
+    })
 }
 
 struct Described<'a> {
@@ -77,7 +68,7 @@ struct Described<'a> {
 }
 
 fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result<String, Failure> {
-    let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
+    let within = |error| place.failure(error);
     let follow = if arguments.dereference { Follow::Links } else { Follow::Nothing };
     let metadata = match follow {
         Follow::Links => fs.metadata(&place.path),
@@ -112,16 +103,14 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
     })
 }
 
-fn type_name(attr: &Attr) -> &'static str {
+fn long_type_name(attr: &Attr) -> &'static str {
     match attr.file_type {
         FileType::Regular if attr.size == 0 => "regular empty file",
         FileType::Regular => "regular file",
-        FileType::Directory => "directory",
         FileType::Symlink => "symbolic link",
         FileType::CharDevice => "character special file",
         FileType::BlockDevice => "block special file",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
+        FileType::Directory | FileType::Fifo | FileType::Socket => type_name(attr.file_type),
     }
 }
 
@@ -165,7 +154,7 @@ impl Described<'_> {
         let attr = &self.attr;
         let mut text = format!("  File: {}\n", self.quoted());
         // Writing into a String cannot fail.
-        let _ = writeln!(text, "  Size: {size}\tBlocks: {sectors}\t{}", type_name(attr));
+        let _ = writeln!(text, "  Size: {size}\tBlocks: {sectors}\t{}", long_type_name(attr));
         let _ = write!(text, " Inode: {}\tGeneration: {generation}\tLinks: {links}", ino.0);
         if matches!(attr.file_type, FileType::CharDevice | FileType::BlockDevice) {
             let _ = write!(text, "\tDevice: {},{}", rdev.major, rdev.minor);
@@ -226,7 +215,7 @@ impl Described<'_> {
         let field = match letter {
             Some('n') => self.name(),
             Some('N') => self.quoted(),
-            Some('F') => type_name(attr).into(),
+            Some('F') => long_type_name(attr).into(),
             Some('s') => attr.size.to_string(),
             Some('b') => attr.sectors.to_string(),
             Some('B') => "512".into(),

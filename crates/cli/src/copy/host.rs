@@ -62,10 +62,6 @@ impl HostTree {
     }
 }
 
-fn failed(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
-    move |error| Failure::host(path.display(), &error)
-}
-
 /// Returns the attributes of a host file, in the form that a copy uses.
 pub fn meta_of(metadata: &Metadata) -> Option<Meta> {
     let mode = metadata.mode();
@@ -94,7 +90,7 @@ fn nanos(nanos: i64) -> u32 {
 
 /// Calls `act` with the path, shortened if it is too long for system calls.
 fn at<T>(path: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, Failure> {
-    ShortPath::new(path).and_then(|short| act(&short)).map_err(failed(path))
+    ShortPath::new(path).and_then(|short| act(&short)).map_err(Failure::on_host(path))
 }
 
 /// An open file of the host.
@@ -109,7 +105,7 @@ impl HostFile {
         match rustix::fs::seek(&self.file, to) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NXIO) => Ok(None),
-            Err(error) => Err(Failure::host(self.path.display(), &error.into())),
+            Err(error) => Err(Failure::on_host(&self.path)(error)),
         }
     }
 }
@@ -126,7 +122,7 @@ impl Content for HostFile {
                 return Ok((from < self.size).then_some((from, self.size)));
             }
             Err(Errno::NXIO) => return Ok(None),
-            Err(error) => return Err(Failure::host(self.path.display(), &error.into())),
+            Err(error) => return Err(Failure::on_host(&self.path)(error)),
             Ok(start) => start,
         };
         let end = self.seek(SeekFrom::Hole(start))?.unwrap_or(start);
@@ -134,17 +130,17 @@ impl Content for HostFile {
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure> {
-        self.file.read_at(buf, offset).map_err(failed(&self.path))
+        self.file.read_at(buf, offset).map_err(Failure::on_host(&self.path))
     }
 }
 
 impl Sink for HostFile {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure> {
-        self.file.write_all_at(data, offset).map_err(failed(&self.path))
+        self.file.write_all_at(data, offset).map_err(Failure::on_host(&self.path))
     }
 
     fn set_len(&mut self, size: u64) -> Result<(), Failure> {
-        self.file.set_len(size).map_err(failed(&self.path))
+        self.file.set_len(size).map_err(Failure::on_host(&self.path))
     }
 }
 
@@ -156,7 +152,7 @@ pub struct HostListing {
 
 impl Listing for HostListing {
     fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        let entry = self.entries.next().transpose().map_err(failed(&self.path))?;
+        let entry = self.entries.next().transpose().map_err(Failure::on_host(&self.path))?;
         Ok(entry.map(|entry| entry.file_name().into_vec()))
     }
 }
@@ -191,12 +187,12 @@ impl Source for HostTree {
                 let is_link = short.symlink_metadata()?.is_symlink();
                 is_link.then(|| short.read_link()).transpose()
             });
-            match followed.map_err(failed(&link))? {
+            match followed.map_err(Failure::on_host(&link))? {
                 Some(text) => path = path.parent().unwrap_or(&path).join(text),
                 None => return Ok(Trail::new(&path)),
             }
         }
-        Err(Failure::host(link.display(), &Errno::LOOP.into()))
+        Err(Failure::on_host(&link)(Errno::LOOP))
     }
 
     fn read_link(&self, node: &Trail) -> Result<Vec<u8>, Failure> {
@@ -206,16 +202,16 @@ impl Source for HostTree {
     fn open(&self, node: &Trail) -> Result<HostFile, Failure> {
         let path = node.path();
         let file = at(&path, |path| File::open(path))?;
-        let size = file.metadata().map_err(failed(&path))?.size();
+        let size = file.metadata().map_err(Failure::on_host(&path))?.size();
         Ok(HostFile { file, path, size })
     }
 
     fn attributes(&self, node: &Trail) -> Result<Vec<Attribute>, Failure> {
         let path = node.path();
-        let short = ShortPath::new(&path).map_err(failed(&path))?;
+        let short = ShortPath::new(&path).map_err(Failure::on_host(&path))?;
         let names = match xattr::list(&short) {
             Err(error) if is_unsupported(&error) => return Ok(Vec::new()),
-            names => names.map_err(failed(&path))?,
+            names => names.map_err(Failure::on_host(&path))?,
         };
         let mut attributes = Vec::new();
         for name in names {
@@ -224,7 +220,7 @@ impl Source for HostTree {
                 Ok(None) => {}
                 // Like other tools, skips attributes that this user has no right to read.
                 Err(error) if is_unsupported(&error) || is_denied(&error) => {}
-                Err(error) => return Err(Failure::host(path.display(), &error)),
+                Err(error) => return Err(Failure::on_host(&path)(error)),
             }
         }
         attributes.sort_unstable();
@@ -258,7 +254,7 @@ impl Target for HostTree {
         match ShortPath::new(&path).and_then(|short| short.symlink_metadata()) {
             Ok(metadata) => self.meta_of_found(&path, metadata).map(|meta| Some((node, meta))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Failure::host(path.display(), &error)),
+            Err(error) => Err(Failure::on_host(&path)(error)),
         }
     }
 
@@ -312,13 +308,13 @@ impl Target for HostTree {
 
     fn link(&self, node: &Trail, dir: &Trail, name: &[u8]) -> Result<(), Failure> {
         let original = node.path();
-        let original = ShortPath::new(&original).map_err(failed(&original))?;
+        let original = ShortPath::new(&original).map_err(Failure::on_host(&original))?;
         at(&dir.join(name).path(), |path| std::fs::hard_link(&original, path))
     }
 
     fn rename(&self, dir: &Trail, from: &[u8], to: &[u8]) -> Result<Trail, Failure> {
         let (old, new) = (dir.join(from).path(), dir.join(to));
-        let old = ShortPath::new(&old).map_err(failed(&old))?;
+        let old = ShortPath::new(&old).map_err(Failure::on_host(&old))?;
         at(&new.path(), |path| std::fs::rename(&old, path))?;
         Ok(new)
     }
@@ -348,7 +344,7 @@ impl Target for HostTree {
 
     fn set(&self, node: &Trail, settings: &Settings) -> Result<(), Failure> {
         let path = node.path();
-        let short = ShortPath::new(&path).map_err(failed(&path))?;
+        let short = ShortPath::new(&path).map_err(Failure::on_host(&path))?;
         let mut permissions = settings.permissions;
         if let Some((uid, gid)) = settings.owner {
             match std::os::unix::fs::lchown(&short, Some(uid), Some(gid)) {
@@ -358,7 +354,7 @@ impl Target for HostTree {
                 Err(error) if self.privilege == Privilege::User && is_denied(&error) => {
                     permissions = permissions.map(|mode| mode & 0o1777);
                 }
-                Err(error) => return Err(Failure::host(path.display(), &error)),
+                Err(error) => return Err(Failure::on_host(&path)(error)),
             }
         }
         let may_fail = |error: &io::Error| {
@@ -378,7 +374,7 @@ impl Target for HostTree {
         }
         if let Some(permissions) = permissions {
             std::fs::set_permissions(&short, Permissions::from_mode(permissions.into()))
-                .map_err(failed(&path))?;
+                .map_err(Failure::on_host(&path))?;
         }
         for (name, value) in &settings.attributes {
             match xattr::set(&short, OsStr::from_bytes(name), value) {
@@ -390,7 +386,7 @@ impl Target for HostTree {
             let time = |time: Time| Timespec { tv_sec: time.secs, tv_nsec: time.nanos.into() };
             let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
             rustix::fs::utimensat(CWD, &*short, &times, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|e| Failure::host(path.display(), &e.into()))?;
+                .map_err(Failure::on_host(&path))?;
         }
         Ok(())
     }

@@ -101,6 +101,20 @@ pub trait Content {
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure>;
     /// Reads at `offset`; returns 0 at the end of the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure>;
+    /// Fills `buf` with the bytes at `offset`; bytes after the end of the file are zeros.
+    fn fill(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Failure> {
+        let mut have = 0;
+        while let Some(rest) = buf.get_mut(have..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(offset + have as u64, rest)? {
+                0 => {
+                    rest.fill(0);
+                    break;
+                }
+                read => have += read,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The file into which data is copied.

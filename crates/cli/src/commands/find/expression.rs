@@ -29,6 +29,13 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Parsed {
     pub places: Vec<ImagePath>,
+    pub options: Options,
+    tree: Tree<Raw>,
+}
+
+/// The options among the words.
+#[derive(Debug)]
+pub struct Options {
     /// The range of levels below an operand at which files are tested.
     pub depths: RangeInclusive<usize>,
     /// Whether a directory is tested after its entries.
@@ -37,7 +44,6 @@ pub struct Parsed {
     pub json: bool,
     /// The start of the file system in the image, if the words contain `--offset`.
     pub offset: Option<Size>,
-    tree: Tree<Raw>,
 }
 
 /// What to do with a file: the outputs to print, and whether to skip its entries.
@@ -62,13 +68,9 @@ impl Parsed {
         if places.is_empty() {
             return Err(Failure::new("the image", "is missing: IMAGE[:/PATH] comes first"));
         }
-        let mut parser = Parser {
-            words: rest,
-            depths: 0..=usize::MAX,
-            entries_first: false,
-            json: false,
-            offset: None,
-        };
+        let options =
+            Options { depths: 0..=usize::MAX, entries_first: false, json: false, offset: None };
+        let mut parser = Parser { words: rest, options };
         let mut tree = match parser.words.is_empty() {
             true => Tree::Constant(true),
             false => parser.any()?,
@@ -79,9 +81,8 @@ impl Parsed {
         if !tree.prints() {
             tree = Tree::All(vec![tree, Tree::Print(Output::Line)]);
         }
-        let Parser { depths, entries_first, json, offset, .. } = parser;
         let places = places.iter().cloned().map(ImagePath::from).collect();
-        Ok(Parsed { places, depths, entries_first, json, offset, tree })
+        Ok(Parsed { places, options: parser.options, tree })
     }
 
     /// Some tests compare with the time of another file (`-newer`). Returns the paths of these
@@ -172,10 +173,7 @@ impl<T> Tree<T> {
 
 struct Parser<'a> {
     words: &'a [OsString],
-    depths: RangeInclusive<usize>,
-    entries_first: bool,
-    json: bool,
-    offset: Option<Size>,
+    options: Options,
 }
 
 impl<'a> Parser<'a> {
@@ -242,34 +240,33 @@ impl<'a> Parser<'a> {
         let Some(option) = option else {
             return Err(Failure::new(shown, "a test is expected here (--help lists them)"));
         };
+        match option {
+            "depth" => self.options.entries_first = true,
+            "maxdepth" | "max-depth" => {
+                self.options.depths = *self.options.depths.start()..=self.number(shown)?;
+            }
+            "mindepth" | "min-depth" => {
+                self.options.depths = self.number(shown)?..=*self.options.depths.end();
+            }
+            "json" => self.options.json = true,
+            "offset" => {
+                let given = self.next().and_then(|word| word.to_str()?.parse().ok());
+                let wrong = || Failure::new(shown, "a number of bytes is expected after it");
+                self.options.offset = Some(given.ok_or_else(wrong)?);
+            }
+            _ => return self.test(shown, option),
+        }
+        Ok(Tree::Constant(true))
+    }
+
+    /// Parses an action or a test.
+    fn test(&mut self, shown: &str, option: &str) -> Result<Tree<Raw>, Failure> {
         Ok(match option {
             "print" => Tree::Print(Output::Line),
             "print0" => Tree::Print(Output::Nul),
             "prune" => Tree::Prune,
             "true" => Tree::Constant(true),
             "false" => Tree::Constant(false),
-            "depth" => {
-                self.entries_first = true;
-                Tree::Constant(true)
-            }
-            "maxdepth" | "max-depth" => {
-                self.depths = *self.depths.start()..=self.number(shown)?;
-                Tree::Constant(true)
-            }
-            "mindepth" | "min-depth" => {
-                self.depths = self.number(shown)?..=*self.depths.end();
-                Tree::Constant(true)
-            }
-            "json" => {
-                self.json = true;
-                Tree::Constant(true)
-            }
-            "offset" => {
-                let given = self.next().and_then(|word| word.to_str()?.parse().ok());
-                let wrong = || Failure::new(shown, "a number of bytes is expected after it");
-                self.offset = Some(given.ok_or_else(wrong)?);
-                Tree::Constant(true)
-            }
             "help" => {
                 return Err(Failure::new(shown, "comes before the image: lanefs find --help"));
             }
@@ -334,7 +331,7 @@ mod tests {
             tree("a.img ! -prune -o -print0"),
             Tree::Any(vec![Tree::Not(Box::new(Tree::Prune)), Tree::Print(Output::Nul)])
         );
-        assert_eq!(parsed("a b:/c -maxdepth 2 -mindepth 1 -depth").unwrap().depths, 1..=2);
+        assert_eq!(parsed("a b:/c -maxdepth 2 -mindepth 1 -depth").unwrap().options.depths, 1..=2);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::fill::From;
 use super::words::{self, Operand, Wanted, parse_kind, parse_usage};
-use crate::cli::{Size, parse_ids};
+use crate::cli::{Failure, Size, parse_ids};
 use crate::commands::tune::{JournalWords, parse_journal, parse_on_error, parse_uuid};
 use lanefs::build::Spare;
 use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
@@ -194,6 +194,12 @@ impl Arguments {
             Some(Wanted::Bytes(size)) => Some(size),
             _ => None,
         }
+    }
+
+    /// Returns the size in bytes of an image that does not exist.
+    pub(super) fn size_of_new(&self) -> Result<u64, Failure> {
+        let missing = || Failure::new(self.image.display(), "does not exist: give a --size");
+        self.size().ok_or_else(missing)
     }
 
     /// Returns the offset in the image, in bytes, at which the file system or journal begins.

@@ -38,8 +38,7 @@ pub(super) fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
 
 pub(super) fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice, Failure> {
     let part = OpenOptions { len, ..whole_of(arguments) };
-    open_image(&arguments.image, Access::ReadWrite, part)
-        .map_err(|error| Failure::opening(&arguments.image, &error))
+    Ok(open_image(&arguments.image, Access::ReadWrite, part)?)
 }
 
 /// Opens the part of the image for a file system of `size` bytes. Extends an image file that is too
@@ -47,7 +46,6 @@ pub(super) fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice
 pub(super) fn open_for(arguments: &Arguments, size: Option<u64>) -> Result<FileDevice, Failure> {
     let path = arguments.image.as_path();
     let part = OpenOptions { len: size, ..whole_of(arguments) };
-    let failed = |error: OpenError| Failure::opening(path, &error);
     match open_image(path, Access::ReadWrite, part) {
         Err(OpenError::OutOfRange { .. }) if path.is_file() && !arguments.dry_run => {
             // A file that is refused keeps its length.
@@ -57,16 +55,15 @@ pub(super) fn open_for(arguments: &Arguments, size: Option<u64>) -> Result<FileD
                 refuse_overwriting(arguments, &found)?;
             }
             // The file is open, and so locked, while it is extended.
-            let whole = open_image(path, Access::ReadWrite, OpenOptions::default());
-            let whole = whole.map_err(failed)?;
+            let whole = open_image(path, Access::ReadWrite, OpenOptions::default())?;
             let end = arguments.offset().saturating_add(size.unwrap_or(0));
             if whole.len() < end {
-                whole.lengthen(end).map_err(|error| Failure::new(path.display(), error))?;
+                whole.lengthen(end).map_err(Failure::about(path))?;
             }
             drop(whole);
             open(arguments, size)
         }
-        opened => opened.map_err(failed),
+        opened => Ok(opened?),
     }
 }
 

@@ -71,7 +71,7 @@ pub fn write(
     content: &mut impl Content,
     archive: &mut Archive,
     report: &Report,
-) -> Result<io::Result<()>, Failure> {
+) -> io::Result<()> {
     let mut failed = Ok(());
     let done = (|| {
         archive.bytes(&pieces.map)?;
@@ -82,7 +82,7 @@ pub fn write(
             while at < start + len {
                 let want = (start + len - at).min(CHUNK) as usize;
                 let Some(part) = buf.get_mut(..want) else { break };
-                if let Err(failure) = fill(content, at, part) {
+                if let Err(failure) = content.fill(at, part) {
                     part.fill(0);
                     failed = Err(failure);
                 }
@@ -93,20 +93,5 @@ pub fn write(
         archive.pad(pieces.stored())
     })();
     report.check(failed);
-    Ok(done)
-}
-
-/// Reads all of `buf`; bytes after the end of the file are zeros.
-fn fill(content: &mut impl Content, offset: u64, buf: &mut [u8]) -> Result<(), Failure> {
-    let mut have = 0;
-    while let Some(rest) = buf.get_mut(have..).filter(|rest| !rest.is_empty()) {
-        match content.read_at(offset + have as u64, rest)? {
-            0 => {
-                rest.fill(0);
-                break;
-            }
-            read => have += read,
-        }
-    }
-    Ok(())
+    done
 }
