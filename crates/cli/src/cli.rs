@@ -34,14 +34,14 @@ pub use facts::{
 };
 pub use glob::{Case, Glob};
 pub use help::long_help;
-pub use images::{HOLDS_IMAGE, Images, Intent, change_each, print_each, refuse_image, with_each};
+pub use images::{HOLDS_IMAGE, Images, change_each, print_each, refuse_image, with_each};
 pub use made_file::MadeFile;
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
 #[cfg(test)]
 pub use mounted::parse_counters;
 pub use mounted::{MountedImage, counters};
 pub use names::{UserNames, parse_id, parse_ids, refuse_hidden_owners};
-pub use operand::{ImagePath, Operand};
+pub use operand::{ImagePath, Intent, Operand};
 pub use output::OutputFile;
 pub use owner::OwnerChange;
 pub use patience::{

@@ -1,10 +1,9 @@
 //! The images that a command works on.
 
 use super::{
-    Failure, FileArguments, ImagePath, Report, Stop, WholeImage, no_file_system, read_keys,
+    Failure, FileArguments, ImagePath, Intent, Report, Stop, WholeImage, no_file_system, read_keys,
 };
 use lanefs::{FileSystem, OpenOptions, Source};
-use lanefs_device::Access;
 use lanefs_offline::has_journal_elsewhere;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -13,24 +12,6 @@ use std::process::ExitCode;
 
 /// The reason why a file of the host is neither read nor replaced.
 pub const HOLDS_IMAGE: &str = "holds an image that this command has open";
-
-/// How a command accesses an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Intent {
-    /// Nothing is written.
-    Read,
-    /// The image is changed.
-    Change,
-}
-
-impl Intent {
-    fn access(self) -> Access {
-        match self {
-            Intent::Read => Access::ReadOnly,
-            Intent::Change => Access::ReadWrite,
-        }
-    }
-}
 
 /// The open images of a command. Each image is opened once, even if several operands name it.
 pub struct Images {

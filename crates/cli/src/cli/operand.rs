@@ -1,6 +1,7 @@
 //! Operands: paths in images, and paths of the host.
 
-use super::{Failure, Intent};
+use super::Failure;
+use lanefs_device::Access;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,6 +9,24 @@ use std::path::{Path, PathBuf};
 
 /// The prefix of an array's name.
 const ARRAY: &[u8] = lanefs::raid5::PREFIX.as_bytes();
+
+/// How a command accesses an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Intent {
+    /// Nothing is written.
+    Read,
+    /// The image is changed.
+    Change,
+}
+
+impl Intent {
+    pub fn access(self) -> Access {
+        match self {
+            Intent::Read => Access::ReadOnly,
+            Intent::Change => Access::ReadWrite,
+        }
+    }
+}
 
 /// A path in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
