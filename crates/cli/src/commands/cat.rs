@@ -1,6 +1,7 @@
 //! `lanefs cat`
 
 use crate::cli::{FileArguments, ImagePath, Stop, print_each};
+use crate::copy::pump;
 use lanefs::{File, FileSystem};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,9 +12,6 @@ const CHUNK: usize = 1 << 20;
 /// Prints files of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Example:
   lanefs cat disk.img:/etc/os-release")]
 pub struct Arguments {
@@ -37,14 +35,7 @@ pub fn write_to(fs: &FileSystem, place: &ImagePath, out: &mut dyn Write) -> Resu
     let within = |error| place.failure(error);
     let file: File = fs.open_file(&place.path).map_err(within)?;
     let size = usize::try_from(file.metadata().len()).unwrap_or(CHUNK);
-    let mut buf = vec![0; size.clamp(1, CHUNK)];
-    let mut at = 0;
-    loop {
-        let read = file.read_at(&mut buf, at).map_err(within)?;
-        if read == 0 {
-            return Ok(out.flush()?);
-        }
-        at += read as u64;
-        out.write_all(buf.get(..read).unwrap_or_default())?;
-    }
+    let read = |at, buf: &mut [u8]| Ok::<_, Stop>(file.read_at(buf, at).map_err(within)?);
+    pump(vec![0; size.clamp(1, CHUNK)], read, |_, piece| Ok(out.write_all(piece)?))?;
+    Ok(out.flush()?)
 }

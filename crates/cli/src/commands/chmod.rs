@@ -1,7 +1,7 @@
 //! `lanefs chmod`
 
 use crate::cli::{FileArguments, ImagePath, Intent, Kind, ModeChange, process_umask, with_each};
-use crate::copy::{Meta, Settings, Target};
+use crate::copy::{Meta, Settings, Tree};
 use crate::walk::{Depth, each_file};
 use lanefs::{FileType, Follow};
 use std::process::ExitCode;
@@ -9,9 +9,6 @@ use std::process::ExitCode;
 /// Changes modes in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Examples:
   lanefs chmod 755 disk.img:/bin/sh
   lanefs chmod -R go-w disk.img:/etc")]
@@ -43,8 +40,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             }
             let permissions = Some(changed(&entry.meta, &arguments.mode, umask));
             tree.set(&entry.node, &Settings { permissions, ..Settings::default() })
-        });
-        Ok(())
+        })
     })
 }
 

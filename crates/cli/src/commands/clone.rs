@@ -2,7 +2,8 @@
 
 use super::tune::parse_uuid;
 use crate::cli::{
-    Failure, ImageArguments, OutputArguments, Report, WholeImage, complain, human, no_file_system,
+    Failure, ImageArguments, MadeFile, OutputArguments, Report, WholeImage, complain, human,
+    no_file_system,
 };
 use lanefs::device::{Access, FileDevice, OpenOptions};
 use lanefs_offline::{
@@ -24,8 +25,6 @@ an interrupted clone may leave that file. On btrfs, xfs and other file systems t
 copy takes no time, and no space until one side is written.
 
 If all checksums of the image depend on its UUID, the copy gets the feature metadata_csum_seed.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:
   lanefs clone base.img vm1.img
@@ -92,27 +91,19 @@ fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failur
     }
     let whole = WholeImage::open(from, arguments.options, Access::ReadOnly)?;
     let part_of = unfinished_name(to);
-    let unfinished = Unfinished(&part_of);
-    let file = File::options().read(true).write(true).create_new(true).open(unfinished.0);
+    let unfinished = MadeFile::create(&part_of, 0).map_err(Failure::on_host(to))?;
+    let file = File::options().read(true).write(true).open(&part_of);
     let file = file.map_err(Failure::on_host(to))?;
     let copied = copy(arguments, &whole, &file)?;
     drop(file);
-    let uuid = settle(arguments, unfinished.0, uuid)?;
-    std::fs::rename(unfinished.0, to).map_err(Failure::on_host(to))?;
+    let uuid = settle(arguments, &part_of, uuid)?;
+    std::fs::rename(&part_of, to).map_err(Failure::on_host(to))?;
+    unfinished.keep();
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))
         .and_then(|folder| folder.sync_all())
         .map_err(Failure::on_host(to))?;
     Ok(Cloned { copied, uuid })
-}
-
-/// The copy under a temporary name; removed on drop unless it was renamed.
-struct Unfinished<'p>(&'p Path);
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
-    }
 }
 
 fn unfinished_name(to: &Path) -> PathBuf {

@@ -10,8 +10,8 @@ use crate::cli::{
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Links, Meta,
-    NewMode, Opening, Plan, Progress, Recursion, Seen, Settings, Sink, Source, Target, Trail,
-    Verbose, replace,
+    NewMode, Opening, Plan, Progress, Recursion, Seen, Settings, Trail, Tree, TreeFile, Verbose,
+    pump, replace,
 };
 use destination::Kind;
 use lanefs::{FileOptions, FileSystem, FileType, Follow};
@@ -39,9 +39,6 @@ A file of an image that is overwritten stays until the copy is complete, if ther
 (standard input always needs it).
 New files in an image belong to user and group 0 unless -p, -a or --owner is given. A copy out of an
 image by an ordinary user does not keep owners, privileged attributes and set-ID bits.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
 
 Examples:
   lanefs cp -a rootfs/. disk.img:/            fill an image, all attributes kept
@@ -292,14 +289,14 @@ pub fn copy(
 }
 
 /// Where copies go.
-struct Place<'a, T: Target> {
+struct Place<'a, T: Tree> {
     tree: &'a T,
     destination: &'a Destination<T::Node>,
 }
 
 /// Copies the sources to one target. If a source is not a file in a tree, `special` copies it. For
 /// every other source, `special` returns `None`.
-fn into<T: Target>(
+fn into<T: Tree>(
     images: &Images,
     sources: &[Operand],
     Place { tree: target, destination }: Place<'_, T>,
@@ -339,7 +336,7 @@ fn into<T: Target>(
 }
 
 /// Copies one operand.
-fn one<S: Source, T: Target>(
+fn one<S: Tree, T: Tree>(
     copier: &Copier<'_, S, T>,
     source: &S,
     (node, path): (&S::Node, &Path),
@@ -362,13 +359,13 @@ fn one<S: Source, T: Target>(
         }
     };
     if destination.kind == Kind::Directory && !copier.is_directory(node)? {
-        let shown = target.show(&destination.dir, &name);
+        let shown = target.show_entry(&destination.dir, &name);
         return Err(Failure::new(format_args!("{shown}/"), "not a directory"));
     }
     if let Some((there, meta)) = target.look(&destination.dir, &name)? {
         check_not_within(source, node, target, &there)?;
         if copier.overwrites(meta.file_type) {
-            outcome.check_not_made(&meta, target.show(&destination.dir, &name))?;
+            outcome.check_not_made(&meta, target.show_entry(&destination.dir, &name))?;
         }
     }
     check_not_within(source, node, target, &destination.dir)?;
@@ -389,7 +386,7 @@ fn ends_in_dot(path: &Path) -> bool {
 
 /// Fails if the target directory `dir` is the source directory `node` or lies inside it, because
 /// the copy would never terminate.
-fn check_not_within<S: Source, T: Target>(
+fn check_not_within<S: Tree, T: Tree>(
     source: &S,
     node: &S::Node,
     target: &T,
@@ -412,7 +409,7 @@ fn check_not_within<S: Source, T: Target>(
                 // In a damaged image, the parent directories can form a cycle.
                 let ascent = ascent.get_or_insert_with(|| Ascent::new(there.identity));
                 if ascent.step(&up.identity).is_err() {
-                    let shown = target.show(&here, b"..");
+                    let shown = target.show_entry(&here, b"..");
                     return Err(Failure::new(shown, "the parents of this directory form a ring"));
                 }
                 at = above;
@@ -493,17 +490,19 @@ fn stream_in(
     if plan.existing == Existing::Keep && tree.look(&destination.dir, name)?.is_some() {
         return Ok(());
     }
+    let read = |_, buffer: &mut [u8]| loop {
+        match from.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read.map_err(Failure::on_host(shown)),
+        }
+    };
+    let buffer = vec![0; 1 << 20];
     if let Some((found, of_old)) = replaceable(fs, tree, place)? {
         let Destination { dir, name: Some(name), .. } = &found else { return Ok(()) };
         let mode = NewMode { permissions: 0o600, umask: 0 };
         let replaced = replace(tree, dir, name, |temporary| {
             let (made, mut file) = tree.make_file(dir, temporary, mode, Opening::New)?;
-            let mut at = 0;
-            pump(from, shown, |piece| {
-                file.write_at(at, piece)?;
-                at += piece.len() as u64;
-                Ok(())
-            })?;
+            pump(buffer, read, |at, piece| file.write_at(at, piece))?;
             tree.set(&made, &Settings { owner: plan.owner.or(of_old.owner), ..of_old })
         });
         return replaced.map(drop);
@@ -515,7 +514,7 @@ fn stream_in(
         let settings = Settings { owner: plan.owner, ..Settings::default() };
         tree.set(&tree.find(&place.path, Follow::Links)?, &settings)?;
     }
-    pump(from, shown, |piece| {
+    pump(buffer, read, |_, piece| {
         file.write_all(piece).map_err(|error| Failure::new(place, cause_of(&error)))
     })
 }
@@ -533,23 +532,6 @@ fn replaceable(
     let found = Destination::find(Aim::Itself, tree, place, fs)?.behind_link(tree, place, fs)?;
     let node = tree.find(&place.path, Follow::Links)?;
     Ok(tree.replacement(&node)?.map(|of_old| (found, of_old)))
-}
-
-/// Calls `write` for each piece of `from`, which is shown as `shown`.
-fn pump(
-    from: &mut dyn Read,
-    shown: &Path,
-    mut write: impl FnMut(&[u8]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut buf = vec![0; 1 << 20];
-    loop {
-        match from.read(&mut buf) {
-            Ok(0) => return Ok(()),
-            Ok(read) => write(buf.get(..read).unwrap_or_default())?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Failure::on_host(shown)(error)),
-        }
-    }
 }
 
 /// Returns the cause of an error that was converted to [`std::io::Error`], without the path.

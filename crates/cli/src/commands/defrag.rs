@@ -15,9 +15,6 @@ A directory means every regular file below it. A file is left as it is if the fr
 better place for it. A crash loses no data. A file that cannot be moved (immutable, append-only,
 verity, with a block map) is reported. Blocks of directories stay. The image must not be mounted.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Examples:
   lanefs defrag disk.img:/var/db
   lanefs defrag disk.img                       # all files
@@ -49,8 +46,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             let printed = print(&mut out, place, &lists, arguments.json);
             report.printed(printed.and_then(|()| out.flush()));
             Ok(())
-        });
-        Ok(())
+        })
     })
 }
 

@@ -7,7 +7,7 @@ mod pair;
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Screen, keep_bytes,
 };
-use crate::copy::{HostTree, ImageTree, Source, Trail};
+use crate::copy::{HostTree, ImageTree, Trail, Tree};
 use aspect::{Aspect, Aspects, Change};
 use changes::Changes;
 use lanefs::Follow;
@@ -116,7 +116,7 @@ fn compare(arguments: &Arguments, report: &Report) -> Result<Found, Failure> {
     }
 }
 
-fn between<A: Source, B: Source>(
+fn between<A: Tree, B: Tree>(
     arguments: &Arguments,
     report: &Report,
     a: &A,

@@ -13,9 +13,6 @@ Offsets and lengths are bytes, in the file and on the device. The flags are thos
 unwritten (allocated, reads as zeros), inline (the data is in the inode), not_aligned, merged (an
 ext2 or ext3 file, which maps blocks one by one).
 
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Examples:
   lanefs filefrag disk.img:/var/db
   lanefs filefrag disk.img:/var/db --json | jq '.extents | length'")]

@@ -5,7 +5,7 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Intent, Scope, Screen, UserNames, effective, entry_text,
     long_help, place_facts, quoted, rights, with_each,
 };
-use crate::copy::{ImageNode, ImageTree, Meta};
+use crate::copy::{ImageNode, ImageTree, Meta, Tree};
 use crate::walk::{Depth, Entry, each_file};
 use lanefs::ondisk::acl::{Acl, AclEntry, Tag};
 use lanefs::{FileType, Follow};
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             true => UserNames::numbers(),
             false => UserNames::of(fs),
         };
-        each_file(fs, place, depth, Follow::Links, report, &mut |tree, place, entry| {
+        let done = each_file(fs, place, depth, Follow::Links, report, &mut |tree, place, entry| {
             // A symbolic link has no access control list.
             if entry.meta.file_type == FileType::Symlink {
                 return Ok(());
@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Ok(())
         });
         report.printed(out.flush());
-        Ok(())
+        done
     })
 }
 
@@ -108,8 +108,7 @@ pub fn list_of(
 ) -> Result<Option<Acl>, Failure> {
     let name = attribute_of(scope);
     let Some(value) = tree.attribute(node, name)? else { return Ok(None) };
-    let shown = || crate::copy::Source::show(tree, node);
-    Acl::from_system(&value).map_err(|cause| Failure::new(shown(), cause))
+    Acl::from_system(&value).map_err(|cause| Failure::new(tree.show(node), cause))
 }
 
 /// Returns the name of the attribute that stores the list of this scope.

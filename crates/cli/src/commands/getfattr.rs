@@ -4,7 +4,7 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Intent, Screen, hex, long_help, place_facts, quoted,
     with_each,
 };
-use crate::copy::{Attribute, ImageNode, ImageTree, Source};
+use crate::copy::{Attribute, ImageNode, ImageTree, Tree};
 use crate::walk::{Depth, each_file};
 use lanefs::Follow;
 use lanefs::build::base64;
@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         false => Box::new(Screen::new()),
     };
     with_each("getfattr", &arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
-        each_file(fs, place, depth, follow, report, &mut |tree, place, entry| {
+        let done = each_file(fs, place, depth, follow, report, &mut |tree, place, entry| {
             let found = arguments.of(tree, &entry.node)?;
             if !found.is_empty() {
                 report.printed(arguments.print(place, &found, &mut out));
@@ -94,7 +94,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Ok(())
         });
         report.printed(out.flush());
-        Ok(())
+        done
     })
 }
 

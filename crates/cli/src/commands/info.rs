@@ -30,8 +30,6 @@ const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 Only the superblock is read, so an image that cannot be mounted is shown too. If the image is not
 clean, the free counts may be out of date; lanefs df counts anew.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs info disk.img
   lanefs info --json disk.img | jq .free_blocks

@@ -12,8 +12,6 @@ use std::process::ExitCode;
 /// Makes links in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs ln -s /usr/lib disk.img:/lib         a symbolic link /lib that leads to /usr/lib
   lanefs ln disk.img:/bin/a disk.img:/bin/b   a second name of one file")]

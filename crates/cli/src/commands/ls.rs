@@ -19,9 +19,6 @@ use std::process::ExitCode;
 User and group names come from /etc/passwd and /etc/group of the image, or of the host if the image
 has none.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Examples:
   lanefs ls disk.img
   lanefs ls -la disk.img:/etc disk.img:/home")]

@@ -8,9 +8,6 @@ use std::process::ExitCode;
 /// Makes directories in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Example:
   lanefs mkdir -p disk.img:/usr/local/bin disk.img:/etc")]
 pub struct Arguments {

@@ -5,7 +5,7 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
     refuse_hidden_owners,
 };
-use crate::copy::{Dereference, Existing, ImageTree, Keep, Plan, Recursion, Source, Verbose};
+use crate::copy::{Dereference, Existing, ImageTree, Keep, Plan, Recursion, Tree, Verbose};
 use lanefs::{FileSystem, Follow, Metadata, Rename};
 use std::cell::RefCell;
 use std::fs::File;
@@ -17,9 +17,6 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Examples:
   lanefs mv disk.img:/a disk.img:/b
   lanefs mv disk.img:/logs /var/backup")]

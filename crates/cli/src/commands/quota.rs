@@ -20,8 +20,6 @@ shown in units of 1 KiB unless -h is given. A limit of 0 means no limit.
 Limits are kept in the image. A mount by Lanefs or the kernel obeys them only with the options
 usrquota, grpquota and prjquota.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs quota disk.img
   lanefs quota --user 1000 --space 900M:1G --inodes 10000 disk.img

@@ -27,8 +27,6 @@ that the changes of one group fit into a quarter of it; otherwise unmount the fi
 File systems with sparse_super2 or bigalloc cannot be resized; those with meta_bg, ea_inode,
 inline_data or stable_inodes cannot be made smaller.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs resize disk.img 20G                   # to 20 GiB
   lanefs resize disk.img +5G                   # by 5 GiB

@@ -7,7 +7,6 @@ use crate::cli::{
 use lanefs::{Attr, FileSystem, FileType, Follow, Time};
 use serde_json::json;
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,9 +19,6 @@ Formats: %n name, %N name and link target, %F type, %s size, %b blocks of 512 by
 links, %a and %A mode, %u and %U user, %g and %G group, %t:%T device. Times of access,
 modification, change and birth: %X %Y %Z %W in seconds since 1970, %x %y %z %w as dates. %% is a
 percent sign.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
 
 Examples:
   lanefs stat disk.img:/etc/passwd
@@ -150,36 +146,24 @@ impl Described<'_> {
     }
 
     fn everything(&self) -> String {
-        let Attr { ino, generation, links, uid, gid, size, sectors, rdev, .. } = self.attr;
-        let attr = &self.attr;
-        let mut text = format!("  File: {}\n", self.quoted());
-        // Writing into a String cannot fail.
-        let _ = writeln!(text, "  Size: {size}\tBlocks: {sectors}\t{}", long_type_name(attr));
-        let _ = write!(text, " Inode: {}\tGeneration: {generation}\tLinks: {links}", ino.0);
-        if matches!(attr.file_type, FileType::CharDevice | FileType::BlockDevice) {
-            let _ = write!(text, "\tDevice: {},{}", rdev.major, rdev.minor);
-        }
-        let (user, group) = (self.users.user(uid), self.users.group(gid));
-        let (permissions, mode) = (attr.permissions, mode_string(attr.mode()));
-        let _ = writeln!(
-            text,
-            "\n  Mode: {permissions:04o}/{mode}\tUser: {uid}/{user}\tGroup: {gid}/{group}"
-        );
-        let date = |time| show_time(time, Shown::Nanoseconds);
-        let _ = writeln!(text, "Access: {}", date(attr.atime));
-        let _ = writeln!(text, "Modify: {}", date(attr.mtime));
-        let _ = writeln!(text, "Change: {}", date(attr.ctime));
-        let _ = write!(text, " Birth: {}", attr.crtime.map_or("-".into(), date));
-        let flags = flag_letters(attr.flags);
-        let _ = write!(text, "\n Flags: {:#x} {flags}", attr.flags);
-        if !self.attributes.is_empty() {
-            let _ = write!(text, "\nXattrs: {}", self.attributes.join(" "));
-        }
-        if let Some(policy) = &self.policy {
-            let _ = write!(text, "\nPolicy: {policy}");
-        }
-        if let Some(digest) = &self.digest {
-            let _ = write!(text, "\nVerity: {digest}");
+        let Attr { generation, permissions, flags, rdev, .. } = self.attr;
+        let device = match self.attr.file_type {
+            FileType::CharDevice | FileType::BlockDevice => {
+                format!("\tDevice: {},{}", rdev.major, rdev.minor)
+            }
+            _ => String::new(),
+        };
+        let mut text = self.formatted(&format!(
+            "  File: %N\n  Size: %s\tBlocks: %b\t%F\n Inode: %i\tGeneration: {generation}\tLinks: \
+             %h{device}\n  Mode: {permissions:04o}/%A\tUser: %u/%U\tGroup: %g/%G\nAccess: %x\n\
+             Modify: %y\nChange: %z\n Birth: %w\n Flags: {flags:#x} {}",
+            flag_letters(flags)
+        ));
+        let xattrs = Some(self.attributes.join(" ")).filter(|_| !self.attributes.is_empty());
+        for (what, fact) in
+            [("Xattrs", &xattrs), ("Policy", &self.policy), ("Verity", &self.digest)]
+        {
+            text.extend(fact.as_ref().map(|fact| format!("\n{what}: {fact}")));
         }
         text
     }

@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 /// counters.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs stats mnt
   lanefs stats mnt --watch 2

@@ -8,7 +8,7 @@ use crate::cli::{
     Case, Failure, FileArguments, Glob, ImagePath, Images, Intent, OutputFile, Report, Stop,
     complain, refuse_image,
 };
-use crate::copy::{Identity, ImageNode, ImageTree, Source};
+use crate::copy::{Identity, ImageNode, ImageTree, Tree};
 use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
 use archive::Archive;
 use header::{Header, Kind, Times};

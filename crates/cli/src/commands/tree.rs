@@ -10,9 +10,6 @@ use std::process::ExitCode;
 /// Prints a directory tree of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Example:
   lanefs tree -L 2 disk.img:/usr")]
 pub struct Arguments {

@@ -18,8 +18,6 @@ On an image that Lanefs has mounted, the command works like fstrim. Otherwise th
 be in use; after a crash it is recovered first. The trim writes nothing. An interrupted trim has
 returned only some of the free blocks.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs trim disk.img
   lanefs trim mnt

@@ -29,8 +29,6 @@ Clearing has_journal removes the orphan file too. -O fast_commit leaves a presen
 metadata_csum_seed needs metadata_csum, and can be cleared only while the seed follows from the
 UUID. Without this feature checksums depend on the UUID, so -U then needs -O metadata_csum_seed.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs tune disk.img                         # shows the settings
   lanefs tune -L data -m 1 disk.img

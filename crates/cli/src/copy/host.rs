@@ -6,8 +6,7 @@
 //! it has entered.
 
 use super::trail::Trail;
-use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
-use super::{NewMode, Opening};
+use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree, TreeFile};
 use crate::cli::{Failure, HOLDS_IMAGE};
 use lanefs::build::ShortPath;
 use lanefs::{FileType, Rdev, Time};
@@ -110,7 +109,7 @@ impl HostFile {
     }
 }
 
-impl Content for HostFile {
+impl TreeFile for HostFile {
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure> {
         // Files of proc(5) have data, but their size is 0.
         if self.size == 0 {
@@ -132,9 +131,7 @@ impl Content for HostFile {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure> {
         self.file.read_at(buf, offset).map_err(Failure::on_host(&self.path))
     }
-}
 
-impl Sink for HostFile {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure> {
         self.file.write_all_at(data, offset).map_err(Failure::on_host(&self.path))
     }
@@ -157,12 +154,12 @@ impl Listing for HostListing {
     }
 }
 
-impl Source for HostTree {
+impl Tree for HostTree {
     /// A bind mount can give a directory a second name, so a second name is no sign of damage.
     const DIRECTORIES_HAVE_ONE_NAME: bool = false;
     type Node = Trail;
     type Listing<'a> = HostListing;
-    type Content<'a> = HostFile;
+    type File<'a> = HostFile;
 
     fn meta(&self, node: &Trail) -> Result<Meta, Failure> {
         let path = node.path();
@@ -230,23 +227,6 @@ impl Source for HostTree {
     fn show(&self, node: &Trail) -> String {
         node.path().display().to_string()
     }
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
-}
-
-fn has_no_attribute(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::NODATA.raw_os_error())
-}
-
-fn is_denied(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
-}
-
-impl Target for HostTree {
-    type Node = Trail;
-    type Sink<'a> = HostFile;
 
     fn look(&self, dir: &Trail, name: &[u8]) -> Result<Option<(Trail, Meta)>, Failure> {
         let node = dir.join(name);
@@ -391,7 +371,19 @@ impl Target for HostTree {
         Ok(())
     }
 
-    fn show(&self, dir: &Trail, name: &[u8]) -> String {
-        dir.join(name).path().display().to_string()
+    fn show_entry(&self, dir: &Trail, name: &[u8]) -> String {
+        self.show(&dir.join(name))
     }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
+}
+
+fn has_no_attribute(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NODATA.raw_os_error())
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }

@@ -94,8 +94,8 @@ impl Settings {
     }
 }
 
-/// The data of a file that is copied.
-pub trait Content {
+/// An open file of a tree.
+pub trait TreeFile {
     /// Returns the start and the end of the next range of bytes, at or after `from`, that is not a
     /// hole.
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure>;
@@ -115,10 +115,6 @@ pub trait Content {
         }
         Ok(())
     }
-}
-
-/// The file into which data is copied.
-pub trait Sink {
     /// Writes all of `data` at `offset`.
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;
     /// Sets the size, so that a hole at the end of a file is copied too.
@@ -131,8 +127,8 @@ pub trait Listing {
     fn next(&mut self) -> Result<Option<Vec<u8>>, Failure>;
 }
 
-/// A tree to read.
-pub trait Source: Sync {
+/// A tree to read and to copy to.
+pub trait Tree: Sync {
     /// Whether a second name of a directory means that the tree is damaged.
     const DIRECTORIES_HAVE_ONE_NAME: bool;
     /// A file or directory of the tree.
@@ -142,7 +138,7 @@ pub trait Source: Sync {
     where
         Self: 'a;
     /// An open file of the tree.
-    type Content<'a>: Content
+    type File<'a>: TreeFile
     where
         Self: 'a;
 
@@ -167,21 +163,11 @@ pub trait Source: Sync {
     /// Returns the text of a symbolic link.
     fn read_link(&self, node: &Self::Node) -> Result<Vec<u8>, Failure>;
     /// Opens a regular file.
-    fn open(&self, node: &Self::Node) -> Result<Self::Content<'_>, Failure>;
+    fn open(&self, node: &Self::Node) -> Result<Self::File<'_>, Failure>;
     /// Returns all extended attributes that can be read.
     fn attributes(&self, node: &Self::Node) -> Result<Vec<Attribute>, Failure>;
     /// Returns the name of `node` for messages.
     fn show(&self, node: &Self::Node) -> String;
-}
-
-/// A tree to copy to.
-pub trait Target: Sync {
-    /// A file or directory of the tree.
-    type Node: Clone + Send + Sync;
-    /// An open file of the tree.
-    type Sink<'a>: Sink
-    where
-        Self: 'a;
 
     /// Returns the file `name` in `dir`, if it exists; does not follow symbolic links.
     fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Meta)>, Failure>;
@@ -195,7 +181,7 @@ pub trait Target: Sync {
         name: &[u8],
         mode: NewMode,
         opening: Opening,
-    ) -> Result<(Self::Node, Self::Sink<'_>), Failure>;
+    ) -> Result<(Self::Node, Self::File<'_>), Failure>;
     /// Creates a symbolic link.
     fn make_symlink(
         &self,
@@ -230,5 +216,5 @@ pub trait Target: Sync {
     /// Sets the attributes of `node`.
     fn set(&self, node: &Self::Node, settings: &Settings) -> Result<(), Failure>;
     /// Returns the full path of the entry `name` in `dir`, for messages.
-    fn show(&self, dir: &Self::Node, name: &[u8]) -> String;
+    fn show_entry(&self, dir: &Self::Node, name: &[u8]) -> String;
 }

@@ -2,7 +2,7 @@
 
 use super::aspect::{Aspect, Aspects, Change};
 use crate::cli::{Failure, Shown, show_time, type_name};
-use crate::copy::{Attribute, Content, Identity, Meta, Source};
+use crate::copy::{Attribute, Identity, Meta, Tree, TreeFile};
 use crate::walk::Entry;
 use lanefs::FileType;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use std::fmt::Display;
 const CHUNK: usize = 1 << 20;
 
 /// Compares files of two trees.
-pub struct Changes<'a, A: Source, B: Source> {
+pub struct Changes<'a, A: Tree, B: Tree> {
     a: &'a A,
     b: &'a B,
     aspects: Aspects,
@@ -23,7 +23,7 @@ pub struct Changes<'a, A: Source, B: Source> {
     buffers: [Vec<u8>; 2],
 }
 
-impl<'a, A: Source, B: Source> Changes<'a, A, B> {
+impl<'a, A: Tree, B: Tree> Changes<'a, A, B> {
     pub fn new(a: &'a A, b: &'a B, aspects: Aspects) -> Changes<'a, A, B> {
         let (linked, buffers) = ([HashMap::new(), HashMap::new()], [Vec::new(), Vec::new()]);
         Changes { a, b, aspects, linked, buffers }

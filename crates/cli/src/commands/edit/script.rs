@@ -1,6 +1,7 @@
 //! The commands of a script.
 
 use crate::cli::{Failure, OutputFile, parse_id, parse_size};
+use crate::copy::pump;
 use lanefs::{FileOptions, FileSystem, MasterKey, NewVerity};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -249,34 +250,18 @@ fn put(
     let mode = metadata.permissions().mode() & 0o777;
     let options = FileOptions::new().write().create().truncate().permissions(mode as u16);
     let to = fs.open_file_with(path, &options)?;
-    let mut buffer = buffer_for(metadata.len());
-    let mut at = 0;
-    loop {
-        let len = from.read(&mut buffer).map_err(failed)?;
-        let piece = buffer.get(..len).unwrap_or_default();
-        if piece.is_empty() {
-            return Ok(());
-        }
-        to.write_all_at(piece, at)?;
-        at += len as u64;
-    }
+    let read = |_, buffer: &mut [u8]| from.read(buffer).map_err(failed);
+    pump(buffer_for(metadata.len()), read, |at, piece| Ok(to.write_all_at(piece, at)?))
 }
 
 fn get(fs: &FileSystem, path: &Path, host: &Path) -> Result<OutputFile, Error> {
     let failed = |error| Error::Host(host.display().to_string(), error);
     let from = fs.open_file(path)?;
     let mut to = OutputFile::create(host).map_err(failed)?;
-    let mut buffer = buffer_for(from.metadata().len());
-    let mut at = 0;
-    loop {
-        let len = from.read_at(&mut buffer, at)?;
-        let piece = buffer.get(..len).unwrap_or_default();
-        if piece.is_empty() {
-            return Ok(to);
-        }
-        to.file.write_all(piece).map_err(failed)?;
-        at += len as u64;
-    }
+    let read = |at, buffer: &mut [u8]| Ok(from.read_at(buffer, at)?);
+    let write = |_, piece: &[u8]| to.file.write_all(piece).map_err(failed);
+    pump(buffer_for(from.metadata().len()), read, write)?;
+    Ok(to)
 }
 
 /// Returns a buffer for a file of `size` bytes, or for a part of the file. A small file gets a

@@ -4,7 +4,7 @@ use crate::cli::{
     Case, Failure, Glob, ImagePath, Images, Kind, ModeChange, Operand, UserNames, parse_time,
     type_of_letter,
 };
-use crate::copy::{ImageNode, ImageTree, Listing, Meta, Source};
+use crate::copy::{ImageNode, ImageTree, Listing, Meta, Tree};
 use crate::walk::Entry;
 use lanefs::{FileType, Time};
 use std::cmp::Ordering;

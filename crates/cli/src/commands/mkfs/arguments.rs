@@ -17,8 +17,6 @@ use std::path::{Path, PathBuf};
 // be parsed as one of these values.
 #[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs mkfs disk.img --size 8G
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0

@@ -2,13 +2,12 @@
 
 use super::arguments::{Arguments, options};
 use super::target::{open_for, refuse_overwriting};
-use crate::cli::{Failure, OutputArguments, open_image};
+use crate::cli::{Failure, MadeFile, OutputArguments, open_image};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::superblock::{JournalDevice, SUPERBLOCK_OFFSET};
-use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -28,18 +27,14 @@ pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
     if Source::array_name(path).is_some() {
         return Err(Failure::new(path.display(), "an array cannot be a journal device"));
     }
-    let is_new = !path.exists();
-    if is_new {
+    let mut new = None;
+    if !path.exists() {
         arguments.size_of_new()?;
-        File::create_new(path).map_err(Failure::on_host(path))?;
+        new = Some(MadeFile::create(path, 0).map_err(Failure::on_host(path))?);
     }
-    let made = fill(arguments, block_size);
-    if made.is_err() && is_new {
-        // An error while removing the file is ignored, because the message about the failure names
-        // the file, so the user can remove it.
-        let _ = std::fs::remove_file(path);
-    }
-    made
+    fill(arguments, block_size)?;
+    new.into_iter().for_each(MadeFile::keep);
+    Ok(())
 }
 
 fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<(), Failure> {

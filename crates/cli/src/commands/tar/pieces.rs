@@ -2,7 +2,7 @@
 
 use super::archive::{Archive, BLOCK};
 use crate::cli::{Failure, Report};
-use crate::copy::Content;
+use crate::copy::TreeFile;
 use std::fmt::Write;
 use std::io;
 
@@ -34,7 +34,7 @@ impl Pieces {
 }
 
 /// Returns the pieces of a file of `size` bytes.
-pub fn of(content: &mut impl Content, size: u64) -> Result<Pieces, Failure> {
+pub fn of(content: &mut impl TreeFile, size: u64) -> Result<Pieces, Failure> {
     let mut parts: Vec<(u64, u64)> = Vec::new();
     let (mut at, mut total) = (0, 0);
     while at < size {
@@ -68,7 +68,7 @@ pub fn of(content: &mut impl Content, size: u64) -> Result<Pieces, Failure> {
 /// place, because the header has already stated the length.
 pub fn write(
     pieces: &Pieces,
-    content: &mut impl Content,
+    content: &mut impl TreeFile,
     archive: &mut Archive,
     report: &Report,
 ) -> io::Result<()> {
