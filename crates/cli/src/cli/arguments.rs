@@ -88,11 +88,12 @@ pub struct OutputArguments {
 impl OutputArguments {
     /// Prints the result of a command: `facts` as JSON, or `lines`, or nothing.
     pub fn print(self, facts: &Value, lines: impl IntoIterator<Item = String>) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = io::BufWriter::new(io::stdout().lock());
         match self {
-            OutputArguments { json: true, .. } => writeln!(out, "{facts:#}"),
-            OutputArguments { quiet: true, .. } => Ok(()),
-            _ => lines.into_iter().try_for_each(|line| writeln!(out, "{line}")),
+            OutputArguments { json: true, .. } => writeln!(out, "{facts:#}")?,
+            OutputArguments { quiet: true, .. } => {}
+            _ => lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?,
         }
+        out.flush()
     }
 }

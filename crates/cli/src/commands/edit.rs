@@ -2,13 +2,15 @@
 
 mod script;
 
-use crate::cli::{Failure, FileArguments, Report, WholeImage, read_keys, refuse_image};
+use crate::cli::{
+    Failure, FileArguments, OutputArguments, Report, WholeImage, read_keys, refuse_image,
+};
 use lanefs::FileSystem;
 use lanefs::device::Access;
 use lanefs_offline::{Draft, Published};
-use script::Line;
+use script::{Job, Line};
 use serde_json::json;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -70,14 +72,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     Report::run("edit", |report| {
         let (lines, published) = edit(arguments)?;
-        if arguments.json {
-            let facts = json!({
-                "commands": lines,
-                "new_blocks": published.new_blocks,
-                "logged_blocks": published.logged_blocks,
-            });
-            report.printed(writeln!(std::io::stdout().lock(), "{facts:#}"));
-        }
+        let facts = json!({
+            "commands": lines,
+            "new_blocks": published.new_blocks,
+            "logged_blocks": published.logged_blocks,
+        });
+        let output = OutputArguments { json: arguments.json, quiet: true };
+        report.printed(output.print(&facts, []));
         Ok(())
     })
 }
@@ -123,13 +124,14 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
         .cache_bytes(CACHE_BYTES)
         .name_cache(lanefs::NameCachePolicy::default(), NAMES);
     let fs = FileSystem::open_device(draft.device(), &options).map_err(within)?;
-    let mut outputs = Vec::new();
+    let mut job = Job { fs: &fs, keys: &keys, outputs: Vec::new() };
     for line in &lines {
-        line.run(&fs, &keys, &mut outputs).map_err(|error| match error {
+        line.run(&mut job).map_err(|error| match error {
             script::Error::Image(error) => line.failure(within(error)),
             script::Error::Host(path, error) => line.failure(Failure::host(path, &error)),
         })?;
     }
+    let outputs = job.outputs;
     fs.close().map_err(within)?;
     let published = draft.publish().map_err(|error| whole.failure(error))?;
     whole.close()?;

@@ -3,8 +3,8 @@
 use super::raid;
 use super::tune::DEFAULT_OPTIONS;
 use crate::cli::{
-    Failure, ImageArguments, Report, Shown, filled, human, no_file_system, open_source, printable,
-    show_time,
+    Failure, ImageArguments, OutputArguments, Report, Shown, filled, human, no_file_system,
+    open_source, printable, show_time,
 };
 use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs::{Source, Time};
@@ -14,7 +14,7 @@ use lanefs_ondisk::features::{Incompat, Support};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::{DefaultMountOptions, JournalPlace, OnError, State, Superblock};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -315,30 +315,19 @@ const GROUP: &str = "Group {group}: blocks {first_block}-{last_block}, {free_blo
     {inode_bitmap}, table {inode_table} {flags}";
 
 fn print(facts: &Value, arguments: &Arguments) -> io::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if arguments.json {
-        writeln!(out, "{facts:#}")?;
-        return out.flush();
-    }
-    let Some(fields) = facts.as_object() else { return Ok(()) };
-    let mut groups = None;
-    for (name, value) in fields {
-        if name == "groups" {
-            groups = value.as_array();
-            continue;
-        }
-        if let Some(shown) = show(name, value, facts) {
-            writeln!(out, "{:22} {}", format!("{}:", title(name)), printable(&shown))?;
-        }
-    }
-    for group in groups.into_iter().flatten() {
-        let shown = |name: &str| {
+    let fields = facts.as_object().into_iter().flatten().filter(|(name, _)| *name != "groups");
+    let lines = fields.filter_map(|(name, value)| {
+        let shown = printable(&show(name, value, facts)?);
+        Some(format!("{:22} {shown}", format!("{}:", title(name))))
+    });
+    let groups = facts["groups"].as_array().into_iter().flatten().map(|group| {
+        filled(GROUP, |name| {
             let field = &group[name];
             plain_list(field, " ").unwrap_or_else(|| field.to_string())
-        };
-        writeln!(out, "{}", filled(GROUP, shown))?;
-    }
-    out.flush()
+        })
+    });
+    let output = OutputArguments { json: arguments.json, quiet: false };
+    output.print(facts, lines.chain(groups))
 }
 
 /// Formats a name such as `free_blocks` as a heading.

@@ -19,9 +19,7 @@ use lanefs::Source;
 use lanefs_device::{Access, Device};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, Report as Made, mkfs, preview};
 use std::process::ExitCode;
-use target::{
-    fit_to_rows, open, open_for, print_summary, refuse_overwriting, tell_as_json, whole_of,
-};
+use target::{facts, fit_to_rows, open, open_for, refuse_overwriting, summary, whole_of};
 use words::Wanted;
 
 /// Runs `lanefs mkfs`.
@@ -44,23 +42,16 @@ fn run_with(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
         _ if fill.shrink => "--shrink follows from the files: give them by --from",
         _ if fill.verity.is_some() => "--verity seals files: give them by --from",
         _ => {
-            tell(arguments, report, &make(arguments)?);
+            let made = make(arguments)?;
+            let facts = facts(&arguments.image, &made);
+            report.printed(arguments.output().print(&facts, summary(arguments, &made)));
+            if !arguments.json && !arguments.quiet && !arguments.dry_run {
+                print_owner_hint(arguments);
+            }
             return Ok(());
         }
     };
     Err(Failure::new(arguments.image.display(), why))
-}
-
-/// Prints what was made.
-fn tell(arguments: &Arguments, report: &Report, made: &Made) {
-    if arguments.json {
-        report.printed(tell_as_json(&arguments.image, made, serde_json::json!({})));
-    } else if !arguments.quiet {
-        report.printed(print_summary(&arguments.image, made, arguments.verbose));
-        if !arguments.dry_run {
-            print_owner_hint(arguments);
-        }
-    }
 }
 
 fn make(arguments: &Arguments) -> Result<Made, Failure> {

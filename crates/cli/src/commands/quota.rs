@@ -1,11 +1,13 @@
 //! `lanefs quota`
 
-use crate::cli::{Failure, ImageArguments, Images, Intent, Report, Size, human, long_help};
+use crate::cli::{
+    Failure, ImageArguments, Images, Intent, OutputArguments, Report, Size, human, long_help,
+};
 use lanefs::FileSystem;
 use lanefs::ext4::QuotaReport;
 use lanefs::ondisk::quota::{Kind, Limits, Quota};
 use serde_json::json;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -144,17 +146,14 @@ fn limits(arguments: &Arguments, mut limits: Limits) -> Limits {
 }
 
 fn print(arguments: &Arguments, quotas: &[QuotaReport]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if arguments.json {
-        let quotas: Vec<_> = quotas.iter().map(as_json).collect();
-        let all = json!({ "image": arguments.image.display().to_string(), "quotas": quotas });
-        return writeln!(out, "{all:#}");
-    }
+    let facts: Vec<_> = quotas.iter().map(as_json).collect();
+    let facts = json!({ "image": arguments.image.display().to_string(), "quotas": facts });
+    let mut lines = Vec::new();
     let heads = ["Used", "Soft", "Hard", "Inodes", "Soft", "Hard"];
     for file in quotas {
         let [a, b, c, d, e, f] = heads;
         let kind = file.kind.name();
-        writeln!(out, "{kind:>10} {a:>12} {b:>12} {c:>12} {d:>10} {e:>10} {f:>10}")?;
+        lines.push(format!("{kind:>10} {a:>12} {b:>12} {c:>12} {d:>10} {e:>10} {f:>10}"));
         for (id, Quota { usage, limits, .. }) in &file.entries {
             let show = |bytes: u64| match arguments.human_readable {
                 true => human(bytes),
@@ -164,14 +163,13 @@ fn print(arguments: &Arguments, quotas: &[QuotaReport]) -> io::Result<()> {
             let (used, soft, hard) =
                 (show(usage.bytes), limit(limits.kib_soft), limit(limits.kib_hard));
             let Limits { inodes_soft, inodes_hard, .. } = limits;
-            writeln!(
-                out,
+            lines.push(format!(
                 "{id:>10} {used:>12} {soft:>12} {hard:>12} {:>10} {inodes_soft:>10} {inodes_hard:>10}",
                 usage.inodes
-            )?;
+            ));
         }
     }
-    out.flush()
+    OutputArguments { json: arguments.json, quiet: false }.print(&facts, lines)
 }
 
 fn as_json(file: &QuotaReport) -> serde_json::Value {

@@ -78,7 +78,7 @@ impl Parsed {
         if let Some(word) = parser.peek() {
             return Err(Failure::new(word, "no bracket or test before it"));
         }
-        if !tree.prints() {
+        if !tree.leaves().iter().any(|leaf| matches!(leaf, Tree::Print(_))) {
             tree = Tree::All(vec![tree, Tree::Print(Output::Line)]);
         }
         let places = places.iter().cloned().map(ImagePath::from).collect();
@@ -88,9 +88,9 @@ impl Parsed {
     /// Some tests compare with the time of another file (`-newer`). Returns the paths of these
     /// files if they are in images.
     pub fn references(&self) -> Vec<&ImagePath> {
-        let mut found = Vec::new();
-        self.tree.each(&mut |test| found.extend(test.reference()));
-        found
+        let leaves = self.tree.leaves().into_iter();
+        let tests = leaves.map(|leaf| if let Tree::Test(test) = leaf { Some(test) } else { None });
+        tests.flatten().filter_map(Raw::reference).collect()
     }
 
     /// Looks up the names of users, groups and files.
@@ -117,19 +117,14 @@ impl Tree<Criterion> {
             Tree::Constant(value) => return Ok(*value),
             Tree::Not(below) => return Ok(!below.evaluate(file, verdict)?),
             Tree::All(below) => {
-                for part in below {
-                    if !part.evaluate(file, verdict)? {
-                        return Ok(false);
-                    }
-                }
+                return below
+                    .iter()
+                    .try_fold(true, |all, part| Ok(all && part.evaluate(file, verdict)?));
             }
             Tree::Any(below) => {
-                for part in below {
-                    if part.evaluate(file, verdict)? {
-                        return Ok(true);
-                    }
-                }
-                return Ok(false);
+                return below
+                    .iter()
+                    .try_fold(false, |any, part| Ok(any || part.evaluate(file, verdict)?));
             }
         }
         Ok(true)
@@ -137,21 +132,12 @@ impl Tree<Criterion> {
 }
 
 impl<T> Tree<T> {
-    fn prints(&self) -> bool {
+    /// Returns the tests and actions.
+    fn leaves(&self) -> Vec<&Tree<T>> {
         match self {
-            Tree::Print(_) => true,
-            Tree::Test(_) | Tree::Prune | Tree::Constant(_) => false,
-            Tree::Not(below) => below.prints(),
-            Tree::All(below) | Tree::Any(below) => below.iter().any(Tree::prints),
-        }
-    }
-
-    fn each<'a>(&'a self, act: &mut dyn FnMut(&'a T)) {
-        match self {
-            Tree::Test(test) => act(test),
-            Tree::Print(_) | Tree::Prune | Tree::Constant(_) => {}
-            Tree::Not(below) => below.each(act),
-            Tree::All(below) | Tree::Any(below) => below.iter().for_each(|part| part.each(act)),
+            Tree::Not(below) => below.leaves(),
+            Tree::All(below) | Tree::Any(below) => below.iter().flat_map(Tree::leaves).collect(),
+            Tree::Test(_) | Tree::Print(_) | Tree::Prune | Tree::Constant(_) => vec![self],
         }
     }
 

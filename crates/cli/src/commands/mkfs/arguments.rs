@@ -2,7 +2,7 @@
 
 use super::fill::From;
 use super::words::{self, Operand, Wanted, parse_kind, parse_usage};
-use crate::cli::{Failure, Size, parse_ids};
+use crate::cli::{Failure, OutputArguments, Size, parse_ids};
 use crate::commands::tune::{JournalWords, parse_journal, parse_on_error, parse_uuid};
 use lanefs::build::Spare;
 use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
@@ -192,6 +192,10 @@ impl Arguments {
             Some(Wanted::Bytes(size)) => Some(size),
             _ => None,
         }
+    }
+
+    pub(super) fn output(&self) -> OutputArguments {
+        OutputArguments { json: self.json, quiet: self.quiet }
     }
 
     /// Returns the size in bytes of an image that does not exist.

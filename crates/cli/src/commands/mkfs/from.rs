@@ -3,14 +3,12 @@
 use super::arguments::{Arguments, options};
 use super::fill::From;
 use super::seal::{Made, seal};
-use super::target::{
-    counted, fit_to_rows, open, open_for, print_summary, refuse_overwriting, tell_as_json,
-};
+use super::target::{counted, facts, fit_to_rows, open, open_for, refuse_overwriting, summary};
 use super::unnamed::Unnamed;
 use super::verity;
 use super::words::Wanted;
 use crate::cli::{
-    Failure, MadeFile, OutputFile, Report, complain, open_image, open_with_notes,
+    Failure, MadeFile, OutputFile, Report, complain, human, open_image, open_with_notes,
     refuse_hidden_owners,
 };
 use crate::copy::Progress;
@@ -94,21 +92,18 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
     for loss in &built.losses {
         complain(format_args!("lanefs: warning: {loss}; left out"));
     }
-    if arguments.json {
-        let counts = json!({
-            "verity": sealed.as_ref().map(Made::as_json),
-            "files": built.files,
-            "directories": built.directories,
-            "data_bytes": built.data * u64::from(built.report.block_size),
-        });
-        report.printed(tell_as_json(&arguments.image, &built.report, counts));
-    } else if !arguments.quiet {
-        report.printed(print_summary(&arguments.image, &built.report, arguments.verbose));
-        report.printed(count(&built));
-        if let Some(sealed) = &sealed {
-            report.printed(sealed.print());
-        }
-    }
+    let data = built.data * u64::from(built.report.block_size);
+    let mut facts = facts(&arguments.image, &built.report);
+    facts["verity"] = json!(sealed.as_ref().map(Made::as_json));
+    facts["files"] = json!(built.files);
+    facts["directories"] = json!(built.directories);
+    facts["data_bytes"] = json!(data);
+    let (files, directories) =
+        (counted(built.files, "file"), counted(built.directories, "directory"));
+    let mut lines = summary(arguments, &built.report);
+    lines.push(format!("{files} in {directories}, {} of data", human(data)));
+    lines.extend(sealed.as_ref().map(Made::line));
+    report.printed(arguments.output().print(&facts, lines));
     Ok(())
 }
 
@@ -339,12 +334,4 @@ impl<'a> Place<'a> {
         let cut = file.and_then(|file| file.set_len(len));
         cut.map_err(Failure::on_host(self.path))
     }
-}
-
-fn count(built: &Built) -> std::io::Result<()> {
-    use std::io::Write;
-    let data = crate::cli::human(built.data * u64::from(built.report.block_size));
-    let (files, directories) =
-        (counted(built.files, "file"), counted(built.directories, "directory"));
-    writeln!(std::io::stdout(), "{files} in {directories}, {data} of data")
 }

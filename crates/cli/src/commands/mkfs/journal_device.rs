@@ -2,7 +2,7 @@
 
 use super::arguments::{Arguments, options};
 use super::target::{open_for, refuse_overwriting};
-use crate::cli::{Failure, MadeFile, OutputArguments, open_image};
+use crate::cli::{Failure, MadeFile, open_image};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
@@ -59,7 +59,7 @@ fn print(arguments: &Arguments, made: &JournalDevice) -> std::io::Result<()> {
         "uuid": uuid,
     });
     let line = format!("{image}: a journal of {blocks} blocks of {size} bytes, UUID {uuid}");
-    OutputArguments { json: arguments.json, quiet: arguments.quiet }.print(&facts, [line])
+    arguments.output().print(&facts, [line])
 }
 
 /// The device that holds the journal of a new file system.

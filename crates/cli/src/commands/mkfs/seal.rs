@@ -60,11 +60,9 @@ pub(super) fn seal(
 }
 
 impl Made {
-    /// Prints the values for `veritysetup open`.
-    pub(super) fn print(&self) -> std::io::Result<()> {
-        use std::io::Write;
-        writeln!(
-            std::io::stdout(),
+    /// Returns the values for `veritysetup open`.
+    pub(super) fn line(&self) -> String {
+        format!(
             "dm-verity: root hash {}, hash tree at byte {}, {} data blocks",
             hex(&self.sealed.root_hash),
             self.offset,
