@@ -36,7 +36,7 @@ pub use glob::{Case, Glob};
 pub use help::long_help;
 pub use images::{HOLDS_IMAGE, Images, change_each, print_each, refuse_image, with_each};
 pub use made_file::MadeFile;
-pub use mode::{Kind, ModeChange, mode_string, process_umask};
+pub use mode::{ModeChange, mode_string, process_umask};
 #[cfg(test)]
 pub use mounted::parse_counters;
 pub use mounted::{MountedImage, counters};

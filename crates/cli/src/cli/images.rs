@@ -202,8 +202,7 @@ pub fn print_each<W: Write>(
     Report::run(command, |report| {
         let images = Images::open(image, places.iter().map(|place| place.wanted(Intent::Read)))?;
         let printed = images.each(places, report, |fs, place| act(fs, place, report, &mut out));
-        report.printed(printed.and_then(|()| out.flush()));
-        Ok(())
+        Ok(printed.and_then(|()| out.flush())?)
     })
 }
 

@@ -181,14 +181,15 @@ impl Report {
         Report { command, failed: AtomicBool::new(false) }
     }
 
-    /// Runs the subcommand `command`, which ends at the first failure that `act` returns, and
-    /// returns the exit code.
-    pub fn run(
-        command: &'static str,
-        act: impl FnOnce(&Report) -> Result<(), Failure>,
-    ) -> ExitCode {
+    /// Runs the subcommand `command`, which ends at the first error that `act` returns, and returns
+    /// the exit code. The output is standard output.
+    pub fn run(command: &'static str, act: impl FnOnce(&Report) -> Result<(), Stop>) -> ExitCode {
         let report = Report::new(command);
-        report.check(act(&report));
+        match act(&report) {
+            Ok(()) => {}
+            Err(Stop::Failure(failure)) => report.fail(failure),
+            Err(Stop::Output(error)) => report.printed(Err(error)),
+        }
         report.exit()
     }
 

@@ -1,6 +1,6 @@
 //! `lanefs chmod`
 
-use crate::cli::{FileArguments, ImagePath, Intent, Kind, ModeChange, process_umask, with_each};
+use crate::cli::{FileArguments, ImagePath, Intent, ModeChange, process_umask, with_each};
 use crate::copy::{Meta, Settings, Tree};
 use crate::walk::{Depth, each_file};
 use lanefs::{FileType, Follow};
@@ -38,16 +38,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             if entry.meta.file_type == FileType::Symlink {
                 return Ok(());
             }
-            let permissions = Some(changed(&entry.meta, &arguments.mode, umask));
+            let Meta { permissions, file_type, .. } = entry.meta;
+            let permissions = Some(arguments.mode.apply(permissions, file_type, umask));
             tree.set(&entry.node, &Settings { permissions, ..Settings::default() })
         })
     })
-}
-
-fn changed(meta: &Meta, mode: &ModeChange, umask: u16) -> u16 {
-    let kind = match meta.file_type {
-        FileType::Directory => Kind::Directory,
-        _ => Kind::Other,
-    };
-    mode.apply(meta.permissions, kind, umask)
 }

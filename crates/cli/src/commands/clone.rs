@@ -60,10 +60,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         text => parse_uuid(text).map(Some),
     };
     match uuid {
-        Ok(uuid) => Report::run("clone", |report| {
-            report.printed(print(arguments, &clone(arguments, uuid)?));
-            Ok(())
-        }),
+        Ok(uuid) => Report::run("clone", |_| Ok(print(arguments, &clone(arguments, uuid)?)?)),
         Err(why) => {
             complain(format_args!("lanefs clone: {why}, or keep"));
             ExitCode::from(2)

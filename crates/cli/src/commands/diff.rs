@@ -138,11 +138,11 @@ fn between<A: Tree, B: Tree>(
             };
             let path = pair.path(&side).to_vec();
             match side {
-                Side::First(_) => output.only("-", "a", &path)?,
-                Side::Second(_) => output.only("+", "b", &path)?,
+                Side::First(_) => output.tell("-", &path, "", [("only_in", json!("a"))])?,
+                Side::Second(_) => output.tell("+", &path, "", [("only_in", json!("b"))])?,
                 Side::Both(first, second) => match changes.between(&first, &second) {
                     Ok(changes) if changes.is_empty() => {}
-                    Ok(changes) => output.changed(&path, &changes)?,
+                    Ok(changes) => output.changed(&path, changes)?,
                     Err(failure) => report.fail(failure),
                 },
             }
@@ -163,44 +163,32 @@ struct Output<'a, W: Write> {
 }
 
 impl<W: Write> Output<'_, W> {
-    fn only(&mut self, sign: &str, side: &str, path: &[u8]) -> io::Result<()> {
-        self.found = Found::Different;
-        match (self.arguments.quiet, self.arguments.json) {
-            (true, _) => Ok(()),
-            (false, true) => {
-                let mut line = described(path);
-                line["only_in"] = json!(side);
-                writeln!(self.out, "{line}")
-            }
-            (false, false) => {
-                write!(self.out, "{sign} ")?;
-                self.path(path)?;
-                writeln!(self.out)
-            }
-        }
-    }
-
-    fn changed(&mut self, path: &[u8], changes: &[Change]) -> io::Result<()> {
+    /// Prints a difference: its sign, the path, and what differs as text or as JSON.
+    fn tell<'f>(
+        &mut self,
+        sign: &str,
+        path: &[u8],
+        text: &str,
+        facts: impl IntoIterator<Item = (&'f str, Value)>,
+    ) -> io::Result<()> {
         self.found = Found::Different;
         if self.arguments.quiet {
             return Ok(());
         }
         if self.arguments.json {
             let mut line = described(path);
-            for change in changes {
-                line[change.what] = change.values.clone();
-            }
+            facts.into_iter().for_each(|(name, value)| line[name] = value);
             return writeln!(self.out, "{line}");
         }
-        write!(self.out, "! ")?;
-        self.path(path)?;
-        let texts: Vec<&str> = changes.iter().map(|change| change.text.as_str()).collect();
-        writeln!(self.out, ": {}", texts.join(", "))
+        write!(self.out, "{sign} /")?;
+        self.out.write_all(path)?;
+        writeln!(self.out, "{text}")
     }
 
-    fn path(&mut self, path: &[u8]) -> io::Result<()> {
-        self.out.write_all(b"/")?;
-        self.out.write_all(path)
+    fn changed(&mut self, path: &[u8], changes: Vec<Change>) -> io::Result<()> {
+        let texts: Vec<&str> = changes.iter().map(|change| change.text.as_str()).collect();
+        let text = format!(": {}", texts.join(", "));
+        self.tell("!", path, &text, changes.into_iter().map(|change| (change.what, change.values)))
     }
 }
 

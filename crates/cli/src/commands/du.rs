@@ -103,8 +103,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             true => count.line(count.total, None, &mut out),
             false => Ok(()),
         });
-        report.printed(total.and_then(|()| out.flush()));
-        Ok(())
+        Ok(total.and_then(|()| out.flush())?)
     })
 }
 

@@ -70,7 +70,7 @@ pub struct Arguments {
 
 /// Runs `lanefs edit`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    Report::run("edit", |report| {
+    Report::run("edit", |_| {
         let (lines, published) = edit(arguments)?;
         let facts = json!({
             "commands": lines,
@@ -78,8 +78,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             "logged_blocks": published.logged_blocks,
         });
         let output = OutputArguments { json: arguments.json, quiet: true };
-        report.printed(output.print(&facts, []));
-        Ok(())
+        Ok(output.print(&facts, [])?)
     })
 }
 

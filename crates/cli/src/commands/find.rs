@@ -86,8 +86,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             let options = &parsed.options;
             Ok(Search { tree: &tree, place, expression, options, report }.run(top, &mut out)?)
         });
-        report.printed(printed.and_then(|()| out.flush()));
-        Ok(())
+        Ok(printed.and_then(|()| out.flush())?)
     })
 }
 

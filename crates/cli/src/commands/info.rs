@@ -63,10 +63,7 @@ pub fn show_superblock(
 }
 
 fn run_as(command: &'static str, arguments: &Arguments) -> ExitCode {
-    Report::run(command, |report| {
-        report.printed(print(&facts(arguments)?, arguments));
-        Ok(())
-    })
+    Report::run(command, |_| Ok(print(&facts(arguments)?, arguments)?))
 }
 
 fn facts(arguments: &Arguments) -> Result<Value, Failure> {

@@ -24,7 +24,7 @@ use words::Wanted;
 
 /// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    Report::run("mkfs", |report| run_with(arguments, report))
+    Report::run("mkfs", |report| Ok(run_with(arguments, report)?))
 }
 
 fn run_with(arguments: &Arguments, report: &Report) -> Result<(), Failure> {

@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     Report::run("mv", |report| {
         if operands.contains(&Operand::Standard) {
             let why = "standard input and output cannot be moved: use lanefs cp";
-            return Err(Failure::new("-", why));
+            return Err(Failure::new("-", why).into());
         }
         if let Some(path) = operands.iter().find_map(Operand::host) {
             refuse_hidden_owners(path.display())?;

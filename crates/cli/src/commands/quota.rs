@@ -83,10 +83,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         let images = Images::open(&arguments.options.into(), wanted)?;
         let found = report.given(images.get(&arguments.image).and_then(|fs| act(arguments, fs)));
         images.close(report);
-        if let Some(found) = found.filter(|_| !report.has_failed()) {
-            report.printed(print(arguments, &found));
+        match found.filter(|_| !report.has_failed()) {
+            Some(found) => Ok(print(arguments, &found)?),
+            None => Ok(()),
         }
-        Ok(())
     })
 }
 

@@ -71,10 +71,7 @@ impl FromStr for Target {
 
 /// Runs `lanefs resize`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    Report::run("resize", |report| {
-        report.printed(print(arguments, &resize(arguments)?));
-        Ok(())
-    })
+    Report::run("resize", |_| Ok(print(arguments, &resize(arguments)?)?))
 }
 
 struct Resized {

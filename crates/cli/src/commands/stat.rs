@@ -55,7 +55,6 @@ struct Described<'a> {
     users: UserNames,
     /// The target of a symbolic link, as it is stored.
     target: Option<PathBuf>,
-    leads_to: Option<String>,
     attributes: Vec<String>,
     /// The encryption policy, or why it cannot be read.
     policy: Option<String>,
@@ -75,7 +74,6 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
         FileType::Symlink => Some(fs.read_link(&place.path).map_err(within)?),
         _ => None,
     };
-    let leads_to = target.as_ref().map(|target| printable(&target.to_string_lossy()));
     let attributes = match follow {
         Follow::Nothing => fs.xattrs(&place.path).map_err(within)?,
         // The library cannot list the extended attributes of a link's target, so none are shown.
@@ -91,7 +89,7 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
     let digest = if is_file { fs.digest(&place.path).map_err(within)? } else { None };
     let digest = digest.map(|digest| digest.to_string());
     let users = UserNames::of(fs);
-    let described = Described { place, attr, users, target, leads_to, attributes, policy, digest };
+    let described = Described { place, attr, users, target, attributes, policy, digest };
     Ok(match &arguments.format {
         _ if arguments.json => described.as_json(),
         Some(format) => described.formatted(format),
@@ -139,8 +137,10 @@ impl Described<'_> {
     }
 
     fn quoted(&self) -> String {
-        match &self.leads_to {
-            Some(target) => format!("'{}' -> '{target}'", self.name()),
+        match &self.target {
+            Some(target) => {
+                format!("'{}' -> '{}'", self.name(), printable(&target.to_string_lossy()))
+            }
             None => format!("'{}'", self.name()),
         }
     }

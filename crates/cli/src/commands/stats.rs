@@ -36,7 +36,7 @@ pub struct Arguments {
 
 /// Runs `lanefs stats`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    Report::run("stats", |report| report_stats(arguments, report))
+    Report::run("stats", |report| Ok(report_stats(arguments, report)?))
 }
 
 fn report_stats(arguments: &Arguments, report: &Report) -> Result<(), Failure> {

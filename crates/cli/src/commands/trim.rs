@@ -38,7 +38,7 @@ pub struct Arguments {
 
 /// Runs `lanefs trim`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    Report::run("trim", |report| {
+    Report::run("trim", |_| {
         let mounted = MountedImage::of(&arguments.image, arguments.options);
         let image = mounted.as_ref().map_or(&arguments.image, |mounted| &mounted.source);
         let before = taken(image);
@@ -46,8 +46,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Some(mounted) => trim_mounted(arguments, mounted)?,
             None => trim(arguments)?,
         };
-        report.printed(print(arguments, &trimmed, before, taken(image)));
-        Ok(())
+        Ok(print(arguments, &trimmed, before, taken(image))?)
     })
 }
 

@@ -404,7 +404,7 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         }
         let copied = self.copy_file(from, &meta, dir, name, there.as_ref(), existing);
         self.note_copy(&meta, dir, name, copied)?;
-        self.progress.copied_file();
+        self.progress.show();
         Ok(())
     }
 

@@ -64,12 +64,8 @@ impl Progress {
         self.show();
     }
 
-    /// Shows the progress after a file has been copied, even if the file has no data.
-    pub fn copied_file(&self) {
-        self.show();
-    }
-
-    fn show(&self) {
+    /// Shows the progress, from the time on after which it is shown.
+    pub fn show(&self) {
         if self.terminal
             && !self.shown.load(Ordering::Relaxed)
             && self.started.elapsed() > PATIENCE

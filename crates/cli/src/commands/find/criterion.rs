@@ -1,7 +1,7 @@
 //! The tests in an expression of `lanefs find`.
 
 use crate::cli::{
-    Case, Failure, Glob, ImagePath, Images, Kind, ModeChange, Operand, UserNames, parse_time,
+    Case, Failure, Glob, ImagePath, Images, ModeChange, Operand, UserNames, parse_time,
     type_of_letter,
 };
 use crate::copy::{ImageNode, ImageTree, Listing, Meta, Tree};
@@ -135,7 +135,7 @@ fn permissions(text: &str) -> Option<Criterion> {
         _ => (Bits::Same, text),
     };
     let mode: ModeChange = mode.parse().ok()?;
-    Some(Criterion::Permissions { bits: mode.apply(0, Kind::Other, 0), how })
+    Some(Criterion::Permissions { bits: mode.apply(0, FileType::Regular, 0), how })
 }
 
 fn age(which: Which, text: &str, unit: Unit) -> Option<Criterion> {

@@ -5,6 +5,7 @@ use crate::cli::{Failure, ImagePath, Images, Size, UserNames};
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
+use std::str::FromStr;
 
 /// A tree of tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,17 +230,15 @@ impl<'a> Parser<'a> {
         match option {
             "depth" => self.options.entries_first = true,
             "maxdepth" | "max-depth" => {
-                self.options.depths = *self.options.depths.start()..=self.number(shown)?;
+                let most = self.value(shown, "a number")?;
+                self.options.depths = *self.options.depths.start()..=most;
             }
             "mindepth" | "min-depth" => {
-                self.options.depths = self.number(shown)?..=*self.options.depths.end();
+                let least = self.value(shown, "a number")?;
+                self.options.depths = least..=*self.options.depths.end();
             }
             "json" => self.options.json = true,
-            "offset" => {
-                let given = self.next().and_then(|word| word.to_str()?.parse().ok());
-                let wrong = || Failure::new(shown, "a number of bytes is expected after it");
-                self.options.offset = Some(given.ok_or_else(wrong)?);
-            }
+            "offset" => self.options.offset = Some(self.value(shown, "a number of bytes")?),
             _ => return self.test(shown, option),
         }
         Ok(Tree::Constant(true))
@@ -273,9 +272,10 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn number(&mut self, option: &str) -> Result<usize, Failure> {
-        let number = self.next().and_then(|word| word.to_str()?.parse().ok());
-        number.ok_or_else(|| Failure::new(option, "a number is expected after it"))
+    fn value<T: FromStr>(&mut self, option: &str, what: &str) -> Result<T, Failure> {
+        let value = self.next().and_then(|word| word.to_str()?.parse().ok());
+        let missing = || Failure::new(option, format_args!("{what} is expected after it"));
+        value.ok_or_else(missing)
     }
 }
 
