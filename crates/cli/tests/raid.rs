@@ -280,21 +280,25 @@ fn a_device_whose_addition_was_interrupted_has_no_slot_and_can_be_added() {
     );
 }
 
-#[test]
-fn unreadable_blocks_are_told_by_the_status() {
-    let folder = scratch();
-    script(folder.path(), "$L raid create a b c --size 16M -c 64K -q; $L raid status md:a,b,c");
-    let path = folder.path().join("b");
-    let mut bytes = std::fs::read(&path).expect("a member");
+/// Names 4 KiB of a member in its bad-block log, at this sector of the data.
+fn name_as_bad(path: &Path, sector: u64) {
+    let mut bytes = std::fs::read(path).expect("a member");
     let superblock = Superblock::decode(&bytes[4096..8192], bytes.len() as u64);
     let mut superblock = superblock.expect("a superblock");
     let (log, data) = (superblock.bad_block_log().expect("a log"), superblock.data());
     superblock.set_bad_blocks(BadBlocks::Some);
-    let entry = (data.offset / 512 + 1024) << 10 | 8;
+    let entry = (data.offset / 512 + sector) << 10 | 8;
     bytes[log.offset as usize..][..8].copy_from_slice(&entry.to_le_bytes());
     let encoded = superblock.encode();
     bytes[4096..4096 + encoded.len()].copy_from_slice(&encoded);
-    std::fs::write(&path, &bytes).expect("written");
+    std::fs::write(path, &bytes).expect("written");
+}
+
+#[test]
+fn unreadable_blocks_are_told_by_the_status() {
+    let folder = scratch();
+    script(folder.path(), "$L raid create a b c --size 16M -c 64K -q; $L raid status md:a,b,c");
+    name_as_bad(&folder.path().join("b"), 1024);
     script(
         folder.path(),
         "status=0; $L raid status md:a,b,c > seen 2> why || status=$?
@@ -563,6 +567,64 @@ fn a_member_is_replaced_beside_a_mount() {
             ),
         );
     }
+}
+
+#[test]
+fn a_spare_takes_over_beside_a_mount_and_a_scrub_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    let folder = scratch();
+    script(
+        folder.path(),
+        "export XDG_STATE_HOME=$PWD/state
+         $L raid create a b c --size 160M --chunk 64K -q; $L mkfs md:a,b,c -q; mkdir mnt
+         $L raid add --spare md:a,b,c d | grep '^d: a spare'
+         $L raid examine d | grep 'role  *spare'; $L raid status md:a,b,c,d | grep '/*d: spare'
+         if command -v mdadm; then mdadm --examine d | grep 'Device Role : spare'; fi
+         $L mount md:a,b,c,d mnt
+         head -c 9000000 /dev/urandom > file; cp file mnt/file; sync mnt/file
+         $L raid fail md:a,b,c,d b
+         for i in $(seq 600); do
+             if $L raid status md:a,d,c | grep -q whole; then break; fi
+             sleep 0.1
+         done
+         $L raid status md:a,d,c | grep -c 'in sync' | grep 3
+         no $L raid add md:a,d,c d
+         # Parts of 64 MiB of each member; the second is under way when the mount ends.
+         $L raid scrub --limit 16M mnt > seen 2>&1 &
+         for i in $(seq 600); do
+             if test -e state/lanefs/scrub-*.json; then break; fi
+             sleep 0.1
+         done
+         $L raid status md:a,d,c | grep 'comparing, .* % done'
+         cmp file mnt/file; $L umount mnt; wait
+         $L raid scrub --resume --json md:a,d,c > seen
+         grep '\"rows\": 2[0-9][0-9][0-9]' seen; grep '\"wrong_rows\": 0' seen
+         no test -e state/lanefs/scrub-*.json
+         $L cat md:missing,d,c:/file | cmp - file",
+    );
+}
+
+#[test]
+fn blocks_that_cannot_be_computed_are_reported_at_the_end() {
+    let folder = scratch();
+    script(folder.path(), "$L raid create a b c --size 16M -c 64K -q");
+    name_as_bad(&folder.path().join("b"), 1024);
+    script(
+        folder.path(),
+        "mkdir old; cp a b c old
+         status=0; $L raid add md:missing,b,c new > seen 2> why || status=$?; test $status = 1
+         grep 'new: in slot 0, rebuilt' seen; grep '1 blocks could not be computed' why
+         cp old/* .; rm new
+         status=0; $L raid add --json md:missing,b,c new > seen 2> why || status=$?
+         test $status = 1; grep '\"unreadable_blocks\": 1' seen
+         cp old/* .; rm new
+         $L raid add --no-wait md:missing,b,c new
+         status=0; $L raid recover --json md:new,b,c > seen 2> why || status=$?; test $status = 1
+         grep '\"unreadable_blocks\": 1' seen; grep '1 blocks could not be computed' why
+         no $L raid status md:new,b,c",
+    );
 }
 
 #[test]

@@ -82,7 +82,7 @@ const HOUSES: &[House] = &[
             &["intents"],
             &["array"],
             &["correct", "flush", "intent_bits", "logging", "maintenance", "membership"],
-            &["ram_array", "read"],
+            &["admission", "ram_array", "read"],
             &["background", "exchange", "request", "start", "write"],
             &["history", "open"],
             &["changes", "source"],

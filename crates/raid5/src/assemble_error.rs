@@ -175,6 +175,9 @@ pub enum InvalidRequest {
     /// The array is complete.
     #[error("the array misses no member")]
     NoneMissing,
+    /// The device is a member, or another change is writing it.
+    #[error("the device is a member already, or becomes one")]
+    Claimed,
     /// Only a member in sync can be copied.
     #[error("slot {slot} has no member in sync: add the new one instead")]
     NotInSync {

@@ -1,8 +1,10 @@
-//! The background thread of an open array, which rebuilds and resynchronises the array, and marks
-//! it clean.
+//! The background thread of an open array, which rebuilds and resynchronises the array, gives the
+//! slot of a failed member to a spare, and marks the array clean.
 
+use crate::admission::Admission;
 use crate::array::Array;
 use crate::maintenance::{Ended, Rebuild};
+use crate::metadata::Metadata;
 use crate::standing::Standing;
 use lanefs_device::DeviceError;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +28,7 @@ pub enum CatchUp {
     /// The array is being closed. They continue at its next use.
     Stopped,
     /// They ended with this error.
-    Failed(DeviceError),
+    Failed(String),
 }
 
 /// The background thread. It terminates on request.
@@ -50,7 +52,7 @@ impl Shared {
 }
 
 impl Background {
-    pub(crate) fn start(array: Arc<Array>) -> Background {
+    pub(crate) fn start(array: Arc<Array>, metadata: Arc<Metadata>) -> Background {
         let shared = Arc::new(Shared {
             ends: AtomicBool::new(false),
             sleep: Mutex::new(Rank::Bucket, ()),
@@ -58,7 +60,7 @@ impl Background {
             caught_up: Mutex::new(Rank::Bucket, CatchUp::Working),
         });
         let of_thread = shared.clone();
-        let thread = thread::spawn(move || keep(&array, &of_thread));
+        let thread = thread::spawn(move || keep(&array, &metadata, &of_thread));
         Background { shared, thread }
     }
 
@@ -76,24 +78,35 @@ impl Background {
     }
 }
 
-fn keep(array: &Array, shared: &Shared) {
-    // After an error the array stays in use. Its state has the effect of the error: writes are
-    // stopped, a member has failed, or the data of a missing member is unknown.
-    let caught_up = match catch_up(array, shared) {
-        Ok(Ended::Done) => CatchUp::Done,
-        Ok(Ended::Stopped) => CatchUp::Stopped,
-        Err(error) => CatchUp::Failed(error),
-    };
-    *shared.caught_up.lock() = caught_up;
+fn keep(array: &Array, metadata: &Metadata, shared: &Shared) {
+    let admission = Admission { array, metadata };
+    let mut tried = Vec::new();
+    let mut is_done = false;
     let mut guard = shared.sleep.lock();
     while !shared.ends() {
-        shared.wake.wait_for(&mut guard, REST);
-        if shared.ends() {
-            return;
-        }
         drop(guard);
-        let _ = array.settle();
+        let spare = admission.take_spare(&mut tried);
+        if spare.is_some() || !is_done {
+            is_done = true;
+            *shared.caught_up.lock() = CatchUp::Working;
+            // After an error the array stays in use. Its state has the effect of the error: writes
+            // are stopped, a member has failed, or the data of a missing member is unknown.
+            *shared.caught_up.lock() = match spare.transpose().map(|_| catch_up(array, shared)) {
+                Ok(Ok(Ended::Done)) => CatchUp::Done,
+                Ok(Ok(Ended::Stopped)) => CatchUp::Stopped,
+                Ok(Err(error)) => CatchUp::Failed(error.to_string()),
+                Err(error) => CatchUp::Failed(error.to_string()),
+            };
+        }
         guard = shared.sleep.lock();
+        if !shared.ends() {
+            shared.wake.wait_for(&mut guard, REST);
+        }
+        if !shared.ends() {
+            drop(guard);
+            let _ = array.settle();
+            guard = shared.sleep.lock();
+        }
     }
 }
 

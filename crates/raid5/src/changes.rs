@@ -1,41 +1,16 @@
 //! Changes of members on request: add, replace, forget.
 
-use crate::assemble_error::{AssembleError, InvalidRequest, MemberFault};
-use crate::bad_blocks::{BadBlocks, BadBlocksDevice};
+use crate::admission::{Added, Admission, NewMember, failed};
+use crate::assemble_error::{AssembleError, InvalidRequest};
 use crate::candidate::Candidate;
 use crate::exchange::NotExchanged;
 use crate::maintenance::{Ended, Progress, Rebuild};
-use crate::metadata::{Known, KnownMember};
+use crate::metadata::Known;
 use crate::open::OpenArray;
-use crate::standing::{LogArea, Member, Standing};
-use lanefs_device::{Device, DeviceError};
-use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::md::{
-    BadBlocks as HasEntries, Cause, Features, Recovery, Role, SECTOR, SUPERBLOCK_OFFSET,
-    SUPERBLOCK_SIZE, Superblock, Uuid, ppl,
-};
+use crate::standing::Standing;
+use lanefs_device::DeviceError;
+use lanefs_ondisk::md::{Features, Recovery, Role, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
-
-/// A device that is to become a member.
-pub struct NewMember {
-    /// The device's name in messages.
-    pub name: PathBuf,
-    /// The whole device, opened for writing.
-    pub device: Arc<dyn Device>,
-    /// The UUID for the device if it has none in this array.
-    pub uuid: Uuid,
-}
-
-/// A member that has a slot now and may have to be rebuilt by [`crate::Array::rebuild`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Added {
-    /// The member's slot.
-    pub slot: usize,
-    /// The rows to rebuild: all rows or, for a former member, the rows that are marked in the
-    /// bitmap. `None` for a former member that missed no write and so is in sync already.
-    pub misses: Option<Rebuild>,
-}
 
 /// The result of replacing a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +30,13 @@ impl OpenArray {
     /// If no slot is free, the device is too small, or an operation fails. After an error the array
     /// is unchanged, except after [`AssembleError::Unsettled`].
     pub fn add(&self, new: NewMember) -> Result<Added, AssembleError> {
-        let status = self.array().status();
-        let missing = status.members.iter().position(|standing| *standing == Standing::Missing);
-        let slot = missing.ok_or(InvalidRequest::NoneMissing)?;
+        let _claim = self.metadata().claim(&new.device).ok_or(InvalidRequest::Claimed)?;
+        self.add_claimed(new)
+    }
+
+    fn add_claimed(&self, new: NewMember) -> Result<Added, AssembleError> {
+        let admission = self.admission();
+        let slot = admission.free_slot().ok_or(InvalidRequest::NoneMissing)?;
         let (superblock, misses) = match self.former_member(&new, slot) {
             Some(own) if self.metadata().is_in_step(&own.superblock) => (own.superblock, None),
             Some(own)
@@ -65,16 +44,27 @@ impl OpenArray {
             {
                 (own.superblock, Some(Rebuild::Intended))
             }
-            _ => (self.superblock_for(&new)?, Some(Rebuild::Whole)),
+            _ => (admission.superblock_for(&new)?, Some(Rebuild::Whole)),
         };
-        let standing = self.take(new, superblock, slot)?;
-        // If the array was written since `is_in_step` was called, it is unknown which writes the
-        // device missed.
-        let misses = match (misses, standing) {
-            (None, Recovery::Below(_)) => Some(Rebuild::Whole),
-            (misses, _) => misses,
-        };
-        Ok(Added { slot, misses })
+        if admission.may_have_been_here(&new, slot) {
+            // A log header that is still being written to the former member must not reach the new
+            // member, which may be the same device.
+            self.array().await_log_of(slot);
+        }
+        admission.give(new, superblock, slot, misses)
+    }
+
+    /// Adds a device that gets the slot of the next member that fails.
+    ///
+    /// # Errors
+    /// The same as for [`OpenArray::add`].
+    pub fn add_spare(&self, new: NewMember) -> Result<(), AssembleError> {
+        let _claim = self.metadata().claim(&new.device).ok_or(InvalidRequest::Claimed)?;
+        let superblock = self.admission().superblock_for(&new)?;
+        let NewMember { name, device, .. } = new;
+        let slot = None;
+        let known = Known { name, device, superblock, slot, live: true, bad_blocks: None };
+        self.array().admit_spare(|| self.metadata().admit_spare(known))
     }
 
     /// Returns the number of bytes that a device needs to become a member.
@@ -82,10 +72,7 @@ impl OpenArray {
     /// # Errors
     /// If the array has no member.
     pub fn needed_len(&self) -> Result<u64, AssembleError> {
-        let members = self.metadata().members();
-        let like = members.iter().find(|member| member.slot.is_some());
-        let like = &like.ok_or(AssembleError::Nothing)?.superblock;
-        Ok(like.data().offset.saturating_add(like.size().saturating_mul(SECTOR)))
+        self.admission().needed_len()
     }
 
     /// While the array is in use, copies the member in `slot` to a new device, which then takes the
@@ -105,12 +92,13 @@ impl OpenArray {
         if self.array().status().members.get(slot) != Some(&Standing::InSync) {
             return Err(InvalidRequest::NotInSync { slot }.into());
         }
+        let _claim = self.metadata().claim(&new.device).ok_or(InvalidRequest::Claimed)?;
         let again = NewMember { name: new.name.clone(), device: new.device.clone(), ..new };
-        let superblock = self.superblock_for(&new)?;
+        let superblock = self.admission().superblock_for(&new)?;
         // The data on the device changes from here on, so its old superblock is erased.
         let erased = new.device.write_durable_at(SUPERBLOCK_OFFSET, &[0; SUPERBLOCK_SIZE]);
         erased.map_err(|error| failed(&new.name, error))?;
-        let (member, known) = self.member_of(new, superblock, slot)?;
+        let (member, known) = self.admission().member_of(new, superblock, slot)?;
         let array = self.array();
         let id = array.add_shadow(slot, member)?;
         let assign = || self.metadata().assign_slot(known, slot, Recovery::InSync);
@@ -121,7 +109,7 @@ impl OpenArray {
         };
         array.remove_shadow(id);
         match done {
-            Err(NotExchanged::MemberLost) => Ok(Replaced::Added(self.add(again)?)),
+            Err(NotExchanged::MemberLost) => Ok(Replaced::Added(self.add_claimed(again)?)),
             Err(NotExchanged::Failed(error)) => Err(error),
             Ok(replaced) => Ok(replaced),
         }
@@ -142,6 +130,10 @@ impl OpenArray {
         Ok(count)
     }
 
+    fn admission(&self) -> Admission<'_> {
+        Admission { array: self.array(), metadata: self.metadata() }
+    }
+
     /// Returns the device with its superblock if it was once fully in sync in this slot and has no
     /// bad blocks.
     fn former_member(&self, new: &NewMember, slot: usize) -> Option<Candidate> {
@@ -153,115 +145,4 @@ impl OpenArray {
             && !superblock.features().contains(Features::BAD_BLOCKS);
         was_here.then_some(own)
     }
-
-    /// Returns a superblock for a device that is new to the array. All areas have the same offsets
-    /// as on the other members.
-    fn superblock_for(&self, new: &NewMember) -> Result<Superblock, AssembleError> {
-        let members = self.metadata().members();
-        let like = members.iter().find(|member| member.slot.is_some());
-        let KnownMember { superblock: like, .. } = like.ok_or(AssembleError::Nothing)?;
-        let mut superblock = like.clone();
-        let offset = like.data().offset / SECTOR;
-        let len = new.device.len();
-        let size = (len / SECTOR).saturating_sub(offset);
-        if size < like.size() {
-            let needed = self.needed_len()?;
-            return Err(AssembleError::member(&new.name, MemberFault::TooSmall { len, needed }));
-        }
-        superblock.set_data(offset, size);
-        superblock.set_device(like.numbers(), new.uuid);
-        superblock.set_bad_blocks(HasEntries::None);
-        Ok(superblock)
-    }
-
-    /// Writes the log, the bitmap and the bad-block area, then gives the slot to the device: first
-    /// in the superblocks, then in memory. Returns the standing that the device had when it got the
-    /// slot.
-    fn take(
-        &self,
-        new: NewMember,
-        superblock: Superblock,
-        slot: usize,
-    ) -> Result<Recovery, AssembleError> {
-        if self.may_have_been_here(&new, slot) {
-            // A log header that is still being written to the former member must not reach the new
-            // member, which may be the same device.
-            self.array().await_log_of(slot);
-        }
-        let (member, known) = self.member_of(new, superblock, slot)?;
-        self.array().attach_recording(slot, member, || {
-            let recovery = match self.metadata().is_in_step(&known.superblock) {
-                true => Recovery::InSync,
-                false => Recovery::Below(0),
-            };
-            let lost = self.metadata().assign_slot(known, slot, recovery)?;
-            Ok((lost, recovery))
-        })
-    }
-
-    /// Returns whether the device of `new` may have been in `slot` at some time since the array was
-    /// assembled. Such a device has a superblock of this array (or one that cannot be read), or the
-    /// array still has it open. The array keeps its devices open and locked, so no other program
-    /// replaces their superblocks. For a new disk the result is false, so adding the disk does not
-    /// wait for hanging I/O of an old disk.
-    fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
-        let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
-            Ok(own) => own.superblock.set() == self.metadata().array().set(),
-            Err(AssembleError::Member { fault: MemberFault::Format(cause), .. }) => {
-                cause != Cause::NotASuperblock
-            }
-            Err(_) => true,
-        };
-        has_superblock || self.array().had(slot, &new.device)
-    }
-
-    /// Writes the device's log and bad-block area, then returns the device in two forms: as a
-    /// member for the array, and as an entry for the array's metadata.
-    fn member_of(
-        &self,
-        new: NewMember,
-        superblock: Superblock,
-        slot: usize,
-    ) -> Result<(Member, Known), AssembleError> {
-        let NewMember { name, device, .. } = new;
-        // A device that was a member may keep its rows, so it also keeps its bad blocks.
-        let had = Candidate { name, device, superblock };
-        let bad = had.bad_blocks()?;
-        let Candidate { name, device, superblock } = had;
-        self.prepare_areas(&*device, &superblock).map_err(|error| failed(&name, error))?;
-        let bad = Arc::new(BadBlocks::unrecorded(&device, &superblock, bad));
-        let member = Member {
-            device: Arc::new(BadBlocksDevice::new(device.clone(), bad.clone())),
-            data_offset: superblock.data().offset,
-            log: superblock.ppl().map(|area| LogArea { offset: area.offset, len: area.len }),
-            recovered: 0,
-            bad_blocks: Some(bad.clone()),
-        };
-        let bad_blocks = Some(bad);
-        let known = Known { name, device, superblock, slot: Some(slot), live: true, bad_blocks };
-        Ok((member, known))
-    }
-
-    /// Writes an empty log and an empty bad-block log. The bitmap is written when the device takes
-    /// the slot, because writes may set further bits until then.
-    fn prepare_areas(
-        &self,
-        device: &dyn Device,
-        superblock: &Superblock,
-    ) -> Result<(), DeviceError> {
-        if let Some(area) = superblock.ppl() {
-            let mut block = [0; ppl::HEADER_SIZE];
-            ppl::Header::empty(ppl::signature(superblock.set())).encode_into(&mut block);
-            device.write_zeros(area.offset, area.len)?;
-            device.write_at(area.offset, &block)?;
-        }
-        if let Some(area) = superblock.bad_block_log() {
-            device.write_at(area.offset, &vec![0xff; area.len as usize])?;
-        }
-        device.flush()
-    }
-}
-
-fn failed(name: &std::path::Path, error: DeviceError) -> AssembleError {
-    AssembleError::member(name, error)
 }

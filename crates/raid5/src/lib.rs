@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod admission;
 mod array;
 mod array_options;
 mod assemble_error;
@@ -108,6 +109,7 @@ mod unflushed;
 mod unsynced;
 mod write;
 
+pub use admission::{Added, NewMember};
 pub use array::{Array, Status};
 pub use array_options::{ArrayOptions, DirtyAndDegraded, Upkeep};
 pub use assemble_error::{AssembleError, BadBitmapChunk, InvalidRequest, MemberFault};
@@ -116,7 +118,7 @@ pub use background::CatchUp;
 pub use bad_blocks::BadBlocks;
 pub use budget::StripeWake;
 pub use candidate::Candidate;
-pub use changes::{Added, NewMember, Replaced};
+pub use changes::Replaced;
 pub use counters::Statistics;
 pub use create::{CreateOptions, InitialParity, NewConsistency, create};
 pub use error::ArrayError;

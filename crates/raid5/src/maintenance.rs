@@ -16,7 +16,7 @@ use crate::slots::Slots;
 use crate::standing::{Member, MemberId, Standing};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_ondisk::md::Recovery;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// Bytes of a member's data area between two records of progress.
 const CHECKPOINT: u64 = 64 << 20;
@@ -362,8 +362,21 @@ impl Array {
         what: Scrub,
         progress: Callback<'_>,
     ) -> Result<(ScrubReport, Ended), DeviceError> {
+        self.scrub_rows(what, 0..self.shape.rows(), progress)
+    }
+
+    /// Works like [`Array::scrub`], for some rows.
+    ///
+    /// # Errors
+    /// When a member fails.
+    pub fn scrub_rows(
+        &self,
+        what: Scrub,
+        rows: Range<u64>,
+        progress: Callback<'_>,
+    ) -> Result<(ScrubReport, Ended), DeviceError> {
         let mut report = ScrubReport::default();
-        for row in 0..self.shape.rows() {
+        for row in rows.start..rows.end.min(self.shape.rows()) {
             {
                 let _hold = self.lock_row(row);
                 let _unit = self.budget.take(row, &self.counters);

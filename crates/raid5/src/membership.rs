@@ -138,6 +138,17 @@ impl Array {
         }
     }
 
+    /// Calls `record` to record that a device is a spare.
+    pub(crate) fn admit_spare(
+        &self,
+        record: impl FnOnce() -> Result<Slots, AssignError>,
+    ) -> Result<(), AssembleError> {
+        let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
+        let lost = record().map_err(|error| self.not_assigned(error))?;
+        Ok(self.note(lost)?)
+    }
+
     /// Handles the members that failed while a slot assignment was recorded. After an error here,
     /// the superblocks have the change.
     ///

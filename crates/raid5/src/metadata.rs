@@ -15,7 +15,7 @@
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
-use crate::bad_blocks::BadBlocks;
+use crate::bad_blocks::{BadBlocks, address};
 use crate::error::is_full;
 use crate::metadata_store::{MetadataStore, RecordError};
 use crate::slots::Slots;
@@ -49,8 +49,7 @@ impl Known {
 
     /// Returns whether these are the same device, whose name may have been written differently.
     fn is_same(&self, other: &Known) -> bool {
-        let address = |known: &Known| Arc::as_ptr(&known.device).cast::<()>();
-        self.name == other.name || address(self) == address(other)
+        self.name == other.name || address(&self.device) == address(&other.device)
     }
 
     fn write(&mut self, array: &Superblock) -> Result<(), DeviceError> {
@@ -119,6 +118,20 @@ struct State {
     unsynced_from: Option<u64>,
     active: bool,
     intents: Option<Intents>,
+    /// The addresses of devices that a change of the members is about to write.
+    claimed: Vec<usize>,
+}
+
+/// The right to write a device that is to become a member. It ends when this is dropped.
+pub(crate) struct Claim<'a> {
+    metadata: &'a Metadata,
+    address: usize,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.metadata.known.lock().claimed.retain(|claimed| *claimed != self.address);
+    }
 }
 
 impl std::fmt::Debug for Metadata {
@@ -147,8 +160,16 @@ impl Metadata {
         let unsynced_from = array.resync_from();
         let is_behind = |known: &Known| known.superblock.events() != recorded.events();
         let unfinished = members.iter().any(|known| known.slot.is_some() && is_behind(known));
-        let state =
-            State { members, array, recorded, unfinished, unsynced_from, active: false, intents };
+        let state = State {
+            members,
+            array,
+            recorded,
+            unfinished,
+            unsynced_from,
+            active: false,
+            intents,
+            claimed: Vec::new(),
+        };
         Metadata { known: Mutex::new(Rank::ArrayRecord, state), writes }
     }
 
@@ -221,6 +242,38 @@ impl Metadata {
         let state = self.known.lock();
         let unused = |known: &&Known| !known.has_slot() && is_it(&known.name);
         state.members.iter().find(unused).map(|known| known.device.clone())
+    }
+
+    /// Claims a device for a change. Two changes must not write the same device, and none a member.
+    /// Returns `None` if the device is a member or claimed.
+    pub(crate) fn claim(&self, device: &Arc<dyn Device>) -> Option<Claim<'_>> {
+        self.known.lock().claim(address(device))?;
+        Some(Claim { metadata: self, address: address(device) })
+    }
+
+    /// Claims a spare that has none of these names.
+    pub(crate) fn claim_spare(&self, not: &[PathBuf]) -> Option<(Known, Claim<'_>)> {
+        let mut state = self.known.lock();
+        let is_spare = |k: &&Known| k.live && k.slot.is_none() && !not.contains(&k.name);
+        let spares: Vec<Known> = state.members.iter().filter(is_spare).cloned().collect();
+        let spare = spares.into_iter().find(|k| state.claim(address(&k.device)).is_some())?;
+        let address = address(&spare.device);
+        Some((spare, Claim { metadata: self, address }))
+    }
+
+    /// Makes a device a spare, and records this on all members.
+    ///
+    /// # Errors
+    /// If no number is free, or the change cannot be recorded.
+    pub(crate) fn admit_spare(&self, mut new: Known) -> Result<Slots, AssignError> {
+        let mut state = self.known.lock();
+        let number = state.admit(&mut new).map_err(AssignError::Unchanged)?;
+        state.array.set_role_of(number, Role::Spare);
+        new.superblock.set_recovery(Recovery::InSync);
+        new.write(&state.recorded).map_err(AssignError::Unchanged)?;
+        state.members.retain(|known| known.has_slot() || !known.is_same(&new));
+        state.members.push(new);
+        state.commit(self.writes).map_err(AssignError::Unsettled)
     }
 
     /// Replaces each device name that messages use with the name that `name` returns for it. A
@@ -403,6 +456,15 @@ impl State {
         let device = new.superblock.device();
         new.superblock.set_device(number, device);
         Ok(number)
+    }
+
+    fn claim(&mut self, claimed: usize) -> Option<()> {
+        let is_member = |known: &Known| known.has_slot() && address(&known.device) == claimed;
+        if self.claimed.contains(&claimed) || self.members.iter().any(is_member) {
+            return None;
+        }
+        self.claimed.push(claimed);
+        Some(())
     }
 
     fn number_for(&self, new: &Known) -> Option<u32> {

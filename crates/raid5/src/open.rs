@@ -5,9 +5,11 @@ use crate::array_options::{ArrayOptions, Upkeep};
 use crate::assemble_error::AssembleError;
 use crate::background::{Background, CatchUp};
 use crate::candidate::Candidate;
+use crate::layout::BLOCK;
 use crate::left_out::LeftOut;
 use crate::log_recovery::LogOutcome;
 use crate::metadata::{Known, Metadata};
+use crate::standing::Standing;
 use crate::start::{Started, start};
 use lanefs_device::{Access, Device, DeviceError, Operation};
 use lanefs_lanes::Process;
@@ -54,7 +56,7 @@ impl OpenArray {
         let wanted = options.upkeep == Upkeep::Background && options.access == Access::ReadWrite;
         let Started { array, metadata, left_out, log } = start(candidates, absent, &options)?;
         Ok(OpenArray {
-            background: wanted.then(|| Background::start(array.clone())),
+            background: wanted.then(|| Background::start(array.clone(), metadata.clone())),
             array,
             metadata,
             left_out,
@@ -87,7 +89,23 @@ impl OpenArray {
     /// Returns what the rebuilds and the resync in the background have come to; `None` if the
     /// caller does this work.
     pub fn caught_up(&self) -> Option<CatchUp> {
-        self.background.as_ref().map(Background::caught_up)
+        let status = self.array.status();
+        let is_whole = status.members.iter().all(|member| *member == Standing::InSync);
+        match self.background.as_ref().map(Background::caught_up) {
+            // A later change of the members has done the work.
+            Some(CatchUp::Failed(_)) if is_whole && status.unsynced_rows == 0 => {
+                Some(CatchUp::Done)
+            }
+            caught_up => caught_up,
+        }
+    }
+
+    /// Returns the number of blocks of 4 KiB that could not be computed since the array was opened,
+    /// and so were named in bad-block logs.
+    pub fn unreadable_blocks(&self) -> u64 {
+        let devices = self.metadata.devices().into_iter();
+        let marked = |known: Known| known.bad_blocks.map_or(0, |bad| bad.marked());
+        devices.map(marked).sum::<u64>().div_ceil(BLOCK)
     }
 
     /// Returns the name of each member that has a bad-block log, with the bad ranges of its device

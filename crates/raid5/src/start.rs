@@ -2,7 +2,7 @@
 //! that a crash left in doubt.
 
 use crate::array::Array;
-use crate::array_options::{ArrayOptions, DirtyAndDegraded};
+use crate::array_options::{ArrayOptions, DirtyAndDegraded, Upkeep};
 use crate::assemble_error::AssembleError;
 use crate::assembly::Assembly;
 use crate::bad_blocks::{BadBlocks, BadBlocksDevice};
@@ -51,7 +51,8 @@ pub(crate) fn start(
 ) -> Result<Started, AssembleError> {
     let mut plan = Assembly::plan(&candidates)?;
     leave_out_behind_bits(&mut plan, &candidates);
-    if !plan.degraded().is_empty() {
+    let takes_spares = options.upkeep == Upkeep::Background && options.access == Access::ReadWrite;
+    if !plan.degraded().is_empty() && !takes_spares {
         let name = |at: &usize| candidates[*at].name.clone();
         let spare = |at| LeftOut { name: name(at), why: Outside::Spare };
         plan.left_out.extend(plan.spares.iter().map(spare));

@@ -7,12 +7,13 @@ use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::md::{Recovery, Role, SUPERBLOCK_OFFSET, Uuid};
 use lanefs_raid5::{
     Added, ArrayOptions, AssembleError, Candidate, CatchUp, CreateOptions, DirtyAndDegraded, Ended,
-    InitialParity, Layout, MemberFault, NewConsistency, NewMember, OpenArray, Outside, Progress,
-    Rebuild, Standing, Upkeep, create,
+    InitialParity, InvalidRequest, Layout, MemberFault, NewConsistency, NewMember, OpenArray,
+    Outside, Progress, Rebuild, Standing, Upkeep, create,
 };
 use rig::hook::{HookDevice, Kind, Outcome};
 use rig::made::{ALL, LEN, Members, content, ram, scribble, wrong_rows};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[test]
@@ -1037,6 +1038,99 @@ fn a_small_device_cannot_become_a_member() {
         array.add(new),
         Err(AssembleError::Member { fault: MemberFault::TooSmall { .. }, .. })
     ));
+}
+
+/// Opens the array as a mount does, with spares that are in `more`.
+fn open_with_spares(members: &Members, more: &[Candidate]) -> OpenArray {
+    let candidates = members.candidates(None).into_iter().chain(more.iter().cloned());
+    OpenArray::assemble(candidates.collect(), 0, ArrayOptions::new(Access::ReadWrite))
+        .expect("an array")
+}
+
+fn await_whole(array: &OpenArray) {
+    let start = std::time::Instant::now();
+    let is_whole = || array.array().status().members.iter().all(|m| *m == Standing::InSync);
+    while !is_whole() || !matches!(array.caught_up(), Some(CatchUp::Done)) {
+        assert!(start.elapsed().as_secs() < 60, "{:?}", array.array().status());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_spare_gets_the_slot_of_a_member_that_fails() {
+    for consistency in ALL {
+        let mut members = Members::create(3, consistency, InitialParity::Right);
+        let spares: Vec<_> = ["spare", "broken", "late"].map(ram).into_iter().collect();
+        let array = members.open(None).expect("an array");
+        for (at, (name, device)) in (20..).zip(&spares) {
+            let new =
+                || NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([at; 16]) };
+            array.add_spare(new()).expect("a spare");
+            array.add_spare(new()).expect("again");
+        }
+        array.close().expect("closed");
+        let read = |(name, device): &(PathBuf, Arc<dyn Device>)| {
+            Candidate::read(name, device.clone()).expect("a spare")
+        };
+        let mut candidates: Vec<_> = spares.iter().map(read).collect();
+        assert!(candidates.iter().all(|spare| spare.superblock.role() == Role::Spare));
+        // The second spare cannot be written, so the third gets the slot.
+        let hook = HookDevice::new(spares[1].1.clone());
+        hook.on(Kind::Write, 0, || Outcome::Failed);
+        candidates[1] = Candidate { device: Arc::new(hook), ..candidates[1].clone() };
+        let array = open_with_spares(&members, &candidates);
+        let model = scribble(&array, 3, 20);
+        for (slot, spare) in [(1, &spares[0]), (2, &spares[2])] {
+            array.array().fail(slot).expect("failed");
+            await_whole(&array);
+            assert!(content(&array) == model, "{consistency:?}");
+            members.0[slot] = spare.clone();
+        }
+        array.close().expect("closed");
+        let array = members.open(None).expect("an array of the spares");
+        assert_eq!(wrong_rows(&array), 0, "{consistency:?}");
+        assert!(content(&array) == model);
+        array.close().expect("closed");
+        let array = members.open(Some(0)).expect("an array");
+        assert!(content(&array) == model, "{consistency:?}");
+    }
+}
+
+#[test]
+fn a_spare_named_at_the_start_gets_the_empty_slot() {
+    let mut members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
+    let spare = ram("spare");
+    let array = members.open(None).expect("an array");
+    let model = scribble(&array, 4, 20);
+    let (name, device) = spare.clone();
+    array.add_spare(NewMember { name, device, uuid: Uuid([20; 16]) }).expect("a spare");
+    array.array().fail(0).expect("failed");
+    array.close().expect("closed");
+    members.0[0] = spare;
+    let array = open_with_spares(&members, &[]);
+    assert_eq!(array.left_out(), []);
+    await_whole(&array);
+    array.close().expect("closed");
+    let array = members.open(Some(2)).expect("an array");
+    assert!(content(&array) == model);
+}
+
+#[test]
+fn two_changes_do_not_write_the_same_device() {
+    let members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    let (name, device) = ram("new");
+    let new = || NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([9; 16]) };
+    let mut refused = false;
+    let mut meanwhile = |_| {
+        let error = array.add_spare(new()).expect_err("it is being written");
+        refused = matches!(error, AssembleError::Invalid(InvalidRequest::Claimed));
+        ControlFlow::Continue(())
+    };
+    array.replace(1, new(), &mut meanwhile).expect("replaced");
+    assert!(refused);
+    assert!(matches!(array.add_spare(new()), Err(AssembleError::Invalid(InvalidRequest::Claimed))));
+    assert_eq!(wrong_rows(&array), 0);
 }
 
 #[test]

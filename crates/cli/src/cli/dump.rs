@@ -2,8 +2,7 @@
 
 use super::{Failure, unquoted};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -20,13 +19,14 @@ pub struct Block {
 
 /// Reads the blocks of the dump `file`, or of standard input if the name is `-`.
 pub fn read_blocks(file: &Path) -> Result<Vec<Block>, Failure> {
+    let failed = |error: &io::Error| Failure::host(file.display(), error);
     let input: Box<dyn BufRead> = match file == Path::new("-") {
         true => Box::new(io::stdin().lock()),
-        false => Box::new(BufReader::new(File::open(file).map_err(Failure::on_host(file))?)),
+        false => Box::new(io::BufReader::new(std::fs::File::open(file).map_err(|e| failed(&e))?)),
     };
     let mut blocks: Vec<Block> = Vec::new();
     for (number, line) in (1..).zip(input.split(b'\n')) {
-        let line = line.map_err(Failure::on_host(file))?;
+        let line = line.map_err(|error| failed(&error))?;
         if let Some(path) = line.strip_prefix(b"# file: ") {
             let path = OsString::from_vec(unquoted(path)).into();
             blocks.push(Block { path, comments: Vec::new(), lines: Vec::new() });

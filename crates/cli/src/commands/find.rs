@@ -4,12 +4,13 @@ mod criterion;
 mod expression;
 
 use crate::cli::{
-    FileArguments, ImagePath, Images, Intent, Report, Screen, UserNames, file_facts, long_help,
+    Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, UserNames, file_facts,
+    long_help,
 };
 use crate::copy::{ImageNode, ImageTree};
 use crate::walk::{Entry, Order, Visit, Walk};
 use criterion::Candidate;
-use expression::{Expression, Options, Output, Parsed};
+use expression::{Expression, Output, Parsed};
 use lanefs::{FileType, Follow};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -65,44 +66,72 @@ pub struct Arguments {
 
 /// Runs `lanefs find`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let mut parsed = match Parsed::new(&arguments.words) {
+    let report = Report::new("find");
+    let parsed = match Parsed::new(&arguments.words) {
         Ok(parsed) => parsed,
         Err(error) => {
-            Report::new("find").fail(error);
+            report.fail(error);
             return ExitCode::from(2);
         }
     };
-    parsed.options.json |= arguments.json;
-    let mut image = arguments.image.clone();
-    image.image.offset = parsed.options.offset.unwrap_or(image.image.offset);
-    Report::run("find", |report| {
-        let wanted = parsed.places.iter().chain(parsed.references());
-        let images = Images::open(&image, wanted.map(|place| place.wanted(Intent::Read)))?;
-        let mut out = Screen::new();
-        let printed = images.each(&parsed.places, report, |fs, place| {
-            let tree = ImageTree::new(fs, &place.image);
-            let top = tree.find(&place.path, Follow::Nothing)?;
-            let expression = parsed.resolve(&images, &UserNames::of(fs))?;
-            let options = &parsed.options;
-            Ok(Search { tree: &tree, place, expression, options, report }.run(top, &mut out)?)
+    let referenced = parsed.references();
+    let wanted = parsed.places.iter().chain(referenced);
+    let wanted = wanted.map(|place| (place.image.as_path(), Intent::Read));
+    let mut options = arguments.image.clone();
+    options.image.offset = parsed.offset.unwrap_or(options.image.offset);
+    let Some(images) = report.given(Images::open(&options, wanted)) else {
+        return report.exit();
+    };
+    let mut out = Screen::new();
+    for place in &parsed.places {
+        let found = Search::new(&images, place, &parsed, &report).map(|mut search| {
+            search.json = arguments.json || parsed.json;
+            search.run(&mut out)
         });
-        Ok(printed.and_then(|()| out.flush())?)
-    })
+        match found {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                report.printed(Err(error));
+                return report.exit();
+            }
+            Err(failure) => report.fail(failure),
+        }
+    }
+    report.printed(out.flush());
+    report.exit()
 }
 
 /// A search below one operand.
 struct Search<'a> {
-    tree: &'a ImageTree<'a>,
+    tree: ImageTree<'a>,
+    top: Option<ImageNode>,
     place: &'a ImagePath,
     expression: Expression,
-    options: &'a Options,
+    depths: std::ops::RangeInclusive<usize>,
+    entries_first: bool,
+    json: bool,
     report: &'a Report,
 }
 
-impl Search<'_> {
-    fn run(&self, top: ImageNode, out: &mut dyn Write) -> io::Result<()> {
-        let Options { depths, entries_first, .. } = self.options;
-        let mut walk = Walk::new(self.tree, top, Order::Stored);
+impl<'a> Search<'a> {
+    fn new(
+        images: &'a Images,
+        place: &'a ImagePath,
+        parsed: &Parsed,
+        report: &'a Report,
+    ) -> Result<Search<'a>, Failure> {
+        let fs = images.get(&place.image)?;
+        let tree = ImageTree::new(fs, &place.image);
+        let top = Some(tree.find(&place.path, Follow::Nothing)?);
+        let names = UserNames::of(fs);
+        let expression = parsed.resolve(images, &names)?;
+        let (depths, entries_first) = (parsed.depths.clone(), parsed.entries_first);
+        Ok(Search { tree, top, place, expression, depths, entries_first, json: false, report })
+    }
+
+    fn run(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        let Some(top) = self.top.take() else { return Ok(()) };
+        let mut walk = Walk::new(&self.tree, top, Order::Stored);
         while let Some(step) = walk.step() {
             let is_dir = |entry: &Entry<_>| entry.meta.file_type == FileType::Directory;
             let entry = match step {
@@ -112,22 +141,22 @@ impl Search<'_> {
                 }
                 Ok(Visit::File(entry)) => {
                     let enter = is_dir(&entry);
-                    if enter && entry.depth >= *depths.end() {
+                    if enter && entry.depth >= *self.depths.end() {
                         walk.prune();
                     }
-                    if enter && *entries_first {
+                    if enter && self.entries_first {
                         continue;
                     }
                     entry
                 }
-                Ok(Visit::Left(_)) if !entries_first => continue,
+                Ok(Visit::Left(_)) if !self.entries_first => continue,
                 Ok(Visit::Left(entry)) => entry,
             };
-            if !depths.contains(&entry.depth) {
+            if !self.depths.contains(&entry.depth) {
                 continue;
             }
             let place = self.place.below(walk.path());
-            let candidate = Candidate { tree: self.tree, entry: &entry, place: &place };
+            let candidate = Candidate { tree: &self.tree, entry: &entry, place: &place };
             let verdict = match self.expression.evaluate(&candidate) {
                 Ok(verdict) => verdict,
                 Err(failure) => {
@@ -135,7 +164,7 @@ impl Search<'_> {
                     continue;
                 }
             };
-            if verdict.prune && !entries_first {
+            if verdict.prune && !self.entries_first {
                 walk.prune();
             }
             for output in verdict.outputs {
@@ -151,7 +180,7 @@ impl Search<'_> {
         output: Output,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        if !self.options.json {
+        if !self.json {
             out.write_all(&found.place.to_bytes())?;
             return out.write_all(if output == Output::Nul { b"\0" } else { b"\n" });
         }

@@ -13,6 +13,7 @@ mod pace;
 mod progress;
 mod recover;
 mod scrub;
+mod scrub_place;
 mod scrub_report;
 mod status;
 

@@ -4,6 +4,7 @@ use crate::cli::{Failure, ImageArguments, JournalArguments, OutputArguments, Rep
 use lanefs::device::Access;
 use lanefs_offline::{Condition, Recovered, look_with, recover_with};
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -80,33 +81,41 @@ fn run_on(arguments: &Arguments) -> Result<Recovered, Failure> {
             .map(|before| Recovered { before, after: before }),
         false => recover_with(&whole.device(), journal.as_ref()),
     };
-    whole.end(found)
+    let found = found.map_err(|error| whole.failure(error))?;
+    whole.close()?;
+    Ok(found)
 }
 
 fn print(found: &Recovered, arguments: &Arguments) -> std::io::Result<()> {
-    let image = arguments.image.display().to_string();
-    let facts = json!({
-        "image": image,
-        "dry_run": arguments.dry_run,
-        "recovered": !arguments.dry_run && found.before.needs_recovery(),
-        "before": condition(&found.before),
-        "after": condition(&found.after),
-    });
+    let mut out = std::io::stdout().lock();
+    if arguments.output.json {
+        let facts = json!({
+            "image": arguments.image.display().to_string(),
+            "dry_run": arguments.dry_run,
+            "recovered": !arguments.dry_run && found.before.needs_recovery(),
+            "before": condition(&found.before),
+            "after": condition(&found.after),
+        });
+        return writeln!(out, "{facts:#}");
+    }
+    if arguments.output.quiet {
+        return Ok(());
+    }
     let what = words(&found.before);
-    let mut lines = Vec::new();
+    let image = arguments.image.display();
     match (found.before.needs_recovery(), arguments.dry_run) {
-        (true, true) => lines.push(format!("{image}: to be recovered: {what}")),
-        (true, false) => lines.push(format!("{image}: recovered: {what}")),
-        (false, _) if !found.after.needs_check() => lines.push(format!("{image}: already clean")),
+        (true, true) => writeln!(out, "{image}: to be recovered: {what}")?,
+        (true, false) => writeln!(out, "{image}: recovered: {what}")?,
+        (false, _) if !found.after.needs_check() => writeln!(out, "{image}: already clean")?,
         (false, _) => {}
     }
     if found.after.has_errors {
-        lines.push(format!("{image}: marked as having errors: {CHECK}"));
+        writeln!(out, "{image}: marked as having errors: {CHECK}")?;
     }
     if found.after.is_unclean {
-        lines.push(format!("{image}: no journal, and not unmounted: {CHECK}"));
+        writeln!(out, "{image}: no journal, and not unmounted: {CHECK}")?;
     }
-    arguments.output.print(&facts, lines)
+    Ok(())
 }
 
 /// What the user is advised to do about errors that a recovery cannot correct.

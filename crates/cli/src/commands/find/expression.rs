@@ -5,7 +5,6 @@ use crate::cli::{Failure, ImagePath, Images, Size, UserNames};
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
-use std::str::FromStr;
 
 /// A tree of tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +29,6 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Parsed {
     pub places: Vec<ImagePath>,
-    pub options: Options,
-    tree: Tree<Raw>,
-}
-
-/// The options among the words.
-#[derive(Debug)]
-pub struct Options {
     /// The range of levels below an operand at which files are tested.
     pub depths: RangeInclusive<usize>,
     /// Whether a directory is tested after its entries.
@@ -45,6 +37,7 @@ pub struct Options {
     pub json: bool,
     /// The start of the file system in the image, if the words contain `--offset`.
     pub offset: Option<Size>,
+    tree: Tree<Raw>,
 }
 
 /// What to do with a file: the outputs to print, and whether to skip its entries.
@@ -69,9 +62,13 @@ impl Parsed {
         if places.is_empty() {
             return Err(Failure::new("the image", "is missing: IMAGE[:/PATH] comes first"));
         }
-        let options =
-            Options { depths: 0..=usize::MAX, entries_first: false, json: false, offset: None };
-        let mut parser = Parser { words: rest, options };
+        let mut parser = Parser {
+            words: rest,
+            depths: 0..=usize::MAX,
+            entries_first: false,
+            json: false,
+            offset: None,
+        };
         let mut tree = match parser.words.is_empty() {
             true => Tree::Constant(true),
             false => parser.any()?,
@@ -79,19 +76,20 @@ impl Parsed {
         if let Some(word) = parser.peek() {
             return Err(Failure::new(word, "no bracket or test before it"));
         }
-        if !tree.leaves().iter().any(|leaf| matches!(leaf, Tree::Print(_))) {
+        if !tree.prints() {
             tree = Tree::All(vec![tree, Tree::Print(Output::Line)]);
         }
+        let Parser { depths, entries_first, json, offset, .. } = parser;
         let places = places.iter().cloned().map(ImagePath::from).collect();
-        Ok(Parsed { places, options: parser.options, tree })
+        Ok(Parsed { places, depths, entries_first, json, offset, tree })
     }
 
     /// Some tests compare with the time of another file (`-newer`). Returns the paths of these
     /// files if they are in images.
     pub fn references(&self) -> Vec<&ImagePath> {
-        let leaves = self.tree.leaves().into_iter();
-        let tests = leaves.map(|leaf| if let Tree::Test(test) = leaf { Some(test) } else { None });
-        tests.flatten().filter_map(Raw::reference).collect()
+        let mut found = Vec::new();
+        self.tree.each(&mut |test| found.extend(test.reference()));
+        found
     }
 
     /// Looks up the names of users, groups and files.
@@ -118,14 +116,19 @@ impl Tree<Criterion> {
             Tree::Constant(value) => return Ok(*value),
             Tree::Not(below) => return Ok(!below.evaluate(file, verdict)?),
             Tree::All(below) => {
-                return below
-                    .iter()
-                    .try_fold(true, |all, part| Ok(all && part.evaluate(file, verdict)?));
+                for part in below {
+                    if !part.evaluate(file, verdict)? {
+                        return Ok(false);
+                    }
+                }
             }
             Tree::Any(below) => {
-                return below
-                    .iter()
-                    .try_fold(false, |any, part| Ok(any || part.evaluate(file, verdict)?));
+                for part in below {
+                    if part.evaluate(file, verdict)? {
+                        return Ok(true);
+                    }
+                }
+                return Ok(false);
             }
         }
         Ok(true)
@@ -133,12 +136,21 @@ impl Tree<Criterion> {
 }
 
 impl<T> Tree<T> {
-    /// Returns the tests and actions.
-    fn leaves(&self) -> Vec<&Tree<T>> {
+    fn prints(&self) -> bool {
         match self {
-            Tree::Not(below) => below.leaves(),
-            Tree::All(below) | Tree::Any(below) => below.iter().flat_map(Tree::leaves).collect(),
-            Tree::Test(_) | Tree::Print(_) | Tree::Prune | Tree::Constant(_) => vec![self],
+            Tree::Print(_) => true,
+            Tree::Test(_) | Tree::Prune | Tree::Constant(_) => false,
+            Tree::Not(below) => below.prints(),
+            Tree::All(below) | Tree::Any(below) => below.iter().any(Tree::prints),
+        }
+    }
+
+    fn each<'a>(&'a self, act: &mut dyn FnMut(&'a T)) {
+        match self {
+            Tree::Test(test) => act(test),
+            Tree::Print(_) | Tree::Prune | Tree::Constant(_) => {}
+            Tree::Not(below) => below.each(act),
+            Tree::All(below) | Tree::Any(below) => below.iter().for_each(|part| part.each(act)),
         }
     }
 
@@ -160,7 +172,10 @@ impl<T> Tree<T> {
 
 struct Parser<'a> {
     words: &'a [OsString],
-    options: Options,
+    depths: RangeInclusive<usize>,
+    entries_first: bool,
+    json: bool,
+    offset: Option<Size>,
 }
 
 impl<'a> Parser<'a> {
@@ -227,31 +242,34 @@ impl<'a> Parser<'a> {
         let Some(option) = option else {
             return Err(Failure::new(shown, "a test is expected here (--help lists them)"));
         };
-        match option {
-            "depth" => self.options.entries_first = true,
-            "maxdepth" | "max-depth" => {
-                let most = self.value(shown, "a number")?;
-                self.options.depths = *self.options.depths.start()..=most;
-            }
-            "mindepth" | "min-depth" => {
-                let least = self.value(shown, "a number")?;
-                self.options.depths = least..=*self.options.depths.end();
-            }
-            "json" => self.options.json = true,
-            "offset" => self.options.offset = Some(self.value(shown, "a number of bytes")?),
-            _ => return self.test(shown, option),
-        }
-        Ok(Tree::Constant(true))
-    }
-
-    /// Parses an action or a test.
-    fn test(&mut self, shown: &str, option: &str) -> Result<Tree<Raw>, Failure> {
         Ok(match option {
             "print" => Tree::Print(Output::Line),
             "print0" => Tree::Print(Output::Nul),
             "prune" => Tree::Prune,
             "true" => Tree::Constant(true),
             "false" => Tree::Constant(false),
+            "depth" => {
+                self.entries_first = true;
+                Tree::Constant(true)
+            }
+            "maxdepth" | "max-depth" => {
+                self.depths = *self.depths.start()..=self.number(shown)?;
+                Tree::Constant(true)
+            }
+            "mindepth" | "min-depth" => {
+                self.depths = self.number(shown)?..=*self.depths.end();
+                Tree::Constant(true)
+            }
+            "json" => {
+                self.json = true;
+                Tree::Constant(true)
+            }
+            "offset" => {
+                let given = self.next().and_then(|word| word.to_str()?.parse().ok());
+                let wrong = || Failure::new(shown, "a number of bytes is expected after it");
+                self.offset = Some(given.ok_or_else(wrong)?);
+                Tree::Constant(true)
+            }
             "help" => {
                 return Err(Failure::new(shown, "comes before the image: lanefs find --help"));
             }
@@ -272,10 +290,9 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn value<T: FromStr>(&mut self, option: &str, what: &str) -> Result<T, Failure> {
-        let value = self.next().and_then(|word| word.to_str()?.parse().ok());
-        let missing = || Failure::new(option, format_args!("{what} is expected after it"));
-        value.ok_or_else(missing)
+    fn number(&mut self, option: &str) -> Result<usize, Failure> {
+        let number = self.next().and_then(|word| word.to_str()?.parse().ok());
+        number.ok_or_else(|| Failure::new(option, "a number is expected after it"))
     }
 }
 
@@ -317,7 +334,7 @@ mod tests {
             tree("a.img ! -prune -o -print0"),
             Tree::Any(vec![Tree::Not(Box::new(Tree::Prune)), Tree::Print(Output::Nul)])
         );
-        assert_eq!(parsed("a b:/c -maxdepth 2 -mindepth 1 -depth").unwrap().options.depths, 1..=2);
+        assert_eq!(parsed("a b:/c -maxdepth 2 -mindepth 1 -depth").unwrap().depths, 1..=2);
     }
 
     #[test]

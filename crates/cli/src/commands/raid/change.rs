@@ -4,6 +4,7 @@ use super::array::refused;
 use super::member_name::{name_of, slot_of};
 use super::new_member::{make_file, new_member};
 use super::pace::Pace;
+use super::scrub_place::{self, Start};
 use super::scrub_report::report_json;
 use crate::cli::{Failure, MadeFile};
 use lanefs::raid5::{
@@ -82,7 +83,27 @@ pub enum Change {
         repair: bool,
         /// The most bytes of each member to read in a second.
         limit: Option<u64>,
+        /// Where to begin.
+        start: Start,
     },
+    /// Adds a device that gets the slot of the next member that fails.
+    Spare {
+        /// The device.
+        device: PathBuf,
+        /// The caller's name for the device.
+        shown: String,
+        /// Replace the contents of the device, whatever they are.
+        force: bool,
+    },
+}
+
+/// The result of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// A line that describes it.
+    pub text: String,
+    /// The number of blocks of 4 KiB that could not be computed, and cannot be read.
+    pub unreadable: u64,
 }
 
 impl Change {
@@ -91,7 +112,9 @@ impl Change {
         match self {
             Change::Fail { member } => member.display().to_string(),
             Change::Remove | Change::Scrub { .. } => "array".to_owned(),
-            Change::Add { shown, .. } | Change::Replace { shown, .. } => shown.clone(),
+            Change::Add { shown, .. }
+            | Change::Replace { shown, .. }
+            | Change::Spare { shown, .. } => shown.clone(),
         }
     }
 
@@ -107,8 +130,12 @@ impl Change {
                 "change": "replace", "member": member, "device": device, "shown": shown,
                 "force": force,
             }),
-            Change::Scrub { repair, limit } => {
-                json!({ "change": "scrub", "repair": repair, "limit": limit })
+            Change::Scrub { repair, limit, start } => {
+                let resume = *start == Start::Last;
+                json!({ "change": "scrub", "repair": repair, "limit": limit, "resume": resume })
+            }
+            Change::Spare { device, shown, force } => {
+                json!({ "change": "spare", "device": device, "shown": shown, "force": force })
             }
         }
     }
@@ -133,15 +160,31 @@ impl Change {
             "scrub" => Change::Scrub {
                 repair: value.get("repair")?.as_bool()?,
                 limit: value.get("limit")?.as_u64(),
+                start: if value.get("resume")?.as_bool()? { Start::Last } else { Start::First },
+            },
+            "spare" => Change::Spare {
+                device: text("device")?.into(),
+                shown: text("shown")?.into(),
+                force: value.get("force")?.as_bool()?,
             },
             _ => return None,
         })
     }
 
-    /// Carries out the change, and returns a line with the result. `step` is called during a
-    /// rebuild or copy and may stop it. A stopped rebuild continues when the array is used next. A
-    /// stopped copy leaves the array as it was.
+    /// Carries out the change, and returns the result. `step` is called during a rebuild or copy and
+    /// may stop it. A stopped rebuild continues when the array is used next. A stopped copy leaves
+    /// the array as it was.
     pub fn carry_out(
+        &self,
+        array: &OpenArray,
+        step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+    ) -> Result<Outcome, Failure> {
+        let before = array.unreadable_blocks();
+        let text = self.work(array, step)?;
+        Ok(Outcome { text, unreadable: array.unreadable_blocks().saturating_sub(before) })
+    }
+
+    fn work(
         &self,
         array: &OpenArray,
         step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
@@ -161,7 +204,11 @@ impl Change {
                 let new = (device.as_path(), shown.as_str());
                 replace_member(array, member, new, *force, step)
             }
-            Change::Scrub { repair, limit } => scrub(array, *repair, *limit, step),
+            Change::Scrub { repair, limit, start } => {
+                let what = if *repair { Scrub::Repair } else { Scrub::Check };
+                scrub(array, (what, *start), *limit, step)
+            }
+            Change::Spare { device, shown, force } => add_spare(array, device, shown, *force),
         }
     }
 }
@@ -169,21 +216,22 @@ impl Change {
 /// Compares all parity of an array in use with the data.
 fn scrub(
     array: &OpenArray,
-    repair: bool,
+    how: (Scrub, Start),
     limit: Option<u64>,
     step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
 ) -> Result<String, Failure> {
     let mut pace = Pace::new(array, limit);
-    let what = if repair { Scrub::Repair } else { Scrub::Check };
-    let done = array.array().scrub(what, &mut |progress| {
+    let set = array.metadata().array().set();
+    let done = scrub_place::scrub(array.array(), set, how, &mut |progress| {
         pace.rest(array, || step(Step::Comparing, progress).is_break());
         step(Step::Comparing, progress)
     });
     match done.map_err(|error| Failure::new("array", error))? {
-        (found, Ended::Done) => Ok(report_json(&found, repair).to_string()),
+        (found, Ended::Done) => Ok(report_json(&found, how.0 == Scrub::Repair).to_string()),
         (found, Ended::Stopped) => {
             let compared = found.rows - found.skipped;
-            Err(Failure::new("array", format_args!("stopped after {compared} rows were compared")))
+            let why = format_args!("stopped after {compared} rows were compared: --resume goes on");
+            Err(Failure::new("array", why))
         }
     }
 }
@@ -213,6 +261,27 @@ fn add_member(
         Ok(added) => {
             made.into_iter().for_each(MadeFile::keep);
             bring_in_step(array, added, shown, step)
+        }
+        Err(error @ AssembleError::Unsettled(_)) => {
+            made.into_iter().for_each(MadeFile::keep);
+            Err(unsettled(array, &[device], shown, &error))
+        }
+        Err(error) => Err(refused(Path::new(shown), error)),
+    }
+}
+
+fn add_spare(
+    array: &OpenArray,
+    device: &Path,
+    shown: &str,
+    force: bool,
+) -> Result<String, Failure> {
+    let made = make_file(device, array)?;
+    let new = new_member(device, array, force)?;
+    match array.add_spare(new) {
+        Ok(()) => {
+            made.into_iter().for_each(MadeFile::keep);
+            Ok(format!("{shown}: a spare, which gets the slot of the next member that fails"))
         }
         Err(error @ AssembleError::Unsettled(_)) => {
             made.into_iter().for_each(MadeFile::keep);

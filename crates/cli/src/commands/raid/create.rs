@@ -237,7 +237,8 @@ fn open_members(arguments: &Arguments) -> Result<(Vec<Opened>, Vec<MadeFile>), F
             let file = MadeFile::create(path, size);
             made.push(file.map_err(|error| Failure::host(path.display(), &error))?);
         }
-        let device = open_image(path, Access::ReadWrite, OpenOptions::default())?;
+        let device = open_image(path, Access::ReadWrite, OpenOptions::default())
+            .map_err(|error| Failure::opening(path, &error))?;
         if !arguments.force {
             refuse_contents(path.display(), &device)?;
         }

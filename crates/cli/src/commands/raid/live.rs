@@ -7,7 +7,7 @@
 //! may set or read the attribute. The server makes the change on a separate thread, so the change
 //! continues if the command is interrupted.
 
-use super::change::{Change, Step};
+use super::change::{Change, Outcome, Step};
 use crate::cli::Failure;
 use lanefs::raid5::{CatchUp, OpenArray, Progress, Standing};
 use lanefs_fuse::{Control, Errno};
@@ -109,7 +109,7 @@ impl LiveArray {
         let background = match self.array.caught_up() {
             None => None,
             Some(CatchUp::Failed(error)) => {
-                Some(json!({ "id": BACKGROUND, "state": "failed", "text": error.to_string() }))
+                Some(json!({ "id": BACKGROUND, "state": "failed", "text": error }))
             }
             Some(CatchUp::Working) => Some(json!({ "id": BACKGROUND, "state": "working" })),
             Some(CatchUp::Done) => Some(json!({ "id": BACKGROUND, "state": "done" })),
@@ -157,7 +157,9 @@ impl LiveArray {
             }
         };
         let state = match change.carry_out(&self.array, &mut step) {
-            Ok(text) => json!({ "id": id, "state": "done", "text": text }),
+            Ok(Outcome { text, unreadable }) => {
+                json!({ "id": id, "state": "done", "text": text, "unreadable": unreadable })
+            }
             Err(failure) => json!({ "id": id, "state": "failed", "text": failure.to_string() }),
         };
         self.set_state(id, state);
@@ -170,13 +172,15 @@ impl LiveArray {
     }
 }
 
-/// Returns the state of the background work in the server of the mount on `place`; `None` if the
-/// server does not tell it to this user.
-pub fn background(place: &Path) -> Option<Value> {
+/// Returns the state of the background work in the server of the mount on `place`, and that of each
+/// request under way; `None` if the server does not tell it to this user.
+pub fn work(place: &Path) -> Option<(Value, Vec<Value>)> {
     let mut value = vec![0; ROOM];
     let len = rustix::fs::getxattr(place, ATTRIBUTE, &mut value[..]).ok()?;
-    let state: Value = serde_json::from_slice(value.get(..len)?).ok()?;
-    state.as_array()?.iter().find(|state| state["id"] == BACKGROUND).cloned()
+    let states: Vec<Value> = serde_json::from_slice(value.get(..len)?).ok()?;
+    let background = states.iter().find(|state| state["id"] == BACKGROUND).cloned()?;
+    let is_asked = |state: &&Value| state["id"] != BACKGROUND && state["state"] == "working";
+    Some((background, states.iter().filter(is_asked).cloned().collect()))
 }
 
 /// Sends a change to the server of the mount on `place`. Returns the server's result when the
@@ -186,7 +190,7 @@ pub fn ask(
     place: &Path,
     change: &Change,
     step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
-) -> Result<String, Failure> {
+) -> Result<Outcome, Failure> {
     let failed = |error: rustix::io::Errno| {
         use rustix::io::Errno;
         match error {
@@ -218,7 +222,10 @@ pub fn ask(
         let own = own.ok_or_else(|| Failure::new(place.display(), lost))?;
         let text = || own["text"].as_str().unwrap_or_default().to_owned();
         match own["state"].as_str() {
-            Some("done") => return Ok(text()),
+            Some("done") => {
+                let unreadable = own["unreadable"].as_u64().unwrap_or(0);
+                return Ok(Outcome { text: text(), unreadable });
+            }
             Some("failed") => return Err(Failure::parse(&text())),
             _ => {}
         }
@@ -227,7 +234,8 @@ pub fn ask(
         if let Some(now) = own["step"].as_str().and_then(Step::named)
             && step(now, progress).is_break()
         {
-            return Ok(format!("{}: has its slot; {} goes on", change.subject(), now.name()));
+            let text = format!("{}: has its slot; {} goes on", change.subject(), now.name());
+            return Ok(Outcome { text, unreadable: 0 });
         }
         std::thread::sleep(PAUSE);
     }

@@ -1,12 +1,13 @@
 //! `lanefs raid fail`, `remove`, `add`, `replace`
 
 use super::array::{ArrayArgument, Found, NothingMore};
-use super::change::{Change, Step};
+use super::change::{Change, Outcome, Step};
 use super::live;
 use super::member_name::{absolute, real_or_as_is};
 use super::progress::Bar;
-use crate::cli::{Failure, Report, printable};
+use crate::cli::{Report, printable};
 use lanefs::raid5::Progress;
+use serde_json::json;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -43,10 +44,11 @@ pub struct RemoveArguments {
 /// Makes a device the member of the empty slot, and rebuilds the member
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
+Exit codes: 0 success; 1 failure, or blocks could not be computed; 2 wrong usage.
 
 Examples:
   lanefs raid add md:a.img,missing,c.img new.img
+  lanefs raid add --spare md:a.img,b.img,c.img d.img
   lanefs raid add md:a.img,missing,c.img b.img      adds a former member again. If it missed no
                                                     write it is in sync at once; with a bitmap,
                                                     only missed writes are rebuilt
@@ -64,12 +66,19 @@ pub struct AddArguments {
     /// Overwrite the file system or other data that the device contains
     #[arg(short = 'F', long)]
     force: bool,
+    /// Add a spare: it gets the slot of the next member that fails while the array is in use, if it
+    /// is named as one more member of the array
+    #[arg(long, conflicts_with = "no_wait")]
+    spare: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Copies a member to another device, which then takes its slot
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
+Exit codes: 0 success; 1 failure, or blocks could not be computed; 2 wrong usage.
 
 Example:
   lanefs raid replace md:a.img,b.img,c.img b.img new.img
@@ -87,28 +96,32 @@ pub struct ReplaceArguments {
     /// Overwrite the file system or other data that the device contains
     #[arg(short = 'F', long)]
     force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs `lanefs raid fail`.
 pub fn fail(arguments: &FailArguments) -> ExitCode {
     let change = Change::Fail { member: real_or_as_is(&arguments.member) };
-    run("raid fail", &arguments.array, &change, Wait::ToTheEnd)
+    run("raid fail", &arguments.array, &change, Wait::ToTheEnd, false)
 }
 
 /// Runs `lanefs raid remove`.
 pub fn remove(arguments: &RemoveArguments) -> ExitCode {
-    run("raid remove", &arguments.array, &Change::Remove, Wait::ToTheEnd)
+    run("raid remove", &arguments.array, &Change::Remove, Wait::ToTheEnd, false)
 }
 
 /// Runs `lanefs raid add`.
 pub fn add(arguments: &AddArguments) -> ExitCode {
-    let change = Change::Add {
-        device: absolute(&arguments.device),
-        shown: arguments.device.display().to_string(),
-        force: arguments.force,
+    let (device, force) = (absolute(&arguments.device), arguments.force);
+    let shown = arguments.device.display().to_string();
+    let change = match arguments.spare {
+        true => Change::Spare { device, shown, force },
+        false => Change::Add { device, shown, force },
     };
     let wait = if arguments.no_wait { Wait::ForTheSlot } else { Wait::ToTheEnd };
-    run("raid add", &arguments.array, &change, wait)
+    run("raid add", &arguments.array, &change, wait, arguments.json)
 }
 
 /// How long a command waits.
@@ -122,7 +135,13 @@ enum Wait {
 }
 
 /// Carries out a change: in this process or, if the array is mounted, in the server of the mount.
-fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait) -> ExitCode {
+fn run(
+    command: &'static str,
+    array: &ArrayArgument,
+    change: &Change,
+    wait: Wait,
+    json: bool,
+) -> ExitCode {
     let report = Report::new(command);
     let mut bar: Option<(Step, Bar)> = None;
     let mut step = |step: Step, progress: Progress| {
@@ -136,15 +155,27 @@ fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait
         }
     };
     let done = match array.open_or_mounted() {
-        Ok(Found::Open(open)) => change.carry_out(&open, &mut step).and_then(|text| {
+        Ok(Found::Open(open)) => change.carry_out(&open, &mut step).and_then(|outcome| {
             array.close(open)?;
-            Ok(text)
+            Ok(outcome)
         }),
         Ok(Found::Mounted(place)) => live::ask(&place, change, &mut step),
         Err(failure) => Err(failure),
     };
     drop(bar);
-    print_result(&report, done);
+    match done {
+        Ok(Outcome { text, unreadable }) => {
+            let facts = json!({ "done": text, "unreadable_blocks": unreadable });
+            report.printed(match json {
+                true => writeln!(std::io::stdout(), "{facts:#}"),
+                false => writeln!(std::io::stdout(), "{}", printable(&text)),
+            });
+            if unreadable > 0 {
+                report.fail(array.failure(unreadable_blocks(unreadable)));
+            }
+        }
+        Err(failure) => report.fail(failure),
+    }
     report.exit()
 }
 
@@ -156,13 +187,10 @@ pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
         shown: arguments.device.display().to_string(),
         force: arguments.force,
     };
-    run("raid replace", &arguments.array, &change, Wait::ToTheEnd)
+    run("raid replace", &arguments.array, &change, Wait::ToTheEnd, arguments.json)
 }
 
-/// Prints the result.
-fn print_result(report: &Report, done: Result<String, Failure>) {
-    match done {
-        Ok(line) => report.printed(writeln!(std::io::stdout(), "{}", printable(&line))),
-        Err(failure) => report.fail(failure),
-    }
+/// Returns the line that tells of blocks that could not be computed.
+pub(super) fn unreadable_blocks(count: u64) -> String {
+    format!("{count} blocks could not be computed: they cannot be read until they are written")
 }

@@ -1,19 +1,21 @@
 //! `lanefs raid recover`
 
 use super::array::{ArrayArgument, NothingMore, close_whole};
+use super::members::unreadable_blocks;
 use super::progress::Bar;
 use crate::cli::{Failure, Report};
 use lanefs::device::{Access, DeviceError};
 use lanefs::raid5::{
     ArrayOptions, DirtyAndDegraded, LogOutcome, OpenArray, Rebuild, Standing, Status, Upkeep,
 };
+use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
 
 /// Completes recovery after a crash: applies the log, rebuilds members, recomputes parity
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
+Exit codes: 0 success; 1 failure, or blocks could not be computed; 2 wrong usage.
 
 Examples:
   lanefs raid recover md:a.img,b.img,c.img
@@ -30,6 +32,9 @@ pub struct Arguments {
     /// Trust parity that may be wrong; blocks that are computed from it may then be wrong too
     #[arg(long)]
     force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Rebuilds members and recomputes parity, where needed. `bar` takes the name of the work, and
@@ -55,7 +60,7 @@ pub fn bring_in_step(
 /// Runs `lanefs raid recover`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid recover");
-    let work = || -> Result<Vec<String>, Failure> {
+    let work = || -> Result<(Vec<String>, u64), Failure> {
         let array = arguments.array.open(ArrayOptions {
             upkeep: Upkeep::Caller,
             dirty_and_degraded: match arguments.force {
@@ -66,13 +71,22 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         })?;
         let found = array.array().status();
         bring_in_step(&array, Bar::new).map_err(|error| arguments.array.failure(error))?;
-        let log = array.log();
+        let (log, unreadable) = (array.log(), array.unreadable_blocks());
         close_whole(array)?;
-        Ok(recovered(&found, log))
+        Ok((recovered(&found, log), unreadable))
     };
     match work() {
-        Ok(lines) => {
-            report.printed(lines.iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}")));
+        Ok((lines, unreadable)) => {
+            let mut out = std::io::stdout();
+            report.printed(match arguments.json {
+                true => {
+                    writeln!(out, "{:#}", json!({ "done": lines, "unreadable_blocks": unreadable }))
+                }
+                false => lines.iter().try_for_each(|line| writeln!(out, "{line}")),
+            });
+            if unreadable > 0 {
+                report.fail(arguments.array.failure(unreadable_blocks(unreadable)));
+            }
         }
         Err(failure) => report.fail(failure),
     }

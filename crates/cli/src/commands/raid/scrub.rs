@@ -4,6 +4,7 @@ use super::array::{ArrayArgument, NothingMore, close_whole, is_mount_point, pars
 use super::change::Change;
 use super::live;
 use super::progress::Bar;
+use super::scrub_place::{self, Start};
 use super::scrub_report::{from_json, report_json};
 use crate::cli::{Failure, Report, Size};
 use lanefs::device::Access;
@@ -24,7 +25,8 @@ Examples:
   lanefs raid scrub --limit 50M mnt                    a mounted array
 
 The server of the mount scrubs a mounted array. While others use the array, the scrub takes a tenth
-of the time. It goes on if the command is interrupted, and ends with the mount.")]
+of the time. It goes on if the command is interrupted, and ends with the mount. How far a scrub came
+is kept in $XDG_STATE_HOME/lanefs or ~/.local/state/lanefs, of the user who mounted the array.")]
 pub struct Arguments {
     /// The array: md:MEMBER,MEMBER,..., md:UUID, or the directory on which it is mounted
     #[arg(value_parser = parse_place)]
@@ -37,9 +39,18 @@ pub struct Arguments {
     /// The most bytes of each member to read in a second, of a mounted array (suffixes K, M, G)
     #[arg(long, value_name = "BYTES")]
     limit: Option<Size>,
+    /// Go on where the last scrub of this array was stopped, on this host
+    #[arg(long)]
+    resume: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Arguments {
+    fn start(&self) -> Start {
+        if self.resume { Start::Last } else { Start::First }
+    }
 }
 
 fn parse_place(name: &str) -> Result<PathBuf, &'static str> {
@@ -90,8 +101,8 @@ fn scrub_mounted(arguments: &Arguments) -> Result<ScrubReport, Failure> {
     }
     let bar = Bar::new("comparing");
     let limit = arguments.limit.map(Size::bytes);
-    let change = Change::Scrub { repair: arguments.repair, limit };
-    let found = live::ask(place, &change, &mut |_, progress| bar.go_on(progress))?;
+    let change = Change::Scrub { repair: arguments.repair, limit, start: arguments.start() };
+    let found = live::ask(place, &change, &mut |_, progress| bar.go_on(progress))?.text;
     let unclear = || Failure::new(place.display(), "the server's report cannot be read");
     serde_json::from_str(&found).ok().and_then(|found| from_json(&found)).ok_or_else(unclear)
 }
@@ -107,7 +118,8 @@ fn scrub(arguments: &Arguments, array: &ArrayArgument) -> Result<ScrubReport, Fa
     let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(access) };
     let open = array.open(options)?;
     let bar = Bar::new("comparing");
-    let done = open.array().scrub(what, &mut |progress| bar.go_on(progress));
+    let (set, how) = (open.metadata().array().set(), (what, arguments.start()));
+    let done = scrub_place::scrub(open.array(), set, how, &mut |progress| bar.go_on(progress));
     let (found, _) = done.map_err(|error| array.failure(error))?;
     drop(bar);
     match access {

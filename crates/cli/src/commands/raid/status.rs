@@ -106,6 +106,9 @@ fn facts(look: &Look) -> Value {
         json!({ "slot": slot, "name": name, "state": state, "rebuilt_below": rebuilt })
     };
     let members: Vec<Value> = status.members.iter().enumerate().map(member).collect();
+    let spares = known.iter().filter(|known| known.slot.is_none());
+    let spares: Vec<String> = spares.map(|known| known.name.display().to_string()).collect();
+    let (background, work) = mounted.as_deref().and_then(live::work).unzip();
     let degraded = !array.array().degraded().is_empty();
     let out: Vec<String> = array.left_out().iter().map(|out| out.to_string()).collect();
     json!({
@@ -125,7 +128,9 @@ fn facts(look: &Look) -> Value {
             json!({ "entries": log.entries, "damaged": log.damaged })
         }),
         "bad_blocks": bad_blocks(array),
-        "background": mounted.as_deref().and_then(live::background),
+        "background": background,
+        "work": work,
+        "spares": spares,
         "events": superblock.events(),
         "members": members,
         "left_out": out,
@@ -162,12 +167,22 @@ fn print(out: &mut dyn Write, array: &OpenArray, facts: &Value) -> io::Result<()
     for left in facts.get("left_out").and_then(Value::as_array).into_iter().flatten() {
         writeln!(out, "  left out: {}", printable(left.as_str().unwrap_or_default()))?;
     }
+    for spare in facts["spares"].as_array().into_iter().flatten() {
+        writeln!(out, "   -   {}: spare", printable(spare.as_str().unwrap_or_default()))?;
+    }
     if let Some(by) = facts.get("in_use").and_then(Value::as_str) {
         writeln!(out, "  {}", printable(by))?;
     }
     if let Some(log) = facts.get("log").filter(|log| !log.is_null()) {
         let (entries, damaged) = (&log["entries"], &log["damaged"]);
         writeln!(out, "  partial parity log: {entries} entries to be applied, {damaged} damaged")?;
+    }
+    for work in facts["work"].as_array().into_iter().flatten() {
+        let (step, number) = (work["step"].as_str().unwrap_or("at work"), |name: &str| {
+            work[name].as_u64().unwrap_or(0)
+        });
+        let percent = number("done").saturating_mul(100) / number("total").max(1);
+        writeln!(out, "  {}, {percent} % done", printable(step))?;
     }
     match facts["background"]["state"].as_str() {
         Some("working") => writeln!(out, "  a rebuild or resync is under way")?,
