@@ -586,7 +586,7 @@ fn a_spare_takes_over_beside_a_mount_and_a_scrub_goes_on() {
          head -c 9000000 /dev/urandom > file; cp file mnt/file; sync mnt/file
          $L raid fail md:a,b,c,d b
          for i in $(seq 600); do
-             if $L raid status md:a,d,c | grep -q whole; then break; fi
+             if test $($L raid status md:a,d,c | grep -c 'in sync') = 3; then break; fi
              sleep 0.1
          done
          $L raid status md:a,d,c | grep -c 'in sync' | grep 3

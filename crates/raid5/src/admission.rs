@@ -41,31 +41,33 @@ pub(crate) struct Admission<'a> {
 impl Admission<'_> {
     /// Returns a slot without a member.
     pub(crate) fn free_slot(&self) -> Option<usize> {
-        let members = self.array.status().members;
-        members.iter().position(|standing| *standing == Standing::Missing)
+        let members = &self.array.members;
+        (0..members.count()).find(|slot| members.standing(*slot) == Standing::Missing)
     }
 
-    /// Gives the slot without a member to a spare that is not in `tried`, and adds the spare there.
-    /// Returns `None` if there is no such slot or spare, or if nothing can be written.
+    /// Gives the slot without a member to a spare that is not in `failed`, and adds the spare there
+    /// if it fails. Returns `None` if there is no such slot or spare, or if nothing can be written.
     pub(crate) fn take_spare(
         &self,
-        tried: &mut Vec<PathBuf>,
+        failed: &mut Vec<PathBuf>,
     ) -> Option<Result<Added, AssembleError>> {
         if self.array.is_stopped() || self.array.is_read_only() {
             return None;
         }
         let slot = self.free_slot()?;
-        let (spare, _claim) = self.metadata.claim_spare(tried)?;
-        tried.push(spare.name.clone());
-        let new =
-            NewMember { name: spare.name, device: spare.device, uuid: spare.superblock.device() };
-        let superblock = self.superblock_for(&new);
-        Some(superblock.and_then(|superblock| {
+        let (Known { name, device, superblock, .. }, _claim) = self.metadata.claim_spare(failed)?;
+        let new = NewMember { name: name.clone(), device, uuid: superblock.device() };
+        let given = self.superblock_for(&new).and_then(|superblock| {
+            // A former member of the slot may be a spare now. Its log is not to be written late.
             if self.array.had(slot, &new.device) {
                 self.array.await_log_of(slot);
             }
             self.give(new, superblock, slot, Some(Rebuild::Whole))
-        }))
+        });
+        if given.is_err() {
+            failed.push(name);
+        }
+        Some(given)
     }
 
     /// Gives the slot to the device. `misses` are the rows that it misses if nothing is written

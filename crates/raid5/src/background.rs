@@ -80,14 +80,14 @@ impl Background {
 
 fn keep(array: &Array, metadata: &Metadata, shared: &Shared) {
     let admission = Admission { array, metadata };
-    let mut tried = Vec::new();
+    let mut failed = Vec::new();
     let mut is_done = false;
     let mut guard = shared.sleep.lock();
     while !shared.ends() {
         drop(guard);
-        let spare = admission.take_spare(&mut tried);
+        let spare = admission.take_spare(&mut failed);
         if spare.is_some() || !is_done {
-            is_done = true;
+            is_done = !matches!(spare, Some(Err(_)));
             *shared.caught_up.lock() = CatchUp::Working;
             // After an error the array stays in use. Its state has the effect of the error: writes
             // are stopped, a member has failed, or the data of a missing member is unknown.

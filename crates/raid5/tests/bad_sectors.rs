@@ -27,13 +27,31 @@ struct Sectors {
     below: Arc<dyn Device>,
     flushed: Mutex<Option<RamDevice>>,
     bad: Mutex<BTreeSet<u64>>,
+    /// The operation that fails once, after this many of its kind.
+    fails: Mutex<Option<(Operation, u32)>>,
     read_only: bool,
 }
 
 impl Sectors {
     fn new(below: Arc<dyn Device>) -> Sectors {
         let (flushed, bad) = (Mutex::default(), Mutex::default());
-        Sectors { below, flushed, bad, read_only: false }
+        Sectors { below, flushed, bad, fails: Mutex::default(), read_only: false }
+    }
+
+    /// Fails the operation if it is the one that is to fail.
+    fn begin(&self, operation: Operation, offset: u64) -> Result<(), DeviceError> {
+        let mut fails = self.fails.lock().unwrap();
+        match &mut *fails {
+            Some((which, 0)) if *which == operation => {
+                *fails = None;
+                Err(failed(operation, offset))
+            }
+            Some((which, after)) if *which == operation => {
+                *after -= 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn heal(&self, offset: u64, len: u64) {
@@ -60,6 +78,7 @@ impl Device for Sectors {
     }
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         assert!(!self.read_only, "a write at {offset}");
+        self.begin(Operation::Write, offset)?;
         self.below.write_at(offset, buf)?;
         self.heal(offset, buf.len() as u64);
         Ok(())
@@ -71,6 +90,7 @@ impl Device for Sectors {
         self.write_at(offset, buf)
     }
     fn flush(&self) -> Result<(), DeviceError> {
+        self.begin(Operation::Flush, 0)?;
         let Some(flushed) = self.flushed.lock().unwrap().take() else { return Ok(()) };
         let mut all = vec![0; LEN as usize];
         flushed.read_at(0, &mut all)?;
@@ -89,6 +109,8 @@ struct Trial {
     data: u64,
     rows: u64,
     model: Vec<u8>,
+    /// What blocks may contain besides the content of `model`, after a write to them failed.
+    or: Vec<(u64, Vec<u8>)>,
     bad: Vec<Place>,
 }
 
@@ -112,7 +134,7 @@ impl Trial {
         }
         let data = members.candidates(None)[0].superblock.data().offset;
         let rows = model.len() as u64 / (PER_CHUNK * BLOCK * (COUNT as u64 - 1));
-        Trial { devices, members, data, rows, model, bad: Vec::new() }
+        Trial { devices, members, data, rows, model, or: Vec::new(), bad: Vec::new() }
     }
 
     /// Makes one or two blocks unreadable: at the edges, in one row, or in one position.
@@ -129,6 +151,10 @@ impl Trial {
             2 => self.bad.push((row, (block + 1) % PER_CHUNK, other)),
             _ => self.bad.push(((row + 1) % self.rows, block, other)),
         }
+        self.make_unreadable();
+    }
+
+    fn make_unreadable(&self) {
         for &(row, block, slot) in &self.bad {
             let at = self.data / BLOCK + row * PER_CHUNK + block;
             self.devices[slot].bad.lock().unwrap().insert(at);
@@ -272,6 +298,13 @@ fn rebuilding(rng: &mut fastrand::Rng, consistency: NewConsistency) {
         if rows == until { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     array.array().rebuild(slot, Rebuild::Whole, &mut part).expect("rebuilt in part");
+    // One more block cannot be read, in a row that is rebuilt: it is computed.
+    let (row, block) = (rng.u64(..until), rng.u64(..PER_CHUNK));
+    if !trial.bad.iter().any(|bad| (bad.0, bad.1) == (row, block)) {
+        let at = trial.data / BLOCK + row * PER_CHUNK + block;
+        let other = (slot + 1 + rng.usize(..COUNT - 1)) % COUNT;
+        trial.devices[other].bad.lock().unwrap().insert(at);
+    }
     trial.judge(&array, &lost, "rebuilt in part");
     array.array().rebuild(slot, Rebuild::Whole, &mut { GO_ON }).expect("rebuilt");
     trial.judge(&array, &lost, "rebuilt");
@@ -318,13 +351,141 @@ fn replaying(rng: &mut fastrand::Rng) {
     let mut trial = Trial::of(made.copies(), model);
     drop(array);
     let (row, block, slot) = trial.place(written / BLOCK);
+    let other = (slot + 1 + rng.usize(..COUNT - 1)) % COUNT;
     trial.bad = vec![(row, block, slot)];
-    let at = trial.data / BLOCK + row * PER_CHUNK + block;
-    trial.devices[slot].bad.lock().unwrap().insert(at);
+    match rng.u8(..3) {
+        0 => {}
+        1 => trial.bad.push((row, block, other)),
+        _ => trial.bad.push((row, (block + 1) % PER_CHUNK, other)),
+    }
+    trial.make_unreadable();
     let array = trial.members.open(None).expect("an array");
-    let lost = BTreeSet::from([written / BLOCK]);
+    // The parity of the written block is unknown, so no block beside it can be computed.
+    let is_lost = |at: &u64| {
+        let place = trial.place(*at);
+        (place.0, place.1) == (row, block) && trial.bad.contains(&place)
+    };
+    let lost = (0..trial.model.len() as u64 / BLOCK).filter(is_lost).collect();
     trial.judge(&array, &lost, "replayed");
     trial.settle(array, &lost, "replayed");
+}
+
+/// The log of a member cannot be read after a crash: the array starts without this member.
+fn log_unreadable(rng: &mut fastrand::Rng) {
+    let mut trial = Trial::new(rng, NewConsistency::PartialParity, true);
+    let slot = rng.usize(..COUNT);
+    let log = trial.members.candidates(None)[slot].superblock.ppl().expect("a log").offset;
+    trial.devices[slot].bad.lock().unwrap().insert(log / BLOCK);
+    let refused = trial.members.open(None).expect_err("a log is unreadable").to_string();
+    assert!(refused.contains(&format!("m{slot}")), "{refused}");
+    let array = trial.members.open(Some(slot)).expect("an array");
+    trial.judge(&array, &BTreeSet::new(), "without the log");
+    let new = trial.fresh(slot);
+    array.add(new).expect("added");
+    array.array().rebuild(slot, Rebuild::Whole, &mut { GO_ON }).expect("rebuilt");
+    trial.settle(array, &BTreeSet::new(), "without the log");
+}
+
+/// Work on an array during which one operation fails, beside the blocks that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Clean,
+    Degraded,
+    Rebuilding,
+    Resyncing,
+    Replacing,
+}
+
+impl Trial {
+    /// Writes a few whole blocks, all of which may fail.
+    fn write_some(&mut self, rng: &mut fastrand::Rng, array: &OpenArray) {
+        for _ in 0..6 {
+            // Where blocks cannot be read, so that the rows meet.
+            let near = self.bad[rng.usize(..self.bad.len())].0 * PER_CHUNK * (COUNT as u64 - 1);
+            let block = near + rng.u64(..PER_CHUNK * (COUNT as u64 - 1));
+            let range = (block * BLOCK) as usize..((block + 1) * BLOCK) as usize;
+            let new: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(range.len()).collect();
+            match array.write_at(block * BLOCK, &new) {
+                Ok(()) => {
+                    self.model[range].copy_from_slice(&new);
+                    self.or.retain(|(at, _)| *at != block);
+                    let place = self.place(block);
+                    self.bad.retain(|bad| *bad != place || array.array().status().stopped);
+                    if self.bad.is_empty() {
+                        return;
+                    }
+                }
+                Err(_) => self.or.push((block, new)),
+            }
+        }
+    }
+
+    /// Checks that each block that can be read has the content of a write that may be there, and
+    /// that each other one is lost, or was not written.
+    fn judge_what_is_left(&self, array: &OpenArray, absent: Option<usize>, what: &str) {
+        let mut buf = vec![0; BLOCK as usize];
+        for (block, right) in (0..).zip(self.model.chunks(BLOCK as usize)) {
+            let mut or = self.or.iter().filter(|(at, _)| *at == block);
+            match array.read_at(block * BLOCK, &mut buf) {
+                Ok(()) if buf == right => {}
+                Ok(()) => assert!(or.any(|(_, new)| buf == *new), "{what}: block {block}"),
+                Err(error) => {
+                    let (row, _, _) = self.place(block);
+                    let is_torn = self.or.iter().any(|(at, _)| self.place(*at).0 == row);
+                    let is_lost = self.is_lost(block, absent) || is_torn;
+                    assert!(is_lost, "{what}: {error} at {block}, bad {:?}", self.bad);
+                }
+            }
+        }
+    }
+}
+
+fn fails_once(rng: &mut fastrand::Rng, consistency: NewConsistency, phase: Phase) {
+    let consistency = match phase {
+        Phase::Resyncing => NewConsistency::Resync,
+        _ => consistency,
+    };
+    let mut trial = Trial::new(rng, consistency, phase == Phase::Resyncing);
+    let slot = rng.usize(..COUNT);
+    let without = matches!(phase, Phase::Degraded | Phase::Rebuilding).then_some(slot);
+    trial.spoil(rng, without);
+    let array = trial.members.open(without).expect("an array");
+    let victim = rng.usize(..COUNT);
+    let which = if rng.bool() { Operation::Write } else { Operation::Flush };
+    let what = format!("{phase:?}, {consistency:?}, {which:?} of {victim}");
+    let old = (trial.devices[slot].clone(), trial.members.0[slot].clone());
+    let new = (phase == Phase::Rebuilding || phase == Phase::Replacing).then(|| trial.fresh(slot));
+    *trial.devices[victim].fails.lock().unwrap() = Some((which, rng.u32(..12)));
+    trial.write_some(rng, &array);
+    let _ = match (phase, new) {
+        (Phase::Rebuilding, Some(new)) => array.add(new).map_err(drop).and_then(|_| {
+            array.array().rebuild(slot, Rebuild::Whole, &mut { GO_ON }).map(drop).map_err(drop)
+        }),
+        (Phase::Replacing, Some(new)) => {
+            let replaced = array.replace(slot, new, &mut { GO_ON });
+            if replaced.is_err() {
+                (trial.devices[slot], trial.members.0[slot]) = old;
+            }
+            replaced.map(drop).map_err(drop)
+        }
+        (Phase::Resyncing, _) => array.array().resync(&mut { GO_ON }).map(drop).map_err(drop),
+        _ => array.array().scrub(Scrub::Repair, &mut { GO_ON }).map(drop).map_err(drop),
+    };
+    if !trial.bad.is_empty() {
+        trial.write_some(rng, &array);
+    }
+    let _ = array.flush();
+    let status = array.array().status();
+    let absent: Vec<usize> =
+        (0..COUNT).filter(|slot| status.members[*slot] != Standing::InSync).collect();
+    // With parity in doubt, or with two members missing, an error is right in other rows too.
+    if absent.len() < 2 && phase != Phase::Resyncing {
+        trial.judge_what_is_left(&array, absent.first().copied(), &what);
+    }
+    if !status.stopped && absent.is_empty() {
+        array.close().expect("closed");
+        trial.judge_members(&what);
+    }
 }
 
 /// The flush of a degraded array fails, and a member loses what it had in its cache.
@@ -365,6 +526,11 @@ fn round(seed: u64) {
     replacing(&mut rng, consistency);
     resyncing(&mut rng);
     replaying(&mut rng);
+    log_unreadable(&mut rng);
+    let phases = [Phase::Clean, Phase::Degraded, Phase::Rebuilding, Phase::Resyncing];
+    for phase in phases.into_iter().chain([Phase::Replacing]) {
+        fails_once(&mut rng, consistency, phase);
+    }
     flush_fails(&mut rng, consistency);
 }
 

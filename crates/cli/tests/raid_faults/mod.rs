@@ -33,7 +33,7 @@ const DEGRADED: &str = "$L raid create a b c d --size 5M -c 256K -k ppl -q; $L m
     head -c 700000 /dev/urandom > file; $L cp file md:a,b,c,d:/file
     $L raid fail md:a,b,c,d d; rm d";
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     Case {
         setup: DEGRADED,
         command: "replace md:a,b,c,missing b n",
@@ -101,6 +101,13 @@ const CASES: [Case; 10] = [
             head -c 4096 /dev/urandom | dd of=c bs=1M seek=2 conv=notrunc status=none",
         command: "scrub --repair md:a,b,c",
         files: &["a", "b", "c"],
+        slots: 3,
+        creates: false,
+    },
+    Case {
+        setup: WHOLE,
+        command: "add --spare md:a,b,c n",
+        files: &["a", "b", "c", "n"],
         slots: 3,
         creates: false,
     },

@@ -5,6 +5,7 @@ use lanefs::device::{Access, OpenError};
 use lanefs::raid5::{ArrayOptions, AssembleError, DirtyAndDegraded, OpenArray, Source, Upkeep};
 use lanefs_fuse::MountEntry;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const HOW_ARRAYS_ARE_WRITTEN: &str =
     "an array is one word, md:MEMBER,MEMBER,..., as in md:a.img,b.img,c.img";
@@ -171,7 +172,7 @@ pub fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleE
     let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
     match source.open(options) {
         Err(AssembleError::Open(OpenError::InUse { path, by })) => {
-            let array = source.peek()?;
+            let array = peek(source)?;
             let user = match mount_of(&path) {
                 Some(place) => format!("mounted on {}", place.display()),
                 None => format!("in use {by}"),
@@ -180,6 +181,20 @@ pub fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleE
         }
         opened => Ok((opened?, None)),
     }
+}
+
+/// Reads the state of an array in use. Its user may be writing the superblocks one after the other,
+/// so a member that seems to be behind is looked at again.
+fn peek(source: &Source) -> Result<OpenArray, AssembleError> {
+    let mut seen = source.peek();
+    for _ in 0..5 {
+        if seen.as_ref().is_ok_and(|array| array.left_out().is_empty()) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        seen = source.peek();
+    }
+    seen
 }
 
 /// Returns whether an array is mounted on this directory.

@@ -6,10 +6,10 @@
 use super::scrub_report::{from_json, report_json};
 use lanefs::device::DeviceError;
 use lanefs::raid5::{Array, Ended, Progress, Scrub, ScrubReport, Uuid};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bytes of a member between two records of the place.
 const PART: u64 = 64 << 20;
@@ -31,7 +31,7 @@ pub fn scrub(
     (what, start): (Scrub, Start),
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(ScrubReport, Ended), DeviceError> {
-    let file = file_of(set, |name| std::env::var_os(name));
+    let file = file_of(set, std::env::var_os);
     let kept = file.as_ref().filter(|_| start == Start::Last).and_then(|file| {
         let text = std::fs::read_to_string(file).ok()?;
         from_json(&serde_json::from_str(&text).ok()?)
@@ -58,10 +58,10 @@ pub fn scrub(
     Ok((found, Ended::Done))
 }
 
-fn keep(file: &PathBuf, report: &Value) -> std::io::Result<()> {
+fn keep(file: &Path, report: &Value) -> std::io::Result<()> {
     file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let new = file.with_extension("new");
-    std::fs::write(&new, json!(report).to_string())?;
+    std::fs::write(&new, report.to_string())?;
     std::fs::rename(new, file)
 }
 
