@@ -24,29 +24,31 @@ mod size;
 mod time;
 mod whole;
 
-pub use acl_text::{AclItem, AclText, Scope, rights};
+pub use acl_text::{AclItem, Scope, effective, entry_text, rights};
 pub use arguments::{FileArguments, ImageArguments, JournalArguments, OutputArguments, read_keys};
 pub use contents::{no_file_system, other_contents, refuse_contents};
 pub use dump::{Block, read_blocks};
 pub use encoding::{from_hex, hex, quoted, unquoted};
-pub use facts::{file_facts, keep_bytes, type_letter};
+pub use facts::{
+    file_facts, filled, keep_bytes, place_facts, type_letter, type_name, type_of_letter,
+};
 pub use glob::{Case, Glob};
 pub use help::long_help;
-pub use images::{HOLDS_IMAGE, Images, Intent, change_each, refuse_image, with_each};
+pub use images::{HOLDS_IMAGE, Images, change_each, print_each, refuse_image, with_each};
 pub use made_file::MadeFile;
-pub use mode::{Kind, ModeChange, mode_string, process_umask};
+pub use mode::{ModeChange, mode_string, process_umask};
 #[cfg(test)]
 pub use mounted::parse_counters;
 pub use mounted::{MountedImage, counters};
 pub use names::{UserNames, parse_id, parse_ids, refuse_hidden_owners};
-pub use operand::{ImagePath, Operand};
+pub use operand::{ImagePath, Intent, Operand};
 pub use output::OutputFile;
 pub use owner::OwnerChange;
 pub use patience::{
     announce_mmp, open_array_to_mount, open_image, open_image_to_mount, open_source,
 };
-pub use report::{Failure, Report, complain, host_cause, plain, printable};
+pub use report::{Failure, Report, Stop, complain, host_cause, plain, printable};
 pub use screen::Screen;
 pub use size::{Size, human, parse_size};
 pub use time::{Shown, parse_time, show_time};
-pub use whole::WholeImage;
+pub use whole::{WholeImage, open_with_notes};

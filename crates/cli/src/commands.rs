@@ -171,14 +171,36 @@ fn explained(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
 /// is described, because describing all subcommands takes longer than a short command runs.
 fn described(name: Option<&OsString>) -> clap::Command {
     match name.and_then(|name| Command::description(name.to_str()?)) {
-        Some(one) => clap::Command::new("lanefs").max_term_width(TERM_WIDTH).subcommand(one),
-        None => Arguments::command(),
+        Some(one) => {
+            let all = clap::Command::new("lanefs").max_term_width(TERM_WIDTH);
+            all.subcommand(with_exit_codes(one))
+        }
+        None => description(),
     }
+}
+
+/// The exit codes of a command that describes none itself.
+const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure, 2 wrong usage.";
+/// What is added for a command that works on several files.
+const OF_SEVERAL: &str = " A file that fails does not stop the others, but an
+image that cannot be opened does.";
+
+/// Puts the exit codes before the examples in the help of a subcommand, unless it has them.
+fn with_exit_codes(command: clap::Command) -> clap::Command {
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    if command.has_subcommands() || help.contains("Exit codes") {
+        return command;
+    }
+    let several =
+        |argument: &clap::Arg| matches!(argument.get_id().as_str(), "places" | "operands");
+    let more = if command.get_arguments().any(several) { OF_SEVERAL } else { "" };
+    let (notes, examples) = help.split_at(help.rfind("\n\nExample").map_or(0, |at| at + 2));
+    command.after_help(format!("{notes}{EXIT_CODES}{more}\n\n{examples}"))
 }
 
 /// Returns clap's description of the whole command line.
 pub fn description() -> clap::Command {
-    Arguments::command()
+    Arguments::command().mut_subcommands(with_exit_codes)
 }
 
 /// Inserts the subcommand if it is missing. The name of a link to `lanefs` tells it: mount(8),
@@ -219,12 +241,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        description().debug_assert();
     }
 
     #[test]
     fn a_subcommand_is_described_alone_as_among_all() {
-        let all = Arguments::command();
+        let all = description();
         for name in all.get_subcommands().map(clap::Command::get_name) {
             let help = |mut command: clap::Command| {
                 let line = ["lanefs", name, "--help"];
@@ -248,7 +270,7 @@ mod tests {
                 assert!(text.contains(part), "{}: no {part}", command.get_name());
             }
         }
-        check(&Arguments::command());
+        check(&description());
     }
 
     #[test]

@@ -283,6 +283,11 @@ fn json_has_the_bytes_of_names_that_are_not_utf8() {
         assert_eq!(plain, found.len() - 2, "{found:?}");
     }
     assert_eq!(json(&["ls", "--json", &root])[0]["path_bytes"], folder);
+    let path = image.path.to_str().unwrap();
+    let moved = json(&["defrag", "--json", &root]);
+    assert_eq!((&moved[0]["image"], &moved[0]["path_bytes"]), (&path.into(), &file.into()));
+    let listed = &json(&["filefrag", "--json", &root])[0];
+    assert_eq!((&listed["image"], &listed["path"]), (&path.into(), &"/t".into()));
     let links = json(&["stat", "--json", &at(&image.path, "/t/l"), &at(&image.path, "/t/k")]);
     assert_eq!(
         (&links[0]["target_bytes"], &links[1]["target_bytes"]),

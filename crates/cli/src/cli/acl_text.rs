@@ -24,37 +24,28 @@ pub enum Scope {
     Default,
 }
 
-/// Formats entries; `names` is `None` if ids are shown as numbers.
-pub struct AclText<'a> {
-    pub names: Option<&'a UserNames>,
+/// Formats an entry, for example as "user:ann:rw-".
+pub fn entry_text(entry: &AclEntry, names: &UserNames) -> String {
+    let (kind, name) = match entry.tag {
+        Tag::Owner => ("user", String::new()),
+        Tag::User(id) => ("user", names.user(id)),
+        Tag::OwningGroup => ("group", String::new()),
+        Tag::Group(id) => ("group", names.group(id)),
+        Tag::Mask => ("mask", String::new()),
+        Tag::Other => ("other", String::new()),
+    };
+    format!("{kind}:{name}:{}", rights(entry.permissions))
 }
 
-impl AclText<'_> {
-    /// Formats an entry, for example as "user:ann:rw-".
-    pub fn entry(&self, entry: &AclEntry) -> String {
-        let user = |id: u32| self.names.map_or_else(|| id.to_string(), |names| names.user(id));
-        let group = |id: u32| self.names.map_or_else(|| id.to_string(), |names| names.group(id));
-        let (kind, name) = match entry.tag {
-            Tag::Owner => ("user", String::new()),
-            Tag::User(id) => ("user", user(id)),
-            Tag::OwningGroup => ("group", String::new()),
-            Tag::Group(id) => ("group", group(id)),
-            Tag::Mask => ("mask", String::new()),
-            Tag::Other => ("other", String::new()),
-        };
-        format!("{kind}:{name}:{}", rights(entry.permissions))
+/// Returns those permissions of an entry that remain after the mask is applied; `None` if the mask
+/// removes no permission.
+pub fn effective(list: &Acl, entry: &AclEntry) -> Option<Permissions> {
+    if matches!(entry.tag, Tag::Owner | Tag::Mask | Tag::Other) {
+        return None;
     }
-
-    /// Returns those permissions of an entry that remain after the mask is applied; `None` if the
-    /// mask removes no permission.
-    pub fn effective(list: &Acl, entry: &AclEntry) -> Option<Permissions> {
-        if matches!(entry.tag, Tag::Owner | Tag::Mask | Tag::Other) {
-            return None;
-        }
-        let mask = list.entries().iter().find(|entry| entry.tag == Tag::Mask)?;
-        let left = entry.permissions.intersection(mask.permissions);
-        (left != entry.permissions).then_some(left)
-    }
+    let mask = list.entries().iter().find(|entry| entry.tag == Tag::Mask)?;
+    let left = entry.permissions.intersection(mask.permissions);
+    (left != entry.permissions).then_some(left)
 }
 
 /// An entry to set or to remove.

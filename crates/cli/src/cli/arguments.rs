@@ -3,7 +3,9 @@
 use super::{Failure, Size};
 use lanefs::MasterKey;
 use lanefs::device::{Access, Device, FileDevice, OpenOptions};
+use serde_json::Value;
 use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,8 +40,7 @@ impl From<ImageArguments> for FileArguments {
 /// Reads the master keys in these files.
 pub fn read_keys(paths: &[PathBuf]) -> Result<Vec<MasterKey>, Failure> {
     let read = |path: &PathBuf| {
-        let key = File::open(path).and_then(MasterKey::read_from);
-        key.map_err(|error| Failure::host(path.display(), &error))
+        File::open(path).and_then(MasterKey::read_from).map_err(Failure::on_host(path))
     };
     paths.iter().map(read).collect()
 }
@@ -82,4 +83,17 @@ pub struct OutputArguments {
     /// Print errors only
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl OutputArguments {
+    /// Prints the result of a command: `facts` as JSON, or `lines`, or nothing.
+    pub fn print(self, facts: &Value, lines: impl IntoIterator<Item = String>) -> io::Result<()> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        match self {
+            OutputArguments { json: true, .. } => writeln!(out, "{facts:#}")?,
+            OutputArguments { quiet: true, .. } => {}
+            _ => lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?,
+        }
+        out.flush()
+    }
 }

@@ -2,7 +2,8 @@
 
 use super::{Failure, unquoted};
 use std::ffi::OsString;
-use std::io::{self, BufRead};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -19,14 +20,13 @@ pub struct Block {
 
 /// Reads the blocks of the dump `file`, or of standard input if the name is `-`.
 pub fn read_blocks(file: &Path) -> Result<Vec<Block>, Failure> {
-    let failed = |error: &io::Error| Failure::host(file.display(), error);
     let input: Box<dyn BufRead> = match file == Path::new("-") {
         true => Box::new(io::stdin().lock()),
-        false => Box::new(io::BufReader::new(std::fs::File::open(file).map_err(|e| failed(&e))?)),
+        false => Box::new(BufReader::new(File::open(file).map_err(Failure::on_host(file))?)),
     };
     let mut blocks: Vec<Block> = Vec::new();
     for (number, line) in (1..).zip(input.split(b'\n')) {
-        let line = line.map_err(|error| failed(&error))?;
+        let line = line.map_err(Failure::on_host(file))?;
         if let Some(path) = line.strip_prefix(b"# file: ") {
             let path = OsString::from_vec(unquoted(path)).into();
             blocks.push(Block { path, comments: Vec::new(), lines: Vec::new() });

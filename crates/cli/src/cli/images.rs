@@ -1,33 +1,17 @@
 //! The images that a command works on.
 
-use super::{Failure, FileArguments, ImagePath, Report, WholeImage, no_file_system, read_keys};
+use super::{
+    Failure, FileArguments, ImagePath, Intent, Report, Stop, WholeImage, no_file_system, read_keys,
+};
 use lanefs::{FileSystem, OpenOptions, Source};
-use lanefs_device::Access;
 use lanefs_offline::has_journal_elsewhere;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The reason why a file of the host is neither read nor replaced.
 pub const HOLDS_IMAGE: &str = "holds an image that this command has open";
-
-/// How a command accesses an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Intent {
-    /// Nothing is written.
-    Read,
-    /// The image is changed.
-    Change,
-}
-
-impl Intent {
-    fn access(self) -> Access {
-        match self {
-            Intent::Read => Access::ReadOnly,
-            Intent::Change => Access::ReadWrite,
-        }
-    }
-}
 
 /// The open images of a command. Each image is opened once, even if several operands name it.
 pub struct Images {
@@ -94,18 +78,38 @@ impl Images {
         })
     }
 
+    /// Calls `act` for each place. Reports failures to `report` and continues.
+    ///
+    /// # Errors
+    /// If the output cannot be written; then the remaining places are left out.
+    pub fn each(
+        &self,
+        places: &[ImagePath],
+        report: &Report,
+        mut act: impl FnMut(&FileSystem, &ImagePath) -> Result<(), Stop>,
+    ) -> io::Result<()> {
+        for place in places {
+            let fs = self.get(&place.image).map_err(Stop::Failure);
+            match fs.and_then(|fs| act(fs, place)) {
+                Ok(()) => {}
+                Err(Stop::Failure(failure)) => report.fail(failure),
+                Err(Stop::Output(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the files that hold the images: the members of an array, and the file of a journal
     /// that is not in its image.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
 
-    /// Closes all images, even if an error occurs, and returns the errors.
-    pub fn close(self) -> Vec<Failure> {
-        let close = |(image, fs): (Identity, FileSystem)| {
-            fs.close().err().map(|error| Failure::within(image.name.display(), &error))
-        };
-        self.open.into_iter().filter_map(close).collect()
+    /// Closes all images, even if an error occurs, and reports the errors.
+    pub fn close(self, report: &Report) {
+        for (image, fs) in self.open {
+            report.check(fs.close().map_err(|error| Failure::within(image.name.display(), &error)));
+        }
     }
 }
 
@@ -176,18 +180,30 @@ pub fn with_each(
     places: &[ImagePath],
     mut act: impl FnMut(&FileSystem, &ImagePath, &Report) -> Result<(), Failure>,
 ) -> ExitCode {
-    let report = Report::new(command);
-    let wanted = places.iter().map(|place| (place.image.as_path(), intent));
-    let Some(images) = report.given(Images::open(image, wanted)) else {
-        return report.exit();
-    };
-    for place in places {
-        report.check(images.get(&place.image).and_then(|fs| act(fs, place, &report)));
-    }
-    for failure in images.close() {
-        report.fail(failure);
-    }
-    report.exit()
+    Report::run(command, |report| {
+        let images = Images::open(image, places.iter().map(|place| place.wanted(intent)))?;
+        for place in places {
+            report.check(images.get(&place.image).and_then(|fs| act(fs, place, report)));
+        }
+        images.close(report);
+        Ok(())
+    })
+}
+
+/// Opens the images of all `places` for reading, and calls `act` for each place, which prints to
+/// `out`. Continues after failures, except those of `out`.
+pub fn print_each<W: Write>(
+    command: &'static str,
+    image: &FileArguments,
+    places: &[ImagePath],
+    mut out: W,
+    mut act: impl FnMut(&FileSystem, &ImagePath, &Report, &mut W) -> Result<(), Stop>,
+) -> ExitCode {
+    Report::run(command, |report| {
+        let images = Images::open(image, places.iter().map(|place| place.wanted(Intent::Read)))?;
+        let printed = images.each(places, report, |fs, place| act(fs, place, report, &mut out));
+        Ok(printed.and_then(|()| out.flush())?)
+    })
 }
 
 /// Opens the images of all `places` for writing, and calls `change` for each place. Continues after
@@ -199,6 +215,6 @@ pub fn change_each(
     mut change: impl FnMut(&FileSystem, &Path) -> lanefs::Result<()>,
 ) -> ExitCode {
     with_each(command, image, Intent::Change, places, |fs, place, _| {
-        change(fs, &place.path).map_err(|error| Failure::within(place.image.display(), &error))
+        change(fs, &place.path).map_err(|error| place.failure(error))
     })
 }

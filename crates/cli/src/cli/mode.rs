@@ -1,5 +1,7 @@
 //! Numeric and symbolic modes, in the grammar of chmod(1).
 
+use super::type_letter;
+use lanefs::FileType;
 use std::str::FromStr;
 
 const ALL: u16 = 0o7777;
@@ -51,15 +53,6 @@ struct Bits {
     /// The class from which the bits are copied (`g=u`). Stored as the position of the class's
     /// lowest bit in the mode.
     copy_from: Option<u16>,
-}
-
-/// Whether the file is a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// The file is a directory.
-    Directory,
-    /// The file is not a directory.
-    Other,
 }
 
 impl FromStr for ModeChange {
@@ -136,20 +129,20 @@ fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
 
 impl ModeChange {
     /// Returns the new mode of a file whose mode is `old`, for a process with `umask`.
-    pub fn apply(&self, old: u16, kind: Kind, umask: u16) -> u16 {
-        self.applied(old, kind, umask).0
+    pub fn apply(&self, old: u16, file_type: FileType, umask: u16) -> u16 {
+        self.applied(old, file_type, umask).0
     }
 
     /// Returns the new mode, and the bits that the change decides.
-    pub fn applied(&self, old: u16, kind: Kind, umask: u16) -> (u16, u16) {
+    pub fn applied(&self, old: u16, file_type: FileType, umask: u16) -> (u16, u16) {
         match self {
-            ModeChange::Octal(mode, SetIds::Added) if kind == Kind::Directory => {
+            ModeChange::Octal(mode, SetIds::Added) if file_type == FileType::Directory => {
                 (mode | (old & 0o6000), 0o1777 | mode)
             }
             ModeChange::Octal(mode, _) => (*mode, ALL),
             ModeChange::Symbolic(clauses) => {
                 clauses.iter().fold((old & ALL, 0), |(mode, decided), clause| {
-                    let (mode, more) = clause.apply(mode, kind, umask);
+                    let (mode, more) = clause.apply(mode, file_type, umask);
                     (mode, decided | more)
                 })
             }
@@ -159,9 +152,9 @@ impl ModeChange {
 
 impl Clause {
     /// Returns the new mode, and the bits that this step decides.
-    fn apply(&self, mode: u16, kind: Kind, umask: u16) -> (u16, u16) {
+    fn apply(&self, mode: u16, file_type: FileType, umask: u16) -> (u16, u16) {
         let who = self.who.unwrap_or(0o777);
-        let executable = kind == Kind::Directory || mode & 0o111 != 0;
+        let executable = file_type == FileType::Directory || mode & 0o111 != 0;
         let mut rwx = self.what.rwx;
         if executable {
             rwx |= self.what.if_executable;
@@ -183,7 +176,7 @@ impl Clause {
             Action::Remove => (mode & !bits, bits),
             Action::Set => {
                 // A directory keeps its set-ID bits unless the mode names them, as in GNU chmod.
-                let cleared = if kind == Kind::Directory { 0 } else { set_ids };
+                let cleared = if file_type == FileType::Directory { 0 } else { set_ids };
                 let decided = who | cleared | sticky;
                 (mode & !decided | bits, decided | bits)
             }
@@ -201,14 +194,9 @@ pub fn process_umask() -> u16 {
 
 /// Formats `mode`, with its type, as the ten letters of `ls -l`.
 pub fn mode_string(mode: u16) -> String {
-    let kind = match lanefs::FileType::from_mode(mode) {
-        Some(lanefs::FileType::Regular) => '-',
-        Some(lanefs::FileType::Directory) => 'd',
-        Some(lanefs::FileType::Symlink) => 'l',
-        Some(lanefs::FileType::CharDevice) => 'c',
-        Some(lanefs::FileType::BlockDevice) => 'b',
-        Some(lanefs::FileType::Fifo) => 'p',
-        Some(lanefs::FileType::Socket) => 's',
+    let kind = match FileType::from_mode(mode) {
+        Some(FileType::Regular) => '-',
+        Some(file_type) => type_letter(file_type),
         None => '?',
     };
     let mut text = String::from(kind);
@@ -230,8 +218,8 @@ pub fn mode_string(mode: u16) -> String {
 mod tests {
     use super::*;
 
-    fn change(text: &str, old: u16, kind: Kind) -> u16 {
-        text.parse::<ModeChange>().unwrap().apply(old, kind, 0o022)
+    fn change(text: &str, old: u16, file_type: FileType) -> u16 {
+        text.parse::<ModeChange>().unwrap().apply(old, file_type, 0o022)
     }
 
     #[test]
@@ -252,19 +240,19 @@ mod tests {
             ("u+r-w", 0o200, 0o400),
             ("=", 0o755, 0),
         ] {
-            assert_eq!(change(text, old, Kind::Other), new, "{text} of {old:o}");
+            assert_eq!(change(text, old, FileType::Regular), new, "{text} of {old:o}");
         }
     }
 
     #[test]
     fn directories_count_as_executable_and_keep_their_set_id_bits() {
-        assert_eq!(change("a+X", 0o644, Kind::Directory), 0o755);
-        assert_eq!(change("755", 0o2700, Kind::Directory), 0o2755);
-        assert_eq!(change("1755", 0o6700, Kind::Directory), 0o7755);
-        assert_eq!(change("4755", 0o2700, Kind::Directory), 0o6755);
-        assert_eq!(change("00755", 0o6700, Kind::Directory), 0o755);
-        assert_eq!(change("755", 0o2700, Kind::Other), 0o755);
-        assert_eq!(change("g=rx", 0o2770, Kind::Directory), 0o2750);
+        assert_eq!(change("a+X", 0o644, FileType::Directory), 0o755);
+        assert_eq!(change("755", 0o2700, FileType::Directory), 0o2755);
+        assert_eq!(change("1755", 0o6700, FileType::Directory), 0o7755);
+        assert_eq!(change("4755", 0o2700, FileType::Directory), 0o6755);
+        assert_eq!(change("00755", 0o6700, FileType::Directory), 0o755);
+        assert_eq!(change("755", 0o2700, FileType::Regular), 0o755);
+        assert_eq!(change("g=rx", 0o2770, FileType::Directory), 0o2750);
     }
 
     #[test]

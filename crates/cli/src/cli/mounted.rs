@@ -50,7 +50,7 @@ pub fn counters(mount_point: &Path) -> Result<BTreeMap<String, u64>, Failure> {
             mount_point.display(),
             "not the mount point of a Lanefs mount of this user",
         )),
-        Err(error) => Err(Failure::host(mount_point.display(), &error.into())),
+        Err(error) => Err(Failure::on_host(mount_point)(error)),
     }
 }
 

@@ -83,6 +83,11 @@ impl UserNames {
         UserNames { users: names("/etc/passwd"), groups: names("/etc/group") }
     }
 
+    /// Returns an empty database: all users and groups are shown as numbers.
+    pub fn numbers() -> UserNames {
+        UserNames { users: Some(Names::default()), groups: Some(Names::default()) }
+    }
+
     /// Returns a user's name, or the number if the user has no name.
     pub fn user(&self, uid: u32) -> String {
         let name = match &self.users {

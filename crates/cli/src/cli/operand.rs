@@ -1,5 +1,7 @@
 //! Operands: paths in images, and paths of the host.
 
+use super::Failure;
+use lanefs_device::Access;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,6 +9,24 @@ use std::path::{Path, PathBuf};
 
 /// The prefix of an array's name.
 const ARRAY: &[u8] = lanefs::raid5::PREFIX.as_bytes();
+
+/// How a command accesses an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Intent {
+    /// Nothing is written.
+    Read,
+    /// The image is changed.
+    Change,
+}
+
+impl Intent {
+    pub fn access(self) -> Access {
+        match self {
+            Intent::Read => Access::ReadOnly,
+            Intent::Change => Access::ReadWrite,
+        }
+    }
+}
 
 /// A path in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +104,16 @@ impl ImagePath {
         [self.image.as_os_str().as_bytes(), b":", self.path.as_os_str().as_bytes()].concat()
     }
 
+    /// Returns the image with the intent, as [`Images::open`](super::Images::open) takes them.
+    pub fn wanted(&self, intent: Intent) -> (&Path, Intent) {
+        (&self.image, intent)
+    }
+
+    /// Converts an error that the library returned for a path in this image.
+    pub fn failure(&self, error: lanefs::Error) -> Failure {
+        Failure::within(self.image.display(), &error)
+    }
+
     /// Returns the operand for `name` in this directory.
     pub fn join(&self, name: impl AsRef<Path>) -> ImagePath {
         ImagePath { image: self.image.clone(), path: self.path.join(name) }
@@ -91,12 +121,25 @@ impl ImagePath {
 }
 
 impl Operand {
+    /// Returns the path in an image, if the operand is one.
+    pub fn place(&self) -> Option<&ImagePath> {
+        match self {
+            Operand::Image(place) => Some(place),
+            Operand::Host(_) | Operand::Standard => None,
+        }
+    }
+
+    /// Returns the path, if the operand is a path of the host.
+    pub fn host(&self) -> Option<&Path> {
+        match self {
+            Operand::Host(path) => Some(path),
+            Operand::Image(_) | Operand::Standard => None,
+        }
+    }
+
     /// Returns whether the path would name a file in an image if it did not start with "./".
     pub fn is_escaped(&self) -> bool {
-        match self {
-            Operand::Host(path) => split(path.as_os_str().as_bytes()).is_some(),
-            Operand::Image(_) | Operand::Standard => false,
-        }
+        self.host().is_some_and(|path| split(path.as_os_str().as_bytes()).is_some())
     }
 }
 

@@ -35,9 +35,7 @@ pub fn open_image(
 /// Opens an image or an array, and waits as [`open_image`] does.
 pub fn open_source(name: &Path, access: Access, part: OpenOptions) -> Result<Source, Failure> {
     if Source::array_name(name).is_none() {
-        let device = open_image(name, access, part);
-        let device = device.map_err(|error| Failure::opening(name, &error))?;
-        return Ok(Source::Image(Arc::new(device)));
+        return Ok(Source::Image(Arc::new(open_image(name, access, part)?)));
     }
     let opened =
         wait(PATIENCE, &mut || {}, &mut || open_array(name, part, ArrayOptions::new(access)));

@@ -44,46 +44,10 @@ impl Failure {
         }
     }
 
-    /// Converts an error from opening `image`.
-    pub fn opening(image: &Path, error: &OpenError) -> Failure {
-        let image = image.display();
-        match error {
-            OpenError::InUse { by, .. } => Failure::new(image, format_args!("in use {by}")),
-            OpenError::Io { source, .. } => Failure::host(image, source),
-            OpenError::WriteProtected { .. } => {
-                Failure::new(image, "write-protected (blockdev --setrw)")
-            }
-            OpenError::NotADevice { .. } => {
-                Failure::new(image, "neither a file nor a block device")
-            }
-            OpenError::OutOfRange { offset, len: 0, size, .. } => {
-                Failure::new(image, format_args!("byte {offset} is beyond its {size} bytes"))
-            }
-            OpenError::OutOfRange { offset, len, size, .. } => Failure::new(
-                image,
-                format_args!("{len} bytes at byte {offset} are not within its {size} bytes"),
-            ),
-            OpenError::BeyondPartition { partition, offset, len, room, .. } => Failure::new(
-                image,
-                format_args!(
-                    "{len} bytes at byte {offset} reach beyond partition {partition}, which has \
-                     {room} bytes from there on"
-                ),
-            ),
-        }
-    }
-
     /// Converts an error from opening `name`, which is an image or an array.
     pub fn opening_source(name: &Path, error: &lanefs::Error) -> Failure {
         match error.cause() {
-            lanefs::Cause::Open(
-                error @ (OpenError::InUse { path, .. }
-                | OpenError::WriteProtected { path }
-                | OpenError::NotADevice { path }
-                | OpenError::OutOfRange { path, .. }
-                | OpenError::BeyondPartition { path, .. }
-                | OpenError::Io { path, .. }),
-            ) => Failure::opening(path, error),
+            lanefs::Cause::Open(error) => error.into(),
             cause => Failure::new(name.display(), cause),
         }
     }
@@ -91,6 +55,74 @@ impl Failure {
     /// Converts an error that the host returned for one of its paths.
     pub fn host(path: impl Display, error: &io::Error) -> Failure {
         Failure::new(path, host_cause(error))
+    }
+
+    /// Returns a function that converts an error of the host about `path`.
+    pub fn on_host<E: Into<io::Error>>(path: &Path) -> impl Fn(E) -> Failure {
+        move |error| Failure::host(path.display(), &error.into())
+    }
+
+    /// Returns a function that converts an error about `place`, such as an image.
+    pub fn about<E: Display>(place: &Path) -> impl Fn(E) -> Failure {
+        move |error| Failure::new(place.display(), error)
+    }
+}
+
+/// Converts an error from opening an image. The failure names the image as it was opened.
+impl From<&OpenError> for Failure {
+    fn from(error: &OpenError) -> Failure {
+        match error {
+            OpenError::InUse { path, by } => {
+                Failure::new(path.display(), format_args!("in use {by}"))
+            }
+            OpenError::Io { path, source } => Failure::host(path.display(), source),
+            OpenError::WriteProtected { path } => {
+                Failure::new(path.display(), "write-protected (blockdev --setrw)")
+            }
+            OpenError::NotADevice { path } => {
+                Failure::new(path.display(), "neither a file nor a block device")
+            }
+            OpenError::OutOfRange { path, offset, len: 0, size } => Failure::new(
+                path.display(),
+                format_args!("byte {offset} is beyond its {size} bytes"),
+            ),
+            OpenError::OutOfRange { path, offset, len, size } => Failure::new(
+                path.display(),
+                format_args!("{len} bytes at byte {offset} are not within its {size} bytes"),
+            ),
+            OpenError::BeyondPartition { path, partition, offset, len, room } => Failure::new(
+                path.display(),
+                format_args!(
+                    "{len} bytes at byte {offset} reach beyond partition {partition}, which has \
+                     {room} bytes from there on"
+                ),
+            ),
+        }
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        Failure::from(&error)
+    }
+}
+
+/// Why a command that prints something ends early.
+pub enum Stop {
+    Failure(Failure),
+    /// The output cannot be written.
+    Output(io::Error),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failure(failure)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Output(error)
     }
 }
 
@@ -147,6 +179,18 @@ impl Report {
     /// Creates an empty report of the subcommand `command`.
     pub fn new(command: &'static str) -> Report {
         Report { command, failed: AtomicBool::new(false) }
+    }
+
+    /// Runs the subcommand `command`, which ends at the first error that `act` returns, and returns
+    /// the exit code. The output is standard output.
+    pub fn run(command: &'static str, act: impl FnOnce(&Report) -> Result<(), Stop>) -> ExitCode {
+        let report = Report::new(command);
+        match act(&report) {
+            Ok(()) => {}
+            Err(Stop::Failure(failure)) => report.fail(failure),
+            Err(Stop::Output(error)) => report.printed(Err(error)),
+        }
+        report.exit()
     }
 
     /// Prints a failure. The command continues, and exits with 1 at the end.

@@ -4,9 +4,19 @@ use super::patience::announce_mmp;
 use super::{Failure, ImageArguments, complain, no_file_system, open_source, other_contents};
 use lanefs::Source;
 use lanefs::device::{Access, Device, OpenOptions};
+use lanefs_offline::Image;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Opens an image or array, and prints the remarks about the members of an array.
+pub fn open_with_notes(path: &Path, access: Access, part: OpenOptions) -> Result<Source, Failure> {
+    let source = open_source(path, access, part)?;
+    for note in source.notes() {
+        complain(format_args!("lanefs: {}: {note}", path.display()));
+    }
+    Ok(source)
+}
 
 /// An open image or array, locked until it is closed or dropped.
 pub struct WholeImage<'p> {
@@ -23,10 +33,7 @@ impl<'p> WholeImage<'p> {
         access: Access,
     ) -> Result<WholeImage<'p>, Failure> {
         let part = OpenOptions { offset: arguments.offset.bytes(), len: None };
-        let source = open_source(path, access, part)?;
-        for note in source.notes() {
-            complain(format_args!("lanefs: {}: {note}", path.display()));
-        }
+        let source = open_with_notes(path, access, part)?;
         if access == Access::ReadWrite {
             announce_mmp("lanefs", path, &source.device());
         }
@@ -92,6 +99,19 @@ impl<'p> WholeImage<'p> {
             Some(why) => Failure::new(self.path.display(), why),
             None => Failure::new(self.path.display(), error),
         }
+    }
+
+    /// Opens the file system as a whole, with its journal if that is elsewhere.
+    pub fn file_system(&self, journal: Option<&Arc<dyn Device>>) -> Result<Image, Failure> {
+        Image::open_with(self.device(), journal).map_err(|error| self.failure(error))
+    }
+
+    /// Closes the image after work on it succeeded. The caller must have dropped every other
+    /// reference to the device.
+    pub fn end<T, E: Display>(self, done: Result<T, E>) -> Result<T, Failure> {
+        let done = done.map_err(|error| self.failure(error))?;
+        self.close()?;
+        Ok(done)
     }
 
     /// Closes the image. The caller must have dropped every other reference to the device.

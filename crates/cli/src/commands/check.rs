@@ -1,12 +1,16 @@
 //! `lanefs check`
 
-use crate::cli::{Failure, ImageArguments, JournalArguments, Report as Failures, WholeImage};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::cli::{
+    Failure, ImageArguments, JournalArguments, OutputArguments, Report as Failures, WholeImage,
+    printable,
+};
+use crate::copy::with_template;
+use indicatif::ProgressBar;
 use lanefs::device::Access;
-use lanefs_check::{Harm, Options, Phase, Progress, Report, Verdict, check};
+use lanefs_check::{Finding, Harm, Options, Phase, Progress, Report, Verdict, check};
 use lanefs_offline::{view_without_fast_commits, view_without_log_elsewhere};
 use serde_json::{Value, json};
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -115,14 +119,10 @@ pub fn examine(arguments: &Arguments, show: &(dyn Fn(Progress) + Sync)) -> Resul
 
 /// Creates the progress line, which is printed only on a terminal.
 fn bar(arguments: &Arguments) -> ProgressBar {
-    if arguments.quiet || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+    match arguments.quiet {
+        true => ProgressBar::hidden(),
+        false => with_template(ProgressBar::no_length(), "{spinner} {msg} {pos} of {len}"),
     }
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {pos} of {len}") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 fn show(bar: &ProgressBar, progress: Progress) {
@@ -135,22 +135,10 @@ fn show(bar: &ProgressBar, progress: Progress) {
 }
 
 fn print(report: &Report, arguments: &Arguments) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if arguments.json {
-        return writeln!(out, "{:#}", as_json(report, arguments));
-    }
-    if arguments.quiet {
-        return Ok(());
-    }
-    for finding in &report.findings {
-        writeln!(out, "{}", crate::cli::printable(&finding.to_string()))?;
-    }
-    if report.left_out > 0 {
-        writeln!(out, "and {} more findings", report.left_out)?;
-    }
-    for what in &report.unchecked {
-        writeln!(out, "not checked: {what}")?;
-    }
+    let findings = report.findings.iter().map(|finding| printable(&finding.to_string()));
+    let left_out = Some(report.left_out).filter(|count| *count > 0);
+    let left_out = left_out.map(|count| format!("and {count} more findings"));
+    let unchecked = report.unchecked.iter().map(|what| format!("not checked: {what}"));
     let totals = report.totals;
     let faults = faults(report);
     let verdict = match report.verdict() {
@@ -160,11 +148,13 @@ fn print(report: &Report, arguments: &Arguments) -> io::Result<()> {
         Verdict::Damaged => format!("{faults} faults"),
     };
     let image = arguments.image.display();
-    writeln!(
-        out,
+    let verdict = format!(
         "{image}: {verdict}; {} inodes in use, {} directories with {} entries, {} blocks in use",
         totals.inodes, totals.directories, totals.entries, totals.blocks
-    )
+    );
+    let lines = findings.chain(left_out).chain(unchecked).chain([verdict]);
+    let output = OutputArguments { json: arguments.json, quiet: arguments.quiet };
+    output.print(&as_json(report, arguments), lines)
 }
 
 /// Returns the number of faults, including those that the report does not list. Notes are not
@@ -174,20 +164,18 @@ fn faults(report: &Report) -> u64 {
     told as u64 + report.left_out
 }
 
+/// Returns a finding as JSON.
+pub fn finding_facts(finding: &Finding) -> Value {
+    json!({
+        "place": finding.place.to_string(),
+        "inode": finding.place.ino().map(|ino| ino.0),
+        "fault": finding.fault.to_string(),
+        "harm": finding.harm().code(),
+        "harm_text": finding.harm().to_string(),
+    })
+}
+
 fn as_json(report: &Report, arguments: &Arguments) -> Value {
-    let findings: Vec<Value> = report
-        .findings
-        .iter()
-        .map(|finding| {
-            json!({
-                "place": finding.place.to_string(),
-                "inode": finding.place.ino().map(|ino| ino.0),
-                "fault": finding.fault.to_string(),
-                "harm": finding.harm().code(),
-                "harm_text": finding.harm().to_string(),
-            })
-        })
-        .collect();
     json!({
         "image": arguments.image.display().to_string(),
         "verdict": match report.verdict() {
@@ -196,7 +184,7 @@ fn as_json(report: &Report, arguments: &Arguments) -> Value {
             Verdict::Unchecked => "unchecked",
         },
         "faults": faults(report),
-        "findings": findings,
+        "findings": report.findings.iter().map(finding_facts).collect::<Vec<_>>(),
         "findings_left_out": report.left_out,
         "not_checked": report.unchecked,
         "inodes": report.totals.inodes,

@@ -1,7 +1,7 @@
 //! `lanefs chmod`
 
-use crate::cli::{FileArguments, ImagePath, Intent, Kind, ModeChange, process_umask, with_each};
-use crate::copy::{Meta, Settings, Target};
+use crate::cli::{FileArguments, ImagePath, Intent, ModeChange, process_umask, with_each};
+use crate::copy::{Meta, Settings, Tree};
 use crate::walk::{Depth, each_file};
 use lanefs::{FileType, Follow};
 use std::process::ExitCode;
@@ -9,9 +9,6 @@ use std::process::ExitCode;
 /// Changes modes in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Examples:
   lanefs chmod 755 disk.img:/bin/sh
   lanefs chmod -R go-w disk.img:/etc")]
@@ -41,17 +38,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             if entry.meta.file_type == FileType::Symlink {
                 return Ok(());
             }
-            let permissions = Some(changed(&entry.meta, &arguments.mode, umask));
+            let Meta { permissions, file_type, .. } = entry.meta;
+            let permissions = Some(arguments.mode.apply(permissions, file_type, umask));
             tree.set(&entry.node, &Settings { permissions, ..Settings::default() })
-        });
-        Ok(())
+        })
     })
-}
-
-fn changed(meta: &Meta, mode: &ModeChange, umask: u16) -> u16 {
-    let kind = match meta.file_type {
-        FileType::Directory => Kind::Directory,
-        _ => Kind::Other,
-    };
-    mode.apply(meta.permissions, kind, umask)
 }

@@ -3,7 +3,7 @@
 use crate::cli::{
     Failure, FileArguments, ImagePath, Intent, OwnerChange, UserNames, long_help, with_each,
 };
-use crate::copy::{Settings, Target};
+use crate::copy::{Settings, Tree};
 use crate::walk::{Depth, each_file};
 use lanefs::Follow;
 use std::process::ExitCode;
@@ -14,9 +14,6 @@ use std::process::ExitCode;
 #[command(after_help = "\
 Names are looked up in /etc/passwd and /etc/group of the image, or of the host if the image has
 none.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
 
 Examples:
   lanefs chown -R 1000:1000 disk.img:/home/ann
@@ -52,7 +49,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         each_file(fs, place, depth, follow, report, &mut |tree, _, entry| {
             let owner = (uid.unwrap_or(entry.meta.uid), gid.unwrap_or(entry.meta.gid));
             tree.set(&entry.node, &Settings { owner: Some(owner), ..Settings::default() })
-        });
-        Ok(())
+        })
     })
 }

@@ -2,7 +2,8 @@
 
 use super::tune::parse_uuid;
 use crate::cli::{
-    Failure, ImageArguments, OutputArguments, Report, WholeImage, complain, human, no_file_system,
+    Failure, ImageArguments, MadeFile, OutputArguments, Report, WholeImage, complain, human,
+    no_file_system,
 };
 use lanefs::device::{Access, FileDevice, OpenOptions};
 use lanefs_offline::{
@@ -11,7 +12,6 @@ use lanefs_offline::{
 use lanefs_ondisk::features::{Features, RoCompat};
 use serde_json::json;
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,8 +25,6 @@ an interrupted clone may leave that file. On btrfs, xfs and other file systems t
 copy takes no time, and no space until one side is written.
 
 If all checksums of the image depend on its UUID, the copy gets the feature metadata_csum_seed.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:
   lanefs clone base.img vm1.img
@@ -57,18 +55,12 @@ pub struct Arguments {
 
 /// Runs `lanefs clone`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("clone");
     let uuid = match arguments.uuid.as_str() {
         "keep" => Ok(None),
         text => parse_uuid(text).map(Some),
     };
     match uuid {
-        Ok(uuid) => {
-            if let Some(done) = report.given(clone(arguments, uuid)) {
-                report.printed(print(arguments, &done));
-            }
-            report.exit()
-        }
+        Ok(uuid) => Report::run("clone", |_| Ok(print(arguments, &clone(arguments, uuid)?)?)),
         Err(why) => {
             complain(format_args!("lanefs clone: {why}, or keep"));
             ExitCode::from(2)
@@ -83,7 +75,6 @@ struct Cloned {
 
 fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failure> {
     let (from, to) = (arguments.source.as_path(), arguments.destination.as_path());
-    let host = |error: &std::io::Error| Failure::host(to.display(), error);
     if to.exists() && !arguments.force {
         return Err(Failure::new(to.display(), "file exists (--force overwrites it)"));
     }
@@ -93,32 +84,23 @@ fn clone(arguments: &Arguments, uuid: Option<[u8; 16]>) -> Result<Cloned, Failur
     if to.is_file() {
         // Opening fails if another program has locked the file that is to be overwritten. Without
         // this check, that program would continue to use a file that no longer has a name.
-        let held = FileDevice::open(to, Access::ReadWrite, OpenOptions::default());
-        held.map_err(|error| Failure::opening(to, &error))?;
+        FileDevice::open(to, Access::ReadWrite, OpenOptions::default())?;
     }
     let whole = WholeImage::open(from, arguments.options, Access::ReadOnly)?;
     let part_of = unfinished_name(to);
-    let unfinished = Unfinished(&part_of);
-    let file = File::options().read(true).write(true).create_new(true).open(unfinished.0);
-    let file = file.map_err(|error| host(&error))?;
+    let unfinished = MadeFile::create(&part_of, 0).map_err(Failure::on_host(to))?;
+    let file = File::options().read(true).write(true).open(&part_of);
+    let file = file.map_err(Failure::on_host(to))?;
     let copied = copy(arguments, &whole, &file)?;
     drop(file);
-    let uuid = settle(arguments, unfinished.0, uuid)?;
-    std::fs::rename(unfinished.0, to).map_err(|error| host(&error))?;
+    let uuid = settle(arguments, &part_of, uuid)?;
+    std::fs::rename(&part_of, to).map_err(Failure::on_host(to))?;
+    unfinished.keep();
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))
         .and_then(|folder| folder.sync_all())
-        .map_err(|error| host(&error))?;
+        .map_err(Failure::on_host(to))?;
     Ok(Cloned { copied, uuid })
-}
-
-/// The copy under a temporary name; removed on drop unless it was renamed.
-struct Unfinished<'p>(&'p Path);
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
-    }
 }
 
 fn unfinished_name(to: &Path) -> PathBuf {
@@ -137,20 +119,17 @@ fn copy(arguments: &Arguments, whole: &WholeImage<'_>, to: &File) -> Result<Copi
         return Err(Failure::new(from.display(), why));
     }
     if whole.is_whole_file() && !arguments.used {
-        let file = File::open(from).map_err(|error| Failure::host(from.display(), &error))?;
-        return copy_file(&file, to)
-            .map_err(|error| Failure::host(arguments.destination.display(), &error));
+        let file = File::open(from).map_err(Failure::on_host(from))?;
+        return copy_file(&file, to).map_err(Failure::on_host(&arguments.destination));
     }
-    copy_device(&device, to, arguments.used).map_err(|error| Failure::new(from.display(), error))
+    copy_device(&device, to, arguments.used).map_err(Failure::about(from))
 }
 
 /// Recovers the copy, gives it a UUID and a label, and returns the UUID.
 fn settle(arguments: &Arguments, copy: &Path, uuid: Option<[u8; 16]>) -> Result<[u8; 16], Failure> {
-    let to = arguments.destination.display();
-    let device = FileDevice::open(copy, Access::ReadWrite, OpenOptions::default())
-        .map_err(|error| Failure::opening(copy, &error))?;
-    let failed = |error: lanefs_offline::Error| Failure::new(&to, error);
-    let mut image = Image::open(Arc::new(device)).map_err(failed)?;
+    let failed = Failure::about(&arguments.destination);
+    let device = FileDevice::open(copy, Access::ReadWrite, OpenOptions::default())?;
+    let mut image = Image::open(Arc::new(device)).map_err(&failed)?;
     let features = image.superblock().features();
     let mut settings = Settings { uuid, ..Settings::default() };
     settings.label = arguments.label.as_ref().map(|label| label.as_bytes().to_vec());
@@ -163,28 +142,17 @@ fn settle(arguments: &Arguments, copy: &Path, uuid: Option<[u8; 16]>) -> Result<
 }
 
 fn print(arguments: &Arguments, done: &Cloned) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
     let uuid = uuid::Uuid::from_bytes(done.uuid).to_string();
     let (how, bytes) = match done.copied {
         Copied::Shared => ("shared", 0),
         Copied::Data { bytes } => ("data", bytes),
         Copied::Used { bytes } => ("used", bytes),
     };
-    if arguments.output.json {
-        let facts = json!({
-            "image": arguments.destination.display().to_string(),
-            "uuid": uuid,
-            "copied": how,
-            "bytes": bytes,
-        });
-        return writeln!(out, "{facts:#}");
-    }
-    if arguments.output.quiet {
-        return Ok(());
-    }
-    let to = arguments.destination.display();
-    match done.copied {
-        Copied::Shared => writeln!(out, "{to}: shares its blocks with the source; UUID {uuid}"),
-        _ => writeln!(out, "{to}: {} copied; UUID {uuid}", human(bytes)),
-    }
+    let to = arguments.destination.display().to_string();
+    let facts = json!({ "image": to, "uuid": uuid, "copied": how, "bytes": bytes });
+    let line = match done.copied {
+        Copied::Shared => format!("{to}: shares its blocks with the source; UUID {uuid}"),
+        _ => format!("{to}: {} copied; UUID {uuid}", human(bytes)),
+    };
+    arguments.output.print(&facts, [line])
 }

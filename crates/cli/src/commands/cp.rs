@@ -5,19 +5,20 @@ mod destination;
 pub use destination::{Aim, Destination};
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, parse_ids, process_umask,
-    refuse_hidden_owners,
+    Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Stop, parse_ids,
+    process_umask, refuse_hidden_owners,
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Links, Meta,
-    NewMode, Opening, Plan, Progress, Recursion, Seen, Settings, Sink, Source, Target, Trail,
-    Verbose, replace,
+    NewMode, Opening, Plan, Progress, Recursion, Seen, Settings, Trail, Tree, TreeFile, Verbose,
+    pump, replace,
 };
 use destination::Kind;
 use lanefs::{FileOptions, FileSystem, FileType, Follow};
 use lanefs_ext4::Ascent;
 use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -38,9 +39,6 @@ A file of an image that is overwritten stays until the copy is complete, if ther
 (standard input always needs it).
 New files in an image belong to user and group 0 unless -p, -a or --owner is given. A copy out of an
 image by an ordinary user does not keep owners, privileged attributes and set-ID bits.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
 
 Examples:
   lanefs cp -a rootfs/. disk.img:/            fill an image, all attributes kept
@@ -125,36 +123,26 @@ pub fn default_workers() -> usize {
 
 /// Runs `lanefs cp`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("cp");
-    let (sources, target) = match arguments.operands.split_last() {
-        Some((target, sources)) => (sources, target),
-        None => return ExitCode::from(2),
+    let Some((target, sources)) = arguments.operands.split_last() else {
+        return ExitCode::from(2);
     };
-    let plan = arguments.plan();
-    if plan.keep.owner
-        && plan.owner.is_none()
-        && let Some(path) = arguments.operands.iter().find(|one| matches!(one, Operand::Host(_)))
-        && let Err(failure) = refuse_hidden_owners(path)
-    {
-        report.fail(failure);
-        return report.exit();
-    }
-    let operands = sources.iter().map(|source| (source, Intent::Read));
-    let wanted = operands.chain([(target, Intent::Change)]);
-    let places = wanted.filter_map(|(operand, intent)| match operand {
-        Operand::Image(place) => Some((place.image.as_path(), intent)),
-        Operand::Host(_) | Operand::Standard => None,
-    });
-    let Some(images) = report.given(Images::open(&arguments.image, places)) else {
-        return report.exit();
-    };
-    let aim = arguments.destination.aim(sources);
-    let outcome = Outcome { report: &report, made: &RefCell::default(), links: &Names::new() };
-    report.check(copy(&images, sources, target, plan, aim, outcome));
-    for failure in images.close() {
-        report.fail(failure);
-    }
-    report.exit()
+    Report::run("cp", |report| {
+        let plan = arguments.plan();
+        if plan.keep.owner
+            && plan.owner.is_none()
+            && let Some(path) = arguments.operands.iter().find_map(Operand::host)
+        {
+            refuse_hidden_owners(path.display())?;
+        }
+        let read = sources.iter().filter_map(|source| Some(source.place()?.wanted(Intent::Read)));
+        let written = target.place().map(|place| place.wanted(Intent::Change));
+        let images = Images::open(&arguments.image, read.chain(written))?;
+        let aim = arguments.destination.aim(sources);
+        let outcome = Outcome { report, made: &RefCell::default(), links: &Names::new() };
+        report.check(copy(&images, sources, target, plan, aim, outcome));
+        images.close(report);
+        Ok(())
+    })
 }
 
 /// Options that concern the destination.
@@ -241,8 +229,7 @@ pub fn copy(
             into(images, sources, target, plan, (outcome, links), |source| match source {
                 Operand::Standard => Some(input(&mut io::stdin(), Path::new("-"))),
                 Operand::Host(path) if plan.reads_stream(path) => {
-                    let opened = std::fs::File::open(path);
-                    let opened = opened.map_err(|error| Failure::host(path.display(), &error));
+                    let opened = File::open(path).map_err(Failure::on_host(path));
                     Some(opened.and_then(|mut file| input(&mut file, path)))
                 }
                 _ => None,
@@ -288,11 +275,13 @@ pub fn copy(
         Operand::Standard => {
             let mut out = io::stdout().lock();
             for source in sources {
-                let Operand::Image(place) = source else {
-                    return Err(Failure::new(source, "is not in an image"));
-                };
-                let fs = images.get(&place.image)?;
-                outcome.report.check(super::cat::print(fs, place, &mut out, outcome.report));
+                let not_here = || Failure::new(source, "is not in an image");
+                let place = std::slice::from_ref(source.place().ok_or_else(not_here)?);
+                let report = outcome.report;
+                report
+                    .printed(images.each(place, report, |fs, place| {
+                        super::cat::write_to(fs, place, &mut out)
+                    }));
             }
             Ok(())
         }
@@ -300,14 +289,14 @@ pub fn copy(
 }
 
 /// Where copies go.
-struct Place<'a, T: Target> {
+struct Place<'a, T: Tree> {
     tree: &'a T,
     destination: &'a Destination<T::Node>,
 }
 
 /// Copies the sources to one target. If a source is not a file in a tree, `special` copies it. For
 /// every other source, `special` returns `None`.
-fn into<T: Target>(
+fn into<T: Tree>(
     images: &Images,
     sources: &[Operand],
     Place { tree: target, destination }: Place<'_, T>,
@@ -347,7 +336,7 @@ fn into<T: Target>(
 }
 
 /// Copies one operand.
-fn one<S: Source, T: Target>(
+fn one<S: Tree, T: Tree>(
     copier: &Copier<'_, S, T>,
     source: &S,
     (node, path): (&S::Node, &Path),
@@ -370,13 +359,13 @@ fn one<S: Source, T: Target>(
         }
     };
     if destination.kind == Kind::Directory && !copier.is_directory(node)? {
-        let shown = target.show(&destination.dir, &name);
+        let shown = target.show_entry(&destination.dir, &name);
         return Err(Failure::new(format_args!("{shown}/"), "not a directory"));
     }
     if let Some((there, meta)) = target.look(&destination.dir, &name)? {
         check_not_within(source, node, target, &there)?;
         if copier.overwrites(meta.file_type) {
-            outcome.check_not_made(&meta, target.show(&destination.dir, &name))?;
+            outcome.check_not_made(&meta, target.show_entry(&destination.dir, &name))?;
         }
     }
     check_not_within(source, node, target, &destination.dir)?;
@@ -397,7 +386,7 @@ fn ends_in_dot(path: &Path) -> bool {
 
 /// Fails if the target directory `dir` is the source directory `node` or lies inside it, because
 /// the copy would never terminate.
-fn check_not_within<S: Source, T: Target>(
+fn check_not_within<S: Tree, T: Tree>(
     source: &S,
     node: &S::Node,
     target: &T,
@@ -420,7 +409,7 @@ fn check_not_within<S: Source, T: Target>(
                 // In a damaged image, the parent directories can form a cycle.
                 let ascent = ascent.get_or_insert_with(|| Ascent::new(there.identity));
                 if ascent.step(&up.identity).is_err() {
-                    let shown = target.show(&here, b"..");
+                    let shown = target.show_entry(&here, b"..");
                     return Err(Failure::new(shown, "the parents of this directory form a ring"));
                 }
                 at = above;
@@ -476,9 +465,12 @@ fn fills_target(images: &Images, sources: &[Operand], plan: Plan) -> Result<bool
 
 /// Writes the data of a file of an image to a device or FIFO of the host.
 fn stream_out(fs: &FileSystem, place: &ImagePath, path: &Path) -> Result<(), Failure> {
-    let host = |error| Failure::host(path.display(), &error);
-    let mut out = std::fs::File::options().write(true).open(path).map_err(host)?;
-    super::cat::write_to(fs, place, &mut out)?.map_err(host)
+    let host = Failure::on_host(path);
+    let mut out = File::options().write(true).open(path).map_err(&host)?;
+    super::cat::write_to(fs, place, &mut out).map_err(|stop| match stop {
+        Stop::Failure(failure) => failure,
+        Stop::Output(error) => host(error),
+    })
 }
 
 /// Copies the data of `from`, which is shown as `shown`, into a file of an image.
@@ -498,30 +490,31 @@ fn stream_in(
     if plan.existing == Existing::Keep && tree.look(&destination.dir, name)?.is_some() {
         return Ok(());
     }
+    let read = |_, buffer: &mut [u8]| loop {
+        match from.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read.map_err(Failure::on_host(shown)),
+        }
+    };
+    let buffer = vec![0; 1 << 20];
     if let Some((found, of_old)) = replaceable(fs, tree, place)? {
         let Destination { dir, name: Some(name), .. } = &found else { return Ok(()) };
         let mode = NewMode { permissions: 0o600, umask: 0 };
         let replaced = replace(tree, dir, name, |temporary| {
             let (made, mut file) = tree.make_file(dir, temporary, mode, Opening::New)?;
-            let mut at = 0;
-            pump(from, shown, |piece| {
-                file.write_at(at, piece)?;
-                at += piece.len() as u64;
-                Ok(())
-            })?;
+            pump(buffer, read, |at, piece| file.write_at(at, piece))?;
             tree.set(&made, &Settings { owner: plan.owner.or(of_old.owner), ..of_old })
         });
         return replaced.map(drop);
     }
     let new = FileOptions::new().write().create().truncate().umask(plan.umask);
-    let mut file = fs
-        .open_file_with(&place.path, &new)
-        .map_err(|error| Failure::within(place.image.display(), &error))?;
+    let file = fs.open_file_with(&place.path, &new);
+    let mut file = file.map_err(|error| place.failure(error))?;
     if plan.owner.is_some() {
         let settings = Settings { owner: plan.owner, ..Settings::default() };
         tree.set(&tree.find(&place.path, Follow::Links)?, &settings)?;
     }
-    pump(from, shown, |piece| {
+    pump(buffer, read, |_, piece| {
         file.write_all(piece).map_err(|error| Failure::new(place, cause_of(&error)))
     })
 }
@@ -539,23 +532,6 @@ fn replaceable(
     let found = Destination::find(Aim::Itself, tree, place, fs)?.behind_link(tree, place, fs)?;
     let node = tree.find(&place.path, Follow::Links)?;
     Ok(tree.replacement(&node)?.map(|of_old| (found, of_old)))
-}
-
-/// Calls `write` for each piece of `from`, which is shown as `shown`.
-fn pump(
-    from: &mut dyn Read,
-    shown: &Path,
-    mut write: impl FnMut(&[u8]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut buf = vec![0; 1 << 20];
-    loop {
-        match from.read(&mut buf) {
-            Ok(0) => return Ok(()),
-            Ok(read) => write(buf.get(..read).unwrap_or_default())?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Failure::host(shown.display(), &error)),
-        }
-    }
 }
 
 /// Returns the cause of an error that was converted to [`std::io::Error`], without the path.

@@ -1,10 +1,9 @@
 //! `lanefs defrag`
 
 use super::filefrag::described;
-use crate::cli::{Failure, FileArguments, ImagePath, Intent, Screen, with_each};
+use crate::cli::{FileArguments, ImagePath, Intent, Screen, place_facts, with_each};
 use crate::walk::{Depth, each_file};
 use lanefs::{FileExtent, FileOptions, FileSystem, FileType, Follow};
-use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,9 +14,6 @@ use std::process::ExitCode;
 A directory means every regular file below it. A file is left as it is if the free space has no
 better place for it. A crash loses no data. A file that cannot be moved (immutable, append-only,
 verity, with a block map) is reported. Blocks of directories stay. The image must not be mounted.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
 
 Examples:
   lanefs defrag disk.img:/var/db
@@ -46,13 +42,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             if is_below || file_type == FileType::Directory {
                 return Ok(());
             }
-            let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
-            let lists = defragment(fs, &place.path).map_err(within)?;
+            let lists = defragment(fs, &place.path).map_err(|error| place.failure(error))?;
             let printed = print(&mut out, place, &lists, arguments.json);
             report.printed(printed.and_then(|()| out.flush()));
             Ok(())
-        });
-        Ok(())
+        })
     })
 }
 
@@ -74,9 +68,10 @@ fn print(
 ) -> io::Result<()> {
     match as_json {
         true => {
-            let [before, after] = [before, after].map(|list| described(list));
-            let path = place.to_string();
-            writeln!(out, "{}", json!({ "path": path, "before": before, "after": after }))
+            let mut line = place_facts(&place.image, &place.path);
+            line["before"] = described(before);
+            line["after"] = described(after);
+            writeln!(out, "{line}")
         }
         false => writeln!(out, "{place}: {} extents, now {}", before.len(), after.len()),
     }

@@ -1,15 +1,14 @@
 //! `lanefs du`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, Size, human, keep_bytes,
-    long_help,
+    FileArguments, ImagePath, Images, Intent, Report, Screen, Size, Stop, human, long_help,
+    place_facts,
 };
 use crate::copy::{ImageTree, Meta, Seen};
 use crate::walk::{Entry, Order, Visit, Walk};
-use lanefs::{FileType, Follow};
+use lanefs::{FileSystem, FileType, Follow};
 use serde_json::json;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// Shows the space that files of an image take
@@ -92,30 +91,20 @@ impl Space {
 
 /// Runs `lanefs du`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("du");
-    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    let Some(images) = report.given(Images::open(&arguments.image, wanted)) else {
-        return report.exit();
-    };
-    let mut out = Screen::new();
-    let mut count =
-        Count { arguments, report: &report, counted: Seen::default(), total: Space::default() };
-    for place in &arguments.places {
-        match count.operand(&images, place, &mut out) {
-            Ok(Ok(())) => {}
-            Ok(Err(failure)) => report.fail(failure),
-            Err(error) => {
-                report.printed(Err(error));
-                return report.exit();
-            }
-        }
-    }
-    if arguments.total {
-        let total = count.line(count.total, None, &mut out);
-        report.printed(total);
-    }
-    report.printed(out.flush());
-    report.exit()
+    let places = &arguments.places;
+    Report::run("du", |report| {
+        let wanted = places.iter().map(|place| place.wanted(Intent::Read));
+        let images = Images::open(&arguments.image, wanted)?;
+        let mut out = Screen::new();
+        let mut count =
+            Count { arguments, report, counted: Seen::default(), total: Space::default() };
+        let printed = images.each(places, report, |fs, place| count.operand(fs, place, &mut out));
+        let total = printed.and_then(|()| match arguments.total {
+            true => count.line(count.total, None, &mut out),
+            false => Ok(()),
+        });
+        Ok(total.and_then(|()| out.flush())?)
+    })
 }
 
 struct Count<'a> {
@@ -129,19 +118,12 @@ struct Count<'a> {
 impl Count<'_> {
     fn operand(
         &mut self,
-        images: &Images,
+        fs: &FileSystem,
         place: &ImagePath,
         out: &mut dyn Write,
-    ) -> io::Result<Result<(), Failure>> {
-        let fs = match images.get(&place.image) {
-            Ok(fs) => fs,
-            Err(failure) => return Ok(Err(failure)),
-        };
+    ) -> Result<(), Stop> {
         let tree = ImageTree::new(fs, &place.image);
-        let top = match tree.find(&place.path, Follow::Nothing) {
-            Ok(top) => top,
-            Err(failure) => return Ok(Err(failure)),
-        };
+        let top = tree.find(&place.path, Follow::Nothing)?;
         let mut walk = Walk::new(&tree, top, Order::Stored);
         let mut sums = Vec::new();
         while let Some(step) = walk.step() {
@@ -168,7 +150,7 @@ impl Count<'_> {
                 self.line(sum, Some((place, walk.path())), out)?;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Returns the space of a file; `None` if it was counted under another name.
@@ -205,16 +187,10 @@ impl Count<'_> {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         if self.arguments.json {
-            let mut line = json!({});
-            match file {
-                Some((place, below)) => {
-                    let path = place.below(below).path;
-                    line["image"] = json!(place.image.to_string_lossy());
-                    line["path"] = json!(path.to_string_lossy());
-                    keep_bytes(&mut line, "path", path.as_os_str().as_bytes());
-                }
-                None => line["total"] = json!(true),
-            }
+            let mut line = match file {
+                Some((place, below)) => place_facts(&place.image, &place.below(below).path),
+                None => json!({ "total": true }),
+            };
             let what = if self.arguments.inodes { "inodes" } else { "bytes" };
             line[what] = json!(if self.arguments.inodes { space.files } else { space.bytes });
             return writeln!(out, "{line}");

@@ -2,13 +2,15 @@
 
 mod script;
 
-use crate::cli::{Failure, FileArguments, Report, WholeImage, read_keys, refuse_image};
+use crate::cli::{
+    Failure, FileArguments, OutputArguments, Report, WholeImage, read_keys, refuse_image,
+};
 use lanefs::FileSystem;
 use lanefs::device::Access;
 use lanefs_offline::{Draft, Published};
-use script::Line;
+use script::{Job, Line};
 use serde_json::json;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -68,18 +70,16 @@ pub struct Arguments {
 
 /// Runs `lanefs edit`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("edit");
-    if let Some((lines, published)) = report.given(edit(arguments))
-        && arguments.json
-    {
+    Report::run("edit", |_| {
+        let (lines, published) = edit(arguments)?;
         let facts = json!({
             "commands": lines,
             "new_blocks": published.new_blocks,
             "logged_blocks": published.logged_blocks,
         });
-        report.printed(writeln!(std::io::stdout().lock(), "{facts:#}"));
-    }
-    report.exit()
+        let output = OutputArguments { json: arguments.json, quiet: true };
+        Ok(output.print(&facts, [])?)
+    })
 }
 
 fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
@@ -87,8 +87,7 @@ fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
     let texts: Vec<String> = match (script, arguments.command.is_empty()) {
         (_, false) => arguments.command.clone(),
         (Some(path), true) => {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| Failure::host(path.display(), &error))?;
+            let text = std::fs::read_to_string(path).map_err(Failure::on_host(path))?;
             text.lines().map(str::to_owned).collect()
         }
         (None, true) => std::io::stdin()
@@ -124,18 +123,19 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
         .cache_bytes(CACHE_BYTES)
         .name_cache(lanefs::NameCachePolicy::default(), NAMES);
     let fs = FileSystem::open_device(draft.device(), &options).map_err(within)?;
-    let mut outputs = Vec::new();
+    let mut job = Job { fs: &fs, keys: &keys, outputs: Vec::new() };
     for line in &lines {
-        line.run(&fs, &keys, &mut outputs).map_err(|error| match error {
+        line.run(&mut job).map_err(|error| match error {
             script::Error::Image(error) => line.failure(within(error)),
             script::Error::Host(path, error) => line.failure(Failure::host(path, &error)),
         })?;
     }
+    let outputs = job.outputs;
     fs.close().map_err(within)?;
     let published = draft.publish().map_err(|error| whole.failure(error))?;
     whole.close()?;
     for (path, output) in outputs {
-        output.finish().map_err(|error| Failure::host(path.display(), &error))?;
+        output.finish().map_err(Failure::on_host(&path))?;
     }
     Ok((lines.len(), published))
 }

@@ -10,8 +10,6 @@ use std::process::ExitCode;
 A collapsed or inserted range consists of whole blocks, and the file must map its blocks by
 extents. After a crash the file is as it was before, or as it is after.
 
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs fallocate -l 1G disk.img:/swap             space for 1 GiB; the file grows to this size
   lanefs fallocate -p -o 1M -l 64K disk.img:/db     a hole of 64 KiB

@@ -1,6 +1,6 @@
 //! `lanefs filefrag`
 
-use crate::cli::{Failure, FileArguments, ImagePath, Intent, Screen, keep_bytes, with_each};
+use crate::cli::{FileArguments, ImagePath, Intent, Screen, place_facts, with_each};
 use lanefs::{ExtentFlags, FileExtent, Follow};
 use serde_json::json;
 use std::io::{self, Write};
@@ -12,9 +12,6 @@ use std::process::ExitCode;
 Offsets and lengths are bytes, in the file and on the device. The flags are those of FIEMAP: last,
 unwritten (allocated, reads as zeros), inline (the data is in the inode), not_aligned, merged (an
 ext2 or ext3 file, which maps blocks one by one).
-
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
 
 Examples:
   lanefs filefrag disk.img:/var/db
@@ -34,12 +31,11 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let mut out = Screen::new();
     with_each("filefrag", &arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
-        let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
-        let extents = fs.extents(&place.path, Follow::Links).map_err(within)?;
+        let extents = fs.extents(&place.path, Follow::Links);
+        let extents = extents.map_err(|error| place.failure(error))?;
         let printed = match arguments.json {
             true => {
-                let mut line = json!({ "path": place.to_string() });
-                keep_bytes(&mut line, "path", &place.to_bytes());
+                let mut line = place_facts(&place.image, &place.path);
                 line["extents"] = described(&extents);
                 writeln!(out, "{line}")
             }

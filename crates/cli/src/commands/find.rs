@@ -4,13 +4,12 @@ mod criterion;
 mod expression;
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Report, Screen, UserNames, file_facts,
-    long_help,
+    FileArguments, ImagePath, Images, Intent, Report, Screen, UserNames, file_facts, long_help,
 };
 use crate::copy::{ImageNode, ImageTree};
 use crate::walk::{Entry, Order, Visit, Walk};
 use criterion::Candidate;
-use expression::{Expression, Output, Parsed};
+use expression::{Expression, Options, Output, Parsed};
 use lanefs::{FileType, Follow};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -66,72 +65,44 @@ pub struct Arguments {
 
 /// Runs `lanefs find`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("find");
-    let parsed = match Parsed::new(&arguments.words) {
+    let mut parsed = match Parsed::new(&arguments.words) {
         Ok(parsed) => parsed,
         Err(error) => {
-            report.fail(error);
+            Report::new("find").fail(error);
             return ExitCode::from(2);
         }
     };
-    let referenced = parsed.references();
-    let wanted = parsed.places.iter().chain(referenced);
-    let wanted = wanted.map(|place| (place.image.as_path(), Intent::Read));
-    let mut options = arguments.image.clone();
-    options.image.offset = parsed.offset.unwrap_or(options.image.offset);
-    let Some(images) = report.given(Images::open(&options, wanted)) else {
-        return report.exit();
-    };
-    let mut out = Screen::new();
-    for place in &parsed.places {
-        let found = Search::new(&images, place, &parsed, &report).map(|mut search| {
-            search.json = arguments.json || parsed.json;
-            search.run(&mut out)
+    parsed.options.json |= arguments.json;
+    let mut image = arguments.image.clone();
+    image.image.offset = parsed.options.offset.unwrap_or(image.image.offset);
+    Report::run("find", |report| {
+        let wanted = parsed.places.iter().chain(parsed.references());
+        let images = Images::open(&image, wanted.map(|place| place.wanted(Intent::Read)))?;
+        let mut out = Screen::new();
+        let printed = images.each(&parsed.places, report, |fs, place| {
+            let tree = ImageTree::new(fs, &place.image);
+            let top = tree.find(&place.path, Follow::Nothing)?;
+            let expression = parsed.resolve(&images, &UserNames::of(fs))?;
+            let options = &parsed.options;
+            Ok(Search { tree: &tree, place, expression, options, report }.run(top, &mut out)?)
         });
-        match found {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                report.printed(Err(error));
-                return report.exit();
-            }
-            Err(failure) => report.fail(failure),
-        }
-    }
-    report.printed(out.flush());
-    report.exit()
+        Ok(printed.and_then(|()| out.flush())?)
+    })
 }
 
 /// A search below one operand.
 struct Search<'a> {
-    tree: ImageTree<'a>,
-    top: Option<ImageNode>,
+    tree: &'a ImageTree<'a>,
     place: &'a ImagePath,
     expression: Expression,
-    depths: std::ops::RangeInclusive<usize>,
-    entries_first: bool,
-    json: bool,
+    options: &'a Options,
     report: &'a Report,
 }
 
-impl<'a> Search<'a> {
-    fn new(
-        images: &'a Images,
-        place: &'a ImagePath,
-        parsed: &Parsed,
-        report: &'a Report,
-    ) -> Result<Search<'a>, Failure> {
-        let fs = images.get(&place.image)?;
-        let tree = ImageTree::new(fs, &place.image);
-        let top = Some(tree.find(&place.path, Follow::Nothing)?);
-        let names = UserNames::of(fs);
-        let expression = parsed.resolve(images, &names)?;
-        let (depths, entries_first) = (parsed.depths.clone(), parsed.entries_first);
-        Ok(Search { tree, top, place, expression, depths, entries_first, json: false, report })
-    }
-
-    fn run(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        let Some(top) = self.top.take() else { return Ok(()) };
-        let mut walk = Walk::new(&self.tree, top, Order::Stored);
+impl Search<'_> {
+    fn run(&self, top: ImageNode, out: &mut dyn Write) -> io::Result<()> {
+        let Options { depths, entries_first, .. } = self.options;
+        let mut walk = Walk::new(self.tree, top, Order::Stored);
         while let Some(step) = walk.step() {
             let is_dir = |entry: &Entry<_>| entry.meta.file_type == FileType::Directory;
             let entry = match step {
@@ -141,22 +112,22 @@ impl<'a> Search<'a> {
                 }
                 Ok(Visit::File(entry)) => {
                     let enter = is_dir(&entry);
-                    if enter && entry.depth >= *self.depths.end() {
+                    if enter && entry.depth >= *depths.end() {
                         walk.prune();
                     }
-                    if enter && self.entries_first {
+                    if enter && *entries_first {
                         continue;
                     }
                     entry
                 }
-                Ok(Visit::Left(_)) if !self.entries_first => continue,
+                Ok(Visit::Left(_)) if !entries_first => continue,
                 Ok(Visit::Left(entry)) => entry,
             };
-            if !self.depths.contains(&entry.depth) {
+            if !depths.contains(&entry.depth) {
                 continue;
             }
             let place = self.place.below(walk.path());
-            let candidate = Candidate { tree: &self.tree, entry: &entry, place: &place };
+            let candidate = Candidate { tree: self.tree, entry: &entry, place: &place };
             let verdict = match self.expression.evaluate(&candidate) {
                 Ok(verdict) => verdict,
                 Err(failure) => {
@@ -164,7 +135,7 @@ impl<'a> Search<'a> {
                     continue;
                 }
             };
-            if verdict.prune && !self.entries_first {
+            if verdict.prune && !entries_first {
                 walk.prune();
             }
             for output in verdict.outputs {
@@ -180,7 +151,7 @@ impl<'a> Search<'a> {
         output: Output,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        if !self.json {
+        if !self.options.json {
             out.write_all(&found.place.to_bytes())?;
             return out.write_all(if output == Output::Nul { b"\0" } else { b"\n" });
         }

@@ -2,16 +2,15 @@
 
 use super::getfattr::shown;
 use crate::cli::{
-    AclText, Failure, FileArguments, ImagePath, Intent, Scope, Screen, UserNames, keep_bytes,
-    long_help, quoted, rights, with_each,
+    Failure, FileArguments, ImagePath, Intent, Scope, Screen, UserNames, effective, entry_text,
+    long_help, place_facts, quoted, rights, with_each,
 };
-use crate::copy::{ImageNode, ImageTree, Meta};
+use crate::copy::{ImageNode, ImageTree, Meta, Tree};
 use crate::walk::{Depth, Entry, each_file};
 use lanefs::ondisk::acl::{Acl, AclEntry, Tag};
 use lanefs::{FileType, Follow};
 use serde_json::{Value, json};
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// Shows access control lists of files in an image
@@ -76,8 +75,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
     let mut out = Screen::new();
     with_each("getfacl", &arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
-        let names = UserNames::of(fs);
-        each_file(fs, place, depth, Follow::Links, report, &mut |tree, place, entry| {
+        let names = match arguments.numeric {
+            true => UserNames::numbers(),
+            false => UserNames::of(fs),
+        };
+        let done = each_file(fs, place, depth, Follow::Links, report, &mut |tree, place, entry| {
             // A symbolic link has no access control list.
             if entry.meta.file_type == FileType::Symlink {
                 return Ok(());
@@ -94,7 +96,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Ok(())
         });
         report.printed(out.flush());
-        Ok(())
+        done
     })
 }
 
@@ -106,8 +108,7 @@ pub fn list_of(
 ) -> Result<Option<Acl>, Failure> {
     let name = attribute_of(scope);
     let Some(value) = tree.attribute(node, name)? else { return Ok(None) };
-    let shown = || crate::copy::Source::show(tree, node);
-    Acl::from_system(&value).map_err(|cause| Failure::new(shown(), cause))
+    Acl::from_system(&value).map_err(|cause| Failure::new(tree.show(node), cause))
 }
 
 /// Returns the name of the attribute that stores the list of this scope.
@@ -147,14 +148,12 @@ impl Arguments {
         names: &UserNames,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let names = (!self.numeric).then_some(names);
         if !self.omit_header {
             out.write_all(b"# file: ")?;
             let path = shown(&place.path, self.absolute_names);
             let path: Vec<u8> = path.iter().flat_map(|byte| named(*byte)).collect();
             out.write_all(&path)?;
-            let user = names.map_or_else(|| meta.uid.to_string(), |names| names.user(meta.uid));
-            let group = names.map_or_else(|| meta.gid.to_string(), |names| names.group(meta.gid));
+            let (user, group) = (names.user(meta.uid), names.group(meta.gid));
             writeln!(out, "\n# owner: {user}\n# group: {group}")?;
             let flag = |bit, letter| if meta.permissions & bit != 0 { letter } else { '-' };
             if meta.permissions & 0o7000 != 0 {
@@ -162,13 +161,12 @@ impl Arguments {
                 writeln!(out, "# flags: {}", flags.iter().collect::<String>())?;
             }
         }
-        let text = AclText { names };
         if self.shows(Scope::Access) {
-            self.list(&lists.access, "", &text, out)?;
+            self.list(&lists.access, "", names, out)?;
         }
         if let Some(list) = lists.default.as_ref().filter(|_| self.shows(Scope::Default)) {
             let start = if self.default && !self.access { "" } else { "default:" };
-            self.list(list, start, &text, out)?;
+            self.list(list, start, names, out)?;
         }
         writeln!(out)
     }
@@ -177,16 +175,16 @@ impl Arguments {
         &self,
         list: &Acl,
         start: &str,
-        text: &AclText<'_>,
+        names: &UserNames,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         for entry in list.entries() {
-            write!(out, "{start}{}", text.entry(entry))?;
+            write!(out, "{start}{}", entry_text(entry, names))?;
             let has_mask = list.entries().iter().any(|entry| entry.tag == Tag::Mask);
             let is_masked = has_mask && !matches!(entry.tag, Tag::Owner | Tag::Mask | Tag::Other);
             let left = match self.no_effective {
                 true => None,
-                false => AclText::effective(list, entry)
+                false => effective(list, entry)
                     .or((self.all_effective && is_masked).then_some(entry.permissions)),
             };
             if let Some(left) = left {
@@ -205,14 +203,10 @@ impl Arguments {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let list = |list: &Acl| Value::Array(list.entries().iter().map(in_json).collect());
-        let mut line = json!({
-            "image": place.image.to_string_lossy(),
-            "path": place.path.to_string_lossy(),
-            "uid": meta.uid,
-            "gid": meta.gid,
-            "permissions": format!("{:04o}", meta.permissions),
-        });
-        keep_bytes(&mut line, "path", place.path.as_os_str().as_bytes());
+        let mut line = place_facts(&place.image, &place.path);
+        line["uid"] = json!(meta.uid);
+        line["gid"] = json!(meta.gid);
+        line["permissions"] = json!(format!("{:04o}", meta.permissions));
         if self.shows(Scope::Access) {
             line["access"] = list(&lists.access);
         }

@@ -1,16 +1,15 @@
 //! `lanefs getfattr`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Intent, Screen, hex, keep_bytes, long_help, quoted,
+    Failure, FileArguments, ImagePath, Intent, Screen, hex, long_help, place_facts, quoted,
     with_each,
 };
-use crate::copy::{Attribute, ImageNode, ImageTree, Source};
+use crate::copy::{Attribute, ImageNode, ImageTree, Tree};
 use crate::walk::{Depth, each_file};
 use lanefs::Follow;
 use lanefs::build::base64;
 use serde_json::json;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -87,7 +86,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         false => Box::new(Screen::new()),
     };
     with_each("getfattr", &arguments.image, Intent::Read, &arguments.places, |fs, place, report| {
-        each_file(fs, place, depth, follow, report, &mut |tree, place, entry| {
+        let done = each_file(fs, place, depth, follow, report, &mut |tree, place, entry| {
             let found = arguments.of(tree, &entry.node)?;
             if !found.is_empty() {
                 report.printed(arguments.print(place, &found, &mut out));
@@ -95,7 +94,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Ok(())
         });
         report.printed(out.flush());
-        Ok(())
+        done
     })
 }
 
@@ -136,9 +135,8 @@ impl Arguments {
                     Err(_) => others[base64::encode(name)] = value,
                 }
             }
-            let (image, path) = (place.image.to_string_lossy(), place.path.to_string_lossy());
-            let mut line = json!({ "image": image, "path": path, "attributes": attributes });
-            keep_bytes(&mut line, "path", place.path.as_os_str().as_bytes());
+            let mut line = place_facts(&place.image, &place.path);
+            line["attributes"] = attributes;
             if others != json!({}) {
                 line["attributes_bytes"] = others;
             }

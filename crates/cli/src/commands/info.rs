@@ -1,9 +1,10 @@
 //! `lanefs info`
 
 use super::raid;
+use super::tune::DEFAULT_OPTIONS;
 use crate::cli::{
-    Failure, ImageArguments, Report, Shown, human, no_file_system, open_source, printable,
-    show_time,
+    Failure, ImageArguments, OutputArguments, Report, Shown, filled, human, no_file_system,
+    open_source, printable, show_time,
 };
 use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs::{Source, Time};
@@ -13,7 +14,7 @@ use lanefs_ondisk::features::{Incompat, Support};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::{DefaultMountOptions, JournalPlace, OnError, State, Superblock};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,8 +29,6 @@ const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 #[command(after_help = "\
 Only the superblock is read, so an image that cannot be mounted is shown too. If the image is not
 clean, the free counts may be out of date; lanefs df counts anew.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:
   lanefs info disk.img
@@ -64,19 +63,12 @@ pub fn show_superblock(
 }
 
 fn run_as(command: &'static str, arguments: &Arguments) -> ExitCode {
-    let report = Report::new(command);
-    match facts(arguments) {
-        Ok(facts) => report.printed(print(&facts, arguments)),
-        Err(failure) => report.fail(failure),
-    }
-    report.exit()
+    Report::run(command, |_| Ok(print(&facts(arguments)?, arguments)?))
 }
 
 fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     let image = arguments.image.as_path();
     let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
-    let failed = |error: &dyn std::fmt::Display| Failure::new(image.display(), error);
-    let opening = |error: OpenError| Failure::opening(image, &error);
     let mut left_out = Vec::new();
     let (device, in_use) = match Source::array_name(image) {
         Some(_) if part.offset > 0 => (open_source(image, Access::ReadOnly, part)?.device(), None),
@@ -89,10 +81,9 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
         None => match FileDevice::open(image, Access::ReadOnly, part) {
             Ok(device) => (shared(device), None),
             Err(OpenError::InUse { by, .. }) => {
-                let device = FileDevice::peek(image, part).map_err(opening)?;
-                (shared(device), Some(by.to_string()))
+                (shared(FileDevice::peek(image, part)?), Some(by.to_string()))
             }
-            Err(error) => return Err(opening(error)),
+            Err(error) => return Err(error.into()),
         },
     };
     let primary = match Primary::read(&*device) {
@@ -106,29 +97,27 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
         read => read,
     };
     let primary = primary.map_err(|error| match no_file_system(&*device) {
-        Some(why) => failed(&why),
-        None => failed(&error),
+        Some(why) => Failure::new(image.display(), why),
+        None => Failure::new(image.display(), error),
     })?;
     let Primary { superblock, wholeness } = primary;
     let mut facts = of_superblock(&superblock);
-    if let (Wholeness::Torn(witness), Some(facts)) = (wholeness, facts.as_object_mut()) {
-        let shown = match witness {
-            Witness::Backup(group) => format!("torn by a crash; agrees with the backup in {group}"),
-            Witness::Log => "torn by a crash; agrees with its copy in the log".into(),
+    if let Wholeness::Torn(witness) = wholeness {
+        facts["superblock"] = match witness {
+            Witness::Backup(group) => {
+                json!(format!("torn by a crash; agrees with the backup in {group}"))
+            }
+            Witness::Log => json!("torn by a crash; agrees with its copy in the log"),
         };
-        facts.insert("superblock".into(), json!(shown));
     }
-    if let (Some(by), Some(facts)) = (in_use, facts.as_object_mut()) {
-        facts.insert("in_use".into(), json!(by));
+    if let Some(by) = in_use {
+        facts["in_use"] = json!(by);
     }
-    if let (false, Some(facts)) = (left_out.is_empty(), facts.as_object_mut()) {
-        facts.insert("left_out_members".into(), json!(left_out));
+    if !left_out.is_empty() {
+        facts["left_out_members"] = json!(left_out);
     }
     if arguments.groups {
-        let groups = of_groups(&*device, &superblock, image)?;
-        if let Some(facts) = facts.as_object_mut() {
-            facts.insert("groups".into(), groups);
-        }
+        facts["groups"] = of_groups(&*device, &superblock, image)?;
     }
     Ok(facts)
 }
@@ -268,50 +257,30 @@ fn history(superblock: &Superblock) -> Facts {
 
 /// Returns the names that tune2fs -o uses for the options.
 fn option_names(options: DefaultMountOptions) -> Vec<&'static str> {
-    const DATA: DefaultMountOptions =
-        DefaultMountOptions::DATA_JOURNAL.union(DefaultMountOptions::DATA_ORDERED);
-    let names = [
-        (DefaultMountOptions::DEBUG, "debug"),
-        (DefaultMountOptions::BSD_GROUPS, "bsdgroups"),
-        (DefaultMountOptions::USER_XATTR, "user_xattr"),
-        (DefaultMountOptions::ACL, "acl"),
-        (DefaultMountOptions::UID16, "uid16"),
-        (DefaultMountOptions::NO_BARRIER, "nobarrier"),
-        (DefaultMountOptions::BLOCK_VALIDITY, "block_validity"),
-        (DefaultMountOptions::DISCARD, "discard"),
-        (DefaultMountOptions::NO_DELALLOC, "nodelalloc"),
-    ];
-    let data = match options & DATA {
-        DATA => Some("journal_data_writeback"),
-        DefaultMountOptions::DATA_JOURNAL => Some("journal_data"),
-        DefaultMountOptions::DATA_ORDERED => Some("journal_data_ordered"),
-        _ => None,
-    };
-    let set = names.iter().filter(|(option, _)| options.contains(*option)).map(|(_, name)| *name);
-    set.chain(data).collect()
+    let set = DEFAULT_OPTIONS.iter().filter(|(_, bits, mask)| options & *mask == *bits);
+    set.map(|(name, ..)| *name).collect()
 }
 
 fn of_groups(device: &dyn Device, superblock: &Superblock, image: &Path) -> Result<Value, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new(image.display(), error);
     let geometry = superblock.geometry();
     let mut groups = Vec::new();
     let mut loaded = (u32::MAX, vec![0; geometry.block_size().bytes()]);
     for number in 0..geometry.group_count() {
         let group = Group(number);
-        let outside = || failed(&format_args!("{group} has no descriptor"));
+        let outside = || Failure::new(image.display(), format_args!("{group} has no descriptor"));
         let (index, range) = geometry.desc_place(group).ok_or_else(outside)?;
         if loaded.0 != index {
             let block = geometry.desc_block(index).ok_or_else(outside)?;
             let offset = block.0 << geometry.block_size().bits();
-            device.read_at(offset, &mut loaded.1).map_err(|error| failed(&error))?;
+            device.read_at(offset, &mut loaded.1).map_err(Failure::about(image))?;
             loaded.0 = index;
         }
         let bytes = loaded.1.get(range).ok_or_else(outside)?;
         // Until the log is replayed, descriptors and superblock may be of different moments.
         let desc = match superblock.features().incompat.contains(Incompat::RECOVER) {
-            true => GroupDesc::decode_unchecked(bytes, &geometry).map_err(|cause| failed(&cause)),
+            true => GroupDesc::decode_unchecked(bytes, &geometry).map_err(Failure::about(image)),
             false => GroupDesc::decode(bytes, group, &geometry, superblock.checksums())
-                .map_err(|error| failed(&error)),
+                .map_err(Failure::about(image)),
         }?;
         let flags = [
             (GroupFlags::INODE_UNINIT, "INODE_UNINIT"),
@@ -337,43 +306,25 @@ fn of_groups(device: &dyn Device, superblock: &Superblock, image: &Path) -> Resu
     Ok(Value::Array(groups))
 }
 
+/// The line about a group. The names are those of its facts.
+const GROUP: &str = "Group {group}: blocks {first_block}-{last_block}, {free_blocks} free; inodes \
+    {free_inodes} free, {unused_inodes} unused; {directories} directories; bitmaps {block_bitmap} \
+    {inode_bitmap}, table {inode_table} {flags}";
+
 fn print(facts: &Value, arguments: &Arguments) -> io::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if arguments.json {
-        writeln!(out, "{facts:#}")?;
-        return out.flush();
-    }
-    let Some(fields) = facts.as_object() else { return Ok(()) };
-    let mut groups = None;
-    for (name, value) in fields {
-        if name == "groups" {
-            groups = value.as_array();
-            continue;
-        }
-        if let Some(shown) = show(name, value, facts) {
-            writeln!(out, "{:22} {}", format!("{}:", title(name)), printable(&shown))?;
-        }
-    }
-    for group in groups.into_iter().flatten() {
-        let field = |name: &str| group.get(name).map(Value::to_string).unwrap_or_default();
-        let flags = group.get("flags").and_then(|flags| plain_list(flags, " ")).unwrap_or_default();
-        writeln!(
-            out,
-            "Group {}: blocks {}-{}, {} free; inodes {} free, {} unused; {} directories; \
-             bitmaps {} {}, table {} {flags}",
-            field("group"),
-            field("first_block"),
-            field("last_block"),
-            field("free_blocks"),
-            field("free_inodes"),
-            field("unused_inodes"),
-            field("directories"),
-            field("block_bitmap"),
-            field("inode_bitmap"),
-            field("inode_table"),
-        )?;
-    }
-    out.flush()
+    let fields = facts.as_object().into_iter().flatten().filter(|(name, _)| *name != "groups");
+    let lines = fields.filter_map(|(name, value)| {
+        let shown = printable(&show(name, value, facts)?);
+        Some(format!("{:22} {shown}", format!("{}:", title(name))))
+    });
+    let groups = facts["groups"].as_array().into_iter().flatten().map(|group| {
+        filled(GROUP, |name| {
+            let field = &group[name];
+            plain_list(field, " ").unwrap_or_else(|| field.to_string())
+        })
+    });
+    let output = OutputArguments { json: arguments.json, quiet: false };
+    output.print(facts, lines.chain(groups))
 }
 
 /// Formats a name such as `free_blocks` as a heading.

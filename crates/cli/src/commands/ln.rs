@@ -12,8 +12,6 @@ use std::process::ExitCode;
 /// Makes links in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs ln -s /usr/lib disk.img:/lib         a symbolic link /lib that leads to /usr/lib
   lanefs ln disk.img:/bin/a disk.img:/bin/b   a second name of one file")]
@@ -61,9 +59,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         let there = fs.symlink_metadata(&place.path);
         match there.ok().filter(|there| arguments.force && !there.is_dir()) {
             Some(there) => replaced(arguments, fs, &target, &place, &there, &make),
-            None => {
-                make(&place.path).map_err(|error| Failure::within(place.image.display(), &error))
-            }
+            None => make(&place.path).map_err(|error| place.failure(error)),
         }
     })
 }
@@ -97,8 +93,8 @@ fn replaced(
     };
     let tree = ImageTree::new(fs, &place.image);
     let made = replace(&tree, &dir, &name, |temporary| {
-        make(&above.join(OsStr::from_bytes(temporary)))
-            .map_err(|error| Failure::within(place.image.display(), &error))
+        let made = make(&above.join(OsStr::from_bytes(temporary)));
+        made.map_err(|error| place.failure(error))
     });
     made.map(drop)
 }

@@ -1,8 +1,8 @@
 //! `lanefs ls`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, file_facts, human,
-    long_help, mode_string, printable, show_time,
+    FileArguments, ImagePath, Report, Shown, Stop, UserNames, file_facts, human, long_help,
+    mode_string, print_each, printable, show_time,
 };
 use lanefs::{FileSystem, FileType, Metadata};
 use std::cmp::Ordering;
@@ -18,9 +18,6 @@ use std::process::ExitCode;
 #[command(after_help = "\
 User and group names come from /etc/passwd and /etc/group of the image, or of the host if the image
 has none.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
 
 Examples:
   lanefs ls disk.img
@@ -83,65 +80,30 @@ struct Entry {
 
 /// Runs `lanefs ls`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("ls");
-    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    match Images::open(&arguments.image, wanted) {
-        Ok(images) => {
-            let mut listing = Listing {
-                arguments,
-                report: &report,
-                out: io::BufWriter::new(io::stdout().lock()),
-                is_terminal: io::stdout().is_terminal(),
-                sections: 0,
-            };
-            for place in &arguments.places {
-                match listing.operand(&images, place) {
-                    Ok(()) => {}
-                    Err(Stop::Failure(failure)) => report.fail(failure),
-                    Err(Stop::Output(error)) => {
-                        report.printed(Err(error));
-                        return report.exit();
-                    }
-                }
-            }
-            report.printed(listing.out.flush());
-        }
-        Err(failure) => report.fail(failure),
-    }
-    report.exit()
+    let out = io::BufWriter::new(io::stdout().lock());
+    let (is_terminal, mut sections) = (io::stdout().is_terminal(), 0);
+    print_each("ls", &arguments.image, &arguments.places, out, |fs, place, report, out| {
+        let sections = &mut sections;
+        Listing { arguments, report, out, is_terminal, sections }.operand(fs, place)
+    })
 }
 
-/// Why a listing stops early.
-enum Stop {
-    Failure(Failure),
-    Output(io::Error),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
-        Stop::Failure(failure)
-    }
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Stop {
-        Stop::Output(error)
-    }
-}
-
-struct Listing<'a, W: Write> {
+struct Listing<'a> {
     arguments: &'a Arguments,
     report: &'a Report,
-    out: W,
+    out: &'a mut dyn Write,
     is_terminal: bool,
-    sections: usize,
+    /// The number of directories listed so far, also of earlier operands.
+    sections: &'a mut usize,
 }
 
-impl<W: Write> Listing<'_, W> {
-    fn operand(&mut self, images: &Images, place: &ImagePath) -> Result<(), Stop> {
-        let fs = images.get(&place.image)?;
-        let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
-        let users = UserNames::of(fs);
+impl Listing<'_> {
+    fn operand(&mut self, fs: &FileSystem, place: &ImagePath) -> Result<(), Stop> {
+        let within = |error| place.failure(error);
+        let users = match self.arguments.numeric_uid_gid {
+            true => UserNames::numbers(),
+            false => UserNames::of(fs),
+        };
         let metadata = if self.arguments.long {
             fs.symlink_metadata(&place.path).map_err(within)?
         } else {
@@ -182,13 +144,13 @@ impl<W: Write> Listing<'_, W> {
     fn section(&mut self, place: &ImagePath, dir: &Path) -> io::Result<()> {
         let has_several = self.arguments.places.len() > 1 || self.arguments.recursive;
         if has_several && !self.arguments.json {
-            if self.sections > 0 {
+            if *self.sections > 0 {
                 writeln!(self.out)?;
             }
             let shown = ImagePath { image: place.image.clone(), path: dir.into() }.to_string();
             writeln!(self.out, "{}:", printable(&shown))?;
         }
-        self.sections += 1;
+        *self.sections += 1;
         Ok(())
     }
 
@@ -280,8 +242,6 @@ impl<W: Write> Listing<'_, W> {
 
     fn row(&self, fs: &FileSystem, users: &UserNames, entry: &Entry) -> Row {
         let metadata = &entry.metadata;
-        let numeric = self.arguments.numeric_uid_gid;
-        let (uid, gid) = (metadata.uid(), metadata.gid());
         let is_device =
             matches!(metadata.file_type(), FileType::CharDevice | FileType::BlockDevice);
         let size = match () {
@@ -298,8 +258,8 @@ impl<W: Write> Listing<'_, W> {
             inode: metadata.ino().0.to_string(),
             mode: mode_string(metadata.attr().mode()),
             links: metadata.links().to_string(),
-            user: if numeric { uid.to_string() } else { users.user(uid) },
-            group: if numeric { gid.to_string() } else { users.group(gid) },
+            user: users.user(metadata.uid()),
+            group: users.group(metadata.gid()),
             size,
             time: show_time(metadata.attr().mtime, Shown::Minutes),
             name: entry.name.clone(),

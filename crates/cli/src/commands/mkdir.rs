@@ -1,16 +1,13 @@
 //! `lanefs mkdir`
 
-use crate::cli::{FileArguments, ImagePath, Kind, ModeChange, change_each, process_umask};
-use lanefs::{FileSystem, Metadata, NewKind, NewNode};
+use crate::cli::{FileArguments, ImagePath, ModeChange, change_each, process_umask};
+use lanefs::{FileSystem, FileType, Metadata, NewKind, NewNode};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Makes directories in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Example:
   lanefs mkdir -p disk.img:/usr/local/bin disk.img:/etc")]
 pub struct Arguments {
@@ -53,7 +50,7 @@ fn make(fs: &FileSystem, path: &Path, arguments: &Arguments, umask: u16) -> lane
         }
     }
     let Some(mode) = &arguments.mode else { return fs.create_node(path, &new(0o777, umask)) };
-    let (mode, decided) = mode.applied(0o777, Kind::Directory, umask);
+    let (mode, decided) = mode.applied(0o777, FileType::Directory, umask);
     fs.create_node(path, &new(mode & 0o1777, 0))?;
     // The other bits may be those that the directory has inherited. As in mkdir(1), if a bit that
     // the change names has to be set or cleared, all bits of the wanted mode are set with it.

@@ -5,7 +5,7 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
     refuse_hidden_owners,
 };
-use crate::copy::{Dereference, Existing, ImageTree, Keep, Plan, Recursion, Source, Verbose};
+use crate::copy::{Dereference, Existing, ImageTree, Keep, Plan, Recursion, Tree, Verbose};
 use lanefs::{FileSystem, Follow, Metadata, Rename};
 use std::cell::RefCell;
 use std::fs::File;
@@ -17,9 +17,6 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Examples:
   lanefs mv disk.img:/a disk.img:/b
   lanefs mv disk.img:/logs /var/backup")]
@@ -38,36 +35,29 @@ pub struct Arguments {
 
 /// Runs `lanefs mv`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("mv");
-    let Some((target, sources)) = arguments.operands.split_last() else {
+    let operands = &arguments.operands;
+    let Some((target, sources)) = operands.split_last() else {
         return ExitCode::from(2);
     };
-    if arguments.operands.contains(&Operand::Standard) {
-        report.fail(Failure::new("-", "standard input and output cannot be moved: use lanefs cp"));
-        return report.exit();
-    }
-    if let Some(path) = arguments.operands.iter().find(|one| matches!(one, Operand::Host(_)))
-        && let Err(failure) = refuse_hidden_owners(path)
-    {
-        report.fail(failure);
-        return report.exit();
-    }
-    let places = arguments.operands.iter().filter_map(|operand| match operand {
-        Operand::Image(place) => Some((place.image.as_path(), Intent::Change)),
-        _ => None,
-    });
-    let Some(images) = report.given(Images::open(&arguments.image, places)) else {
-        return report.exit();
-    };
-    let aim = arguments.destination.aim(sources);
-    let outcome = Outcome { report: &report, made: &RefCell::default(), links: &Names::new() };
-    for source in sources {
-        report.check(move_one(arguments, &images, source, target, aim, outcome));
-    }
-    for failure in images.close() {
-        report.fail(failure);
-    }
-    report.exit()
+    Report::run("mv", |report| {
+        if operands.contains(&Operand::Standard) {
+            let why = "standard input and output cannot be moved: use lanefs cp";
+            return Err(Failure::new("-", why).into());
+        }
+        if let Some(path) = operands.iter().find_map(Operand::host) {
+            refuse_hidden_owners(path.display())?;
+        }
+        let places = operands.iter().filter_map(Operand::place);
+        let wanted = places.map(|place| place.wanted(Intent::Change));
+        let images = Images::open(&arguments.image, wanted)?;
+        let aim = arguments.destination.aim(sources);
+        let outcome = Outcome { report, made: &RefCell::default(), links: &Names::new() };
+        for source in sources {
+            report.check(move_one(arguments, &images, source, target, aim, outcome));
+        }
+        images.close(report);
+        Ok(())
+    })
 }
 
 fn move_one(
@@ -114,14 +104,13 @@ fn move_one(
     match source {
         Operand::Image(place) => {
             let fs = images.get(&place.image)?;
-            fs.remove_dir_all(&place.path)
-                .map_err(|error| Failure::within(place.image.display(), &error))
+            fs.remove_dir_all(&place.path).map_err(|error| place.failure(error))
         }
         Operand::Host(path) => {
             let is_dir = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
             let removed =
                 if is_dir { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
-            removed.map_err(|error| Failure::host(path.display(), &error))
+            removed.map_err(Failure::on_host(path))
         }
         Operand::Standard => Ok(()),
     }
@@ -132,7 +121,7 @@ fn move_one(
 fn open_dir(target: &Operand, aim: Aim) -> Result<Option<(File, PathBuf)>, Failure> {
     let Operand::Host(path) = target else { return Ok(None) };
     let dir = Destination::on_host(aim, path)?.dir.path();
-    let file = File::open(&dir).map_err(|error| Failure::host(dir.display(), &error))?;
+    let file = File::open(&dir).map_err(Failure::on_host(&dir))?;
     Ok(Some((file, dir)))
 }
 
@@ -144,12 +133,10 @@ fn make_durable(
     dir: Option<(File, PathBuf)>,
 ) -> Result<(), Failure> {
     if let Operand::Image(to) = target {
-        let synced = images.get(&to.image)?.sync();
-        synced.map_err(|error| Failure::within(to.image.display(), &error))?;
+        images.get(&to.image)?.sync().map_err(|error| to.failure(error))?;
     }
     if let Some((file, dir)) = dir {
-        let synced = rustix::fs::syncfs(file);
-        synced.map_err(|error| Failure::host(dir.display(), &error.into()))?;
+        rustix::fs::syncfs(file).map_err(Failure::on_host(&dir))?;
     }
     Ok(())
 }
@@ -192,7 +179,7 @@ fn rename(
     }
     match fs.rename_with(&from.path, &to.path, how) {
         Err(error) if arguments.no_clobber && error.is_exists() => Err(Failure::new(to, "exists")),
-        done => done.map_err(|error| Failure::within(from.image.display(), &error)),
+        done => done.map_err(|error| from.failure(error)),
     }?;
     outcome.made.borrow_mut().insert(tree.meta(&node)?.identity);
     Ok(())

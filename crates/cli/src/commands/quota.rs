@@ -1,11 +1,13 @@
 //! `lanefs quota`
 
-use crate::cli::{Failure, ImageArguments, Images, Intent, Report, Size, human, long_help};
+use crate::cli::{
+    Failure, ImageArguments, Images, Intent, OutputArguments, Report, Size, human, long_help,
+};
 use lanefs::FileSystem;
 use lanefs::ext4::QuotaReport;
 use lanefs::ondisk::quota::{Kind, Limits, Quota};
 use serde_json::json;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -19,8 +21,6 @@ shown in units of 1 KiB unless -h is given. A limit of 0 means no limit.
 
 Limits are kept in the image. A mount by Lanefs or the kernel obeys them only with the options
 usrquota, grpquota and prjquota.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:
   lanefs quota disk.img
@@ -76,24 +76,18 @@ impl<T: FromStr<Err: std::fmt::Display>> FromStr for Pair<T> {
 
 /// Runs `lanefs quota`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("quota");
     let changes = arguments.space.is_some() || arguments.inodes.is_some();
     let intent = if changes { Intent::Change } else { Intent::Read };
-    let wanted = [(arguments.image.as_path(), intent)];
-    let Some(images) = report.given(Images::open(&arguments.options.into(), wanted)) else {
-        return report.exit();
-    };
-    let found = images.get(&arguments.image).and_then(|fs| act(arguments, fs));
-    let closed = images.close();
-    if let Some(found) = report.given(found)
-        && closed.is_empty()
-    {
-        report.printed(print(arguments, &found));
-    }
-    for failure in closed {
-        report.fail(failure);
-    }
-    report.exit()
+    Report::run("quota", |report| {
+        let wanted = [(arguments.image.as_path(), intent)];
+        let images = Images::open(&arguments.options.into(), wanted)?;
+        let found = report.given(images.get(&arguments.image).and_then(|fs| act(arguments, fs)));
+        images.close(report);
+        match found.filter(|_| !report.has_failed()) {
+            Some(found) => Ok(print(arguments, &found)?),
+            None => Ok(()),
+        }
+    })
 }
 
 impl Arguments {
@@ -152,17 +146,14 @@ fn limits(arguments: &Arguments, mut limits: Limits) -> Limits {
 }
 
 fn print(arguments: &Arguments, quotas: &[QuotaReport]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if arguments.json {
-        let quotas: Vec<_> = quotas.iter().map(as_json).collect();
-        let all = json!({ "image": arguments.image.display().to_string(), "quotas": quotas });
-        return writeln!(out, "{all:#}");
-    }
+    let facts: Vec<_> = quotas.iter().map(as_json).collect();
+    let facts = json!({ "image": arguments.image.display().to_string(), "quotas": facts });
+    let mut lines = Vec::new();
     let heads = ["Used", "Soft", "Hard", "Inodes", "Soft", "Hard"];
     for file in quotas {
         let [a, b, c, d, e, f] = heads;
         let kind = file.kind.name();
-        writeln!(out, "{kind:>10} {a:>12} {b:>12} {c:>12} {d:>10} {e:>10} {f:>10}")?;
+        lines.push(format!("{kind:>10} {a:>12} {b:>12} {c:>12} {d:>10} {e:>10} {f:>10}"));
         for (id, Quota { usage, limits, .. }) in &file.entries {
             let show = |bytes: u64| match arguments.human_readable {
                 true => human(bytes),
@@ -172,14 +163,13 @@ fn print(arguments: &Arguments, quotas: &[QuotaReport]) -> io::Result<()> {
             let (used, soft, hard) =
                 (show(usage.bytes), limit(limits.kib_soft), limit(limits.kib_hard));
             let Limits { inodes_soft, inodes_hard, .. } = limits;
-            writeln!(
-                out,
+            lines.push(format!(
                 "{id:>10} {used:>12} {soft:>12} {hard:>12} {:>10} {inodes_soft:>10} {inodes_hard:>10}",
                 usage.inodes
-            )?;
+            ));
         }
     }
-    out.flush()
+    OutputArguments { json: arguments.json, quiet: false }.print(&facts, lines)
 }
 
 fn as_json(file: &QuotaReport) -> serde_json::Value {

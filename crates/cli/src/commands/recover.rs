@@ -4,7 +4,6 @@ use crate::cli::{Failure, ImageArguments, JournalArguments, OutputArguments, Rep
 use lanefs::device::Access;
 use lanefs_offline::{Condition, Recovered, look_with, recover_with};
 use serde_json::{Value, json};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -81,41 +80,33 @@ fn run_on(arguments: &Arguments) -> Result<Recovered, Failure> {
             .map(|before| Recovered { before, after: before }),
         false => recover_with(&whole.device(), journal.as_ref()),
     };
-    let found = found.map_err(|error| whole.failure(error))?;
-    whole.close()?;
-    Ok(found)
+    whole.end(found)
 }
 
 fn print(found: &Recovered, arguments: &Arguments) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if arguments.output.json {
-        let facts = json!({
-            "image": arguments.image.display().to_string(),
-            "dry_run": arguments.dry_run,
-            "recovered": !arguments.dry_run && found.before.needs_recovery(),
-            "before": condition(&found.before),
-            "after": condition(&found.after),
-        });
-        return writeln!(out, "{facts:#}");
-    }
-    if arguments.output.quiet {
-        return Ok(());
-    }
+    let image = arguments.image.display().to_string();
+    let facts = json!({
+        "image": image,
+        "dry_run": arguments.dry_run,
+        "recovered": !arguments.dry_run && found.before.needs_recovery(),
+        "before": condition(&found.before),
+        "after": condition(&found.after),
+    });
     let what = words(&found.before);
-    let image = arguments.image.display();
+    let mut lines = Vec::new();
     match (found.before.needs_recovery(), arguments.dry_run) {
-        (true, true) => writeln!(out, "{image}: to be recovered: {what}")?,
-        (true, false) => writeln!(out, "{image}: recovered: {what}")?,
-        (false, _) if !found.after.needs_check() => writeln!(out, "{image}: already clean")?,
+        (true, true) => lines.push(format!("{image}: to be recovered: {what}")),
+        (true, false) => lines.push(format!("{image}: recovered: {what}")),
+        (false, _) if !found.after.needs_check() => lines.push(format!("{image}: already clean")),
         (false, _) => {}
     }
     if found.after.has_errors {
-        writeln!(out, "{image}: marked as having errors: {CHECK}")?;
+        lines.push(format!("{image}: marked as having errors: {CHECK}"));
     }
     if found.after.is_unclean {
-        writeln!(out, "{image}: no journal, and not unmounted: {CHECK}")?;
+        lines.push(format!("{image}: no journal, and not unmounted: {CHECK}"));
     }
-    Ok(())
+    arguments.output.print(&facts, lines)
 }
 
 /// What the user is advised to do about errors that a recovery cannot correct.

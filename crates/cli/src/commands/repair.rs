@@ -1,7 +1,9 @@
 //! `lanefs repair`
 
+use super::check::finding_facts;
 use crate::cli::{
     Failure, ImageArguments, JournalArguments, OutputArguments, Report as Failures, WholeImage,
+    printable,
 };
 use lanefs::device::{Access, Device};
 use lanefs_check::repair::{Action, Plan, Shared, plan};
@@ -91,14 +93,14 @@ pub fn code(arguments: &Arguments) -> u8 {
 }
 
 fn undo(arguments: &Arguments, file: &Path) -> Result<u8, Failure> {
-    let bytes = std::fs::read(file).map_err(|error| Failure::host(file.display(), &error))?;
-    let undo = Undo::decode(&bytes).map_err(|error| Failure::new(file.display(), error))?;
+    let bytes = std::fs::read(file).map_err(Failure::on_host(file))?;
+    let undo = Undo::decode(&bytes).map_err(Failure::about(file))?;
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let exclusive = take(&whole, arguments)?;
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
-    undo.apply(&*device).map_err(|error| whole.failure(error))?;
+    let applied = undo.apply(&*device);
     drop((device, exclusive));
-    whole.close()?;
+    whole.end(applied)?;
     if !arguments.output.quiet && !arguments.output.json {
         println!("{}: {} old blocks are back", arguments.image.display(), undo.blocks());
     }
@@ -208,7 +210,7 @@ fn write(
 ) -> Result<(), Failure> {
     if let Some(file) = &arguments.undo {
         let undo = repair.undo(&**device).map_err(|error| whole.failure(error))?;
-        save(file, &undo.encode()).map_err(|error| Failure::host(file.display(), &error))?;
+        save(file, &undo.encode()).map_err(Failure::on_host(file))?;
         return repair.write_in_place(&**device).map_err(|error| whole.failure(error));
     }
     if !plan.has_log || !repair.fits_log(device) {
@@ -229,31 +231,20 @@ fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn print(plan: &Plan, repair: &Repair, arguments: &Arguments) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if arguments.output.json {
-        return writeln!(out, "{:#}", as_json(plan, repair, arguments));
-    }
-    if arguments.output.quiet {
-        return Ok(());
-    }
-    for action in &plan.actions {
-        writeln!(out, "{}", crate::cli::printable(&action.to_string()))?;
-    }
-    for finding in left(plan) {
-        writeln!(out, "left: {}", crate::cli::printable(&finding.to_string()))?;
-    }
-    for what in &plan.after.unchecked {
-        writeln!(out, "not checked: {what}")?;
-    }
     let image = arguments.image.display();
     let count = repair.recovery.len() + repair.blocks.len();
-    match (count, arguments.dry_run) {
-        (0, _) if plan.leaves_faults() => writeln!(out, "{image}: nothing can be repaired"),
-        (0, _) if plan.actions.is_empty() => writeln!(out, "{image}: already clean"),
-        (0, false) => writeln!(out, "{image}: repaired"),
-        (_, true) => writeln!(out, "{image}: to be repaired: {count} blocks"),
-        (_, false) => writeln!(out, "{image}: repaired: {count} blocks written"),
-    }
+    let verdict = match (count, arguments.dry_run) {
+        (0, _) if plan.leaves_faults() => format!("{image}: nothing can be repaired"),
+        (0, _) if plan.actions.is_empty() => format!("{image}: already clean"),
+        (0, false) => format!("{image}: repaired"),
+        (_, true) => format!("{image}: to be repaired: {count} blocks"),
+        (_, false) => format!("{image}: repaired: {count} blocks written"),
+    };
+    let actions = plan.actions.iter().map(|action| printable(&action.to_string()));
+    let left = left(plan).map(|finding| format!("left: {}", printable(&finding.to_string())));
+    let unchecked = plan.after.unchecked.iter().map(|what| format!("not checked: {what}"));
+    let lines = actions.chain(left).chain(unchecked).chain([verdict]);
+    arguments.output.print(&as_json(plan, repair, arguments), lines)
 }
 
 fn left(plan: &Plan) -> impl Iterator<Item = &Finding> {
@@ -261,14 +252,6 @@ fn left(plan: &Plan) -> impl Iterator<Item = &Finding> {
 }
 
 fn as_json(plan: &Plan, repair: &Repair, arguments: &Arguments) -> Value {
-    let fault = |finding: &Finding| {
-        json!({
-            "place": finding.place.to_string(),
-            "inode": finding.place.ino().map(|ino| ino.0),
-            "fault": finding.fault.to_string(),
-            "harm": finding.harm().code(),
-        })
-    };
     let before = plan.before.findings.iter().filter(|finding| finding.harm() != Harm::Note);
     let actions = plan.actions.iter().map(|action| {
         json!({
@@ -280,9 +263,9 @@ fn as_json(plan: &Plan, repair: &Repair, arguments: &Arguments) -> Value {
     json!({
         "image": arguments.image.display().to_string(),
         "dry_run": arguments.dry_run,
-        "found": before.map(fault).collect::<Vec<_>>(),
+        "found": before.map(finding_facts).collect::<Vec<_>>(),
         "actions": actions.collect::<Vec<_>>(),
-        "left": left(plan).map(fault).collect::<Vec<_>>(),
+        "left": left(plan).map(finding_facts).collect::<Vec<_>>(),
         "not_checked": plan.after.unchecked,
         "blocks": repair.recovery.len() + repair.blocks.len(),
     })

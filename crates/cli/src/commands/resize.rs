@@ -4,14 +4,14 @@ use crate::cli::{
     Failure, ImageArguments, JournalArguments, MountedImage, OutputArguments, Report, WholeImage,
     human, parse_size,
 };
-use lanefs::device::{Access, Device};
+use lanefs::device::Access;
 use lanefs_offline::Image;
 use serde_json::json;
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::sync::Arc;
 
 /// Changes the size of the file system in an image
 #[derive(Debug, clap::Args)]
@@ -26,8 +26,6 @@ and the owner of the mount can enlarge a mounted file system, and only if it has
 that the changes of one group fit into a quarter of it; otherwise unmount the file system first.
 File systems with sparse_super2 or bigalloc cannot be resized; those with meta_bg, ea_inode,
 inline_data or stable_inodes cannot be made smaller.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:
   lanefs resize disk.img 20G                   # to 20 GiB
@@ -73,11 +71,7 @@ impl FromStr for Target {
 
 /// Runs `lanefs resize`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("resize");
-    if let Some(done) = report.given(resize(arguments)) {
-        report.printed(print(arguments, &done));
-    }
-    report.exit()
+    Report::run("resize", |_| Ok(print(arguments, &resize(arguments)?)?))
 }
 
 struct Resized {
@@ -91,7 +85,7 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
     }
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let journal = arguments.journal.open(Access::ReadWrite)?;
-    let opened = open(&whole, journal.as_ref())?;
+    let opened = whole.file_system(journal.as_ref())?;
     let before = bytes_of(&opened);
     let wanted = match arguments.size {
         None => whole.device().len(),
@@ -108,7 +102,7 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
             set_len(arguments, wanted)?;
             whole.close()?;
             let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
-            let opened = open(&whole, journal.as_ref())?;
+            let opened = whole.file_system(journal.as_ref())?;
             (whole, opened)
         }
         false => (whole, opened),
@@ -164,43 +158,32 @@ fn grow_mounted(arguments: &Arguments, mounted: &MountedImage) -> Result<Resized
 
 /// Returns the length of a file or block device in bytes.
 fn length_of(path: &std::path::Path) -> Result<u64, Failure> {
-    let length = std::fs::File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
-    length.map_err(|error| Failure::host(path.display(), &error))
+    let length = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    length.map_err(Failure::on_host(path))
 }
 
 fn bytes_of(image: &Image) -> u64 {
     image.geometry().block_count() << image.geometry().block_size().bits()
 }
 
-fn open(whole: &WholeImage<'_>, journal: Option<&Arc<dyn Device>>) -> Result<Image, Failure> {
-    Image::open_with(whole.device(), journal).map_err(|error| whole.failure(error))
-}
-
 /// Sets the length of the image file. A longer file gets a hole at its end. The caller must have
 /// locked the file.
 fn set_len(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
-    let path = arguments.image.as_path();
-    let file = std::fs::File::options().write(true).open(path);
+    let file = File::options().write(true).open(&arguments.image);
     let changed = file.and_then(|file| {
         file.set_len(bytes)?;
         file.sync_all()
     });
-    changed.map_err(|error| Failure::host(path.display(), &error))
+    changed.map_err(Failure::on_host(&arguments.image))
 }
 
 fn print(arguments: &Arguments, done: &Resized) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    let image = arguments.image.display();
+    let image = arguments.image.display().to_string();
     let Resized { before, after } = *done;
-    if arguments.output.json {
-        let facts = json!({ "image": image.to_string(), "bytes_before": before, "bytes": after });
-        return writeln!(out, "{facts:#}");
-    }
-    if arguments.output.quiet {
-        return Ok(());
-    }
-    match before == after {
-        true => writeln!(out, "{image}: the file system has {} already", human(after)),
-        false => writeln!(out, "{image}: {}, before {}", human(after), human(before)),
-    }
+    let facts = json!({ "image": image, "bytes_before": before, "bytes": after });
+    let line = match before == after {
+        true => format!("{image}: the file system has {} already", human(after)),
+        false => format!("{image}: {}, before {}", human(after), human(before)),
+    };
+    arguments.output.print(&facts, [line])
 }

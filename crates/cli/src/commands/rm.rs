@@ -8,9 +8,6 @@ use std::process::ExitCode;
 /// Removes files from an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Example:
   lanefs rm -rf disk.img:/var/cache")]
 pub struct Arguments {
@@ -40,7 +37,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         match arguments.remove(fs, path) {
             Err(error) if arguments.force && error.is_not_found() => Ok(()),
-            done => done.map_err(|error| Failure::within(place.image.display(), &error)),
+            done => done.map_err(|error| place.failure(error)),
         }
     })
 }

@@ -8,7 +8,7 @@ use crate::cli::{
     AclItem, Failure, FileArguments, ImagePath, Intent, Report, Scope, UserNames, long_help,
     read_blocks, with_each,
 };
-use crate::copy::{ImageNode, ImageTree, Meta, OtherLists, Settings, Source, Target};
+use crate::copy::{ImageNode, ImageTree, Meta, OtherLists, Settings, Tree};
 use crate::walk::{Depth, Entry, each_file};
 use change::Change;
 use lanefs::ondisk::acl::Acl;
@@ -95,8 +95,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         {
             FileType::Symlink => Ok(()),
             _ => apply(tree, entry, &change, depth),
-        });
-        Ok(())
+        })
     })
 }
 
@@ -134,7 +133,7 @@ fn apply(
     depth: Depth,
 ) -> Result<(), Failure> {
     let Entry { node, meta, .. } = entry;
-    let wrong = |why: String| Failure::new(Source::show(tree, node), why);
+    let wrong = |why: String| Failure::new(tree.show(node), why);
     let old = list_of(tree, node, Scope::Access)?;
     let access = old.clone().unwrap_or_else(|| Acl::from_mode(meta.permissions));
     let is_dir = meta.file_type == FileType::Directory;

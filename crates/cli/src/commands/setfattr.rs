@@ -4,7 +4,7 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Intent, Report, from_hex, long_help, read_blocks, unquoted,
     with_each,
 };
-use crate::copy::{ImageTree, Settings, Target};
+use crate::copy::{ImageTree, Settings, Tree};
 use lanefs::build::base64;
 use lanefs::{FileSystem, Follow};
 use std::path::{Path, PathBuf};

@@ -1,13 +1,12 @@
 //! `lanefs stat`
 
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Report, Shown, UserNames, file_facts,
-    keep_bytes, mode_string, printable, show_time,
+    Failure, FileArguments, ImagePath, Shown, UserNames, file_facts, keep_bytes, mode_string,
+    print_each, printable, show_time, type_name,
 };
 use lanefs::{Attr, FileSystem, FileType, Follow, Time};
 use serde_json::json;
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,9 +19,6 @@ Formats: %n name, %N name and link target, %F type, %s size, %b blocks of 512 by
 links, %a and %A mode, %u and %U user, %g and %G group, %t:%T device. Times of access,
 modification, change and birth: %X %Y %Z %W in seconds since 1970, %x %y %z %w as dates. %% is a
 percent sign.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
 
 Examples:
   lanefs stat disk.img:/etc/passwd
@@ -47,19 +43,10 @@ pub struct Arguments {
 
 /// Runs `lanefs stat`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("stat");
-    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    let Some(images) = report.given(Images::open(&arguments.image, wanted)) else {
-        return report.exit();
-    };
-    let mut out = io::stdout().lock();
-    for place in &arguments.places {
-        match images.get(&place.image).and_then(|fs| describe(fs, place, arguments)) {
-            Ok(text) => report.printed(writeln!(out, "{text}")),
-            Err(failure) => report.fail(failure),
-        }
-    }
-    report.exit()
+    let out = io::stdout().lock();
+    print_each("stat", &arguments.image, &arguments.places, out, |fs, place, _, out| {
+        Ok(writeln!(out, "{}", describe(fs, place, arguments)?)?)
+    })
 }
 
 struct Described<'a> {
@@ -68,7 +55,6 @@ struct Described<'a> {
     users: UserNames,
     /// The target of a symbolic link, as it is stored.
     target: Option<PathBuf>,
-    leads_to: Option<String>,
     attributes: Vec<String>,
     /// The encryption policy, or why it cannot be read.
     policy: Option<String>,
@@ -77,7 +63,7 @@ struct Described<'a> {
 }
 
 fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result<String, Failure> {
-    let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
+    let within = |error| place.failure(error);
     let follow = if arguments.dereference { Follow::Links } else { Follow::Nothing };
     let metadata = match follow {
         Follow::Links => fs.metadata(&place.path),
@@ -88,7 +74,6 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
         FileType::Symlink => Some(fs.read_link(&place.path).map_err(within)?),
         _ => None,
     };
-    let leads_to = target.as_ref().map(|target| printable(&target.to_string_lossy()));
     let attributes = match follow {
         Follow::Nothing => fs.xattrs(&place.path).map_err(within)?,
         // The library cannot list the extended attributes of a link's target, so none are shown.
@@ -104,7 +89,7 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
     let digest = if is_file { fs.digest(&place.path).map_err(within)? } else { None };
     let digest = digest.map(|digest| digest.to_string());
     let users = UserNames::of(fs);
-    let described = Described { place, attr, users, target, leads_to, attributes, policy, digest };
+    let described = Described { place, attr, users, target, attributes, policy, digest };
     Ok(match &arguments.format {
         _ if arguments.json => described.as_json(),
         Some(format) => described.formatted(format),
@@ -112,16 +97,14 @@ fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result
     })
 }
 
-fn type_name(attr: &Attr) -> &'static str {
+fn long_type_name(attr: &Attr) -> &'static str {
     match attr.file_type {
         FileType::Regular if attr.size == 0 => "regular empty file",
         FileType::Regular => "regular file",
-        FileType::Directory => "directory",
         FileType::Symlink => "symbolic link",
         FileType::CharDevice => "character special file",
         FileType::BlockDevice => "block special file",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
+        FileType::Directory | FileType::Fifo | FileType::Socket => type_name(attr.file_type),
     }
 }
 
@@ -154,43 +137,33 @@ impl Described<'_> {
     }
 
     fn quoted(&self) -> String {
-        match &self.leads_to {
-            Some(target) => format!("'{}' -> '{target}'", self.name()),
+        match &self.target {
+            Some(target) => {
+                format!("'{}' -> '{}'", self.name(), printable(&target.to_string_lossy()))
+            }
             None => format!("'{}'", self.name()),
         }
     }
 
     fn everything(&self) -> String {
-        let Attr { ino, generation, links, uid, gid, size, sectors, rdev, .. } = self.attr;
-        let attr = &self.attr;
-        let mut text = format!("  File: {}\n", self.quoted());
-        // Writing into a String cannot fail.
-        let _ = writeln!(text, "  Size: {size}\tBlocks: {sectors}\t{}", type_name(attr));
-        let _ = write!(text, " Inode: {}\tGeneration: {generation}\tLinks: {links}", ino.0);
-        if matches!(attr.file_type, FileType::CharDevice | FileType::BlockDevice) {
-            let _ = write!(text, "\tDevice: {},{}", rdev.major, rdev.minor);
-        }
-        let (user, group) = (self.users.user(uid), self.users.group(gid));
-        let (permissions, mode) = (attr.permissions, mode_string(attr.mode()));
-        let _ = writeln!(
-            text,
-            "\n  Mode: {permissions:04o}/{mode}\tUser: {uid}/{user}\tGroup: {gid}/{group}"
-        );
-        let date = |time| show_time(time, Shown::Nanoseconds);
-        let _ = writeln!(text, "Access: {}", date(attr.atime));
-        let _ = writeln!(text, "Modify: {}", date(attr.mtime));
-        let _ = writeln!(text, "Change: {}", date(attr.ctime));
-        let _ = write!(text, " Birth: {}", attr.crtime.map_or("-".into(), date));
-        let flags = flag_letters(attr.flags);
-        let _ = write!(text, "\n Flags: {:#x} {flags}", attr.flags);
-        if !self.attributes.is_empty() {
-            let _ = write!(text, "\nXattrs: {}", self.attributes.join(" "));
-        }
-        if let Some(policy) = &self.policy {
-            let _ = write!(text, "\nPolicy: {policy}");
-        }
-        if let Some(digest) = &self.digest {
-            let _ = write!(text, "\nVerity: {digest}");
+        let Attr { generation, permissions, flags, rdev, .. } = self.attr;
+        let device = match self.attr.file_type {
+            FileType::CharDevice | FileType::BlockDevice => {
+                format!("\tDevice: {},{}", rdev.major, rdev.minor)
+            }
+            _ => String::new(),
+        };
+        let mut text = self.formatted(&format!(
+            "  File: %N\n  Size: %s\tBlocks: %b\t%F\n Inode: %i\tGeneration: {generation}\tLinks: \
+             %h{device}\n  Mode: {permissions:04o}/%A\tUser: %u/%U\tGroup: %g/%G\nAccess: %x\n\
+             Modify: %y\nChange: %z\n Birth: %w\n Flags: {flags:#x} {}",
+            flag_letters(flags)
+        ));
+        let xattrs = Some(self.attributes.join(" ")).filter(|_| !self.attributes.is_empty());
+        for (what, fact) in
+            [("Xattrs", &xattrs), ("Policy", &self.policy), ("Verity", &self.digest)]
+        {
+            text.extend(fact.as_ref().map(|fact| format!("\n{what}: {fact}")));
         }
         text
     }
@@ -226,7 +199,7 @@ impl Described<'_> {
         let field = match letter {
             Some('n') => self.name(),
             Some('N') => self.quoted(),
-            Some('F') => type_name(attr).into(),
+            Some('F') => long_type_name(attr).into(),
             Some('s') => attr.size.to_string(),
             Some('b') => attr.sectors.to_string(),
             Some('B') => "512".into(),

@@ -1,6 +1,6 @@
 //! `lanefs stats`
 
-use crate::cli::{Failure, Report, counters, human};
+use crate::cli::{Failure, Report, counters, filled, human};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 /// counters.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs stats mnt
   lanefs stats mnt --watch 2
@@ -38,11 +36,7 @@ pub struct Arguments {
 
 /// Runs `lanefs stats`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("stats");
-    if let Err(failure) = report_stats(arguments, &report) {
-        report.fail(failure);
-    }
-    report.exit()
+    Report::run("stats", |report| Ok(report_stats(arguments, report)?))
 }
 
 fn report_stats(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
@@ -82,6 +76,31 @@ fn print(text: &str) -> io::Result<()> {
 /// All counters of a mount. The key is the counter's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counters(BTreeMap<String, u64>);
+
+/// The lines about the journal, the allocators and the caches.
+const SUMMARY: &str = "
+journal: {journal.commits} commits, {journal.blocks_logged} blocks logged, {journal.flushes} \
+flushes, {journal.checkpoints} checkpoints, {journal.blocks_in_place} blocks written in place, \
+{journal.credit_waits} waits for log space
+allocators: {alloc.block_searches} searches for blocks, {alloc.inode_searches} for inodes, \
+{alloc.groups_tried} groups tried, {alloc.groups_busy} skipped as busy, {alloc.bits_lost} bits \
+lost, {alloc.moves} moves; {alloc.windows} windows of {alloc.window_blocks} blocks, \
+{alloc.window_hits} hits
+caches: {cache.inodes} inodes, {cache.metadata_blocks} metadata blocks, {cache.table_blocks} \
+inode-table blocks (cap {cache.cap_bytes})
+free: {free.blocks} blocks, {free.inodes} inodes
+";
+
+/// The lines about the array.
+const ARRAY: &str = "\
+array: {array.full_row} strips of rows written whole, {array.reconstruct+array.modify} in part, \
+{array.no_parity} without parity; {array.old_reads} member reads for parity; {array.gathered} \
+parts gathered
+array: waits: {array.row_waits} for a row, {array.budget_waits} for one of {array.state.rows} \
+rows at once, {array.log_waits} for a log, {array.flush_waits} for a flush; {array.log_headers} \
+log headers, {array.log_flushes} log flushes; {array.state.not_in_sync} of \
+{array.state.members} members not in sync
+";
 
 /// Returns whether the counter holds a current value. All other counters count events since the
 /// mount.
@@ -169,74 +188,19 @@ impl Counters {
             (queues, _) => format!("\nrequests by io_uring, {queues} queues\n"),
         };
         text += &self.ids();
-        let journal = |name: &str| self.get(&format!("journal.{name}"));
-        let _ = writeln!(
-            text,
-            "\njournal: {} commits, {} blocks logged, {} flushes, {} checkpoints, {} blocks written in place, \
-             {} waits for log space",
-            journal("commits"),
-            journal("blocks_logged"),
-            journal("flushes"),
-            journal("checkpoints"),
-            journal("blocks_in_place"),
-            journal("credit_waits"),
-        );
-        let alloc = |name: &str| self.get(&format!("alloc.{name}"));
-        let _ = writeln!(
-            text,
-            "allocators: {} searches for blocks, {} for inodes, {} groups tried, {} skipped as busy, \
-             {} bits lost, {} moves; {} windows of {} blocks, {} hits",
-            alloc("block_searches"),
-            alloc("inode_searches"),
-            alloc("groups_tried"),
-            alloc("groups_busy"),
-            alloc("bits_lost"),
-            alloc("moves"),
-            alloc("windows"),
-            alloc("window_blocks"),
-            alloc("window_hits"),
-        );
-        let cache = |name: &str| self.get(&format!("cache.{name}"));
-        let _ = writeln!(
-            text,
-            "caches: {} inodes, {} metadata blocks, {} inode-table blocks (cap {})\nfree: {} blocks, {} inodes",
-            cache("inodes"),
-            cache("metadata_blocks"),
-            cache("table_blocks"),
-            human(cache("cap_bytes")),
-            self.get("free.blocks"),
-            self.get("free.inodes"),
-        );
-        text += &self.array();
+        text += &self.filled(SUMMARY);
+        if self.get("array.state.members") > 0 {
+            text += &self.filled(ARRAY);
+        }
         text
     }
 
-    /// Returns the lines about the array, if the mount has an array.
-    fn array(&self) -> String {
-        let array = |name: &str| self.get(&format!("array.{name}"));
-        if array("state.members") == 0 {
-            return String::new();
-        }
-        format!(
-            "array: {} strips of rows written whole, {} in part, {} without parity; {} member \
-             reads for parity; {} parts gathered\narray: waits: {} for a row, {} for one of {} \
-             rows at once, {} for a log, {} for a flush; {} log headers, {} log flushes; \
-             {} of {} members not in sync\n",
-            array("full_row"),
-            array("reconstruct") + array("modify"),
-            array("no_parity"),
-            array("old_reads"),
-            array("gathered"),
-            array("row_waits"),
-            array("budget_waits"),
-            array("state.rows"),
-            array("log_waits"),
-            array("flush_waits"),
-            array("log_headers"),
-            array("log_flushes"),
-            array("state.not_in_sync"),
-            array("state.members"),
-        )
+    /// Replaces the names of counters in braces, or the sums of several, by their values.
+    fn filled(&self, template: &str) -> String {
+        filled(template, |names| match names {
+            "cache.cap_bytes" => human(self.get(names)),
+            _ => names.split('+').map(|name| self.get(name)).sum::<u64>().to_string(),
+        })
     }
 
     /// Returns how ids are mapped, one line for each map.

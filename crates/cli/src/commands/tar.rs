@@ -5,10 +5,10 @@ mod header;
 mod pieces;
 
 use crate::cli::{
-    Case, Failure, FileArguments, Glob, ImagePath, Images, Intent, OutputFile, Report, complain,
-    refuse_image,
+    Case, Failure, FileArguments, Glob, ImagePath, Images, Intent, OutputFile, Report, Stop,
+    complain, refuse_image,
 };
-use crate::copy::{Identity, ImageNode, ImageTree, Source};
+use crate::copy::{Identity, ImageNode, ImageTree, Tree};
 use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
 use archive::Archive;
 use header::{Header, Kind, Times};
@@ -62,42 +62,29 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         report.fail("the archive is not written to a terminal: use -f FILE or a pipe");
         return ExitCode::from(2);
     }
-    let place = &arguments.place;
-    let wanted = [(place.image.as_path(), Intent::Read)];
-    let Some(images) = report.given(Images::open(&arguments.image, wanted)) else {
-        return report.exit();
-    };
-    let written = export(arguments, &images, &report);
-    if let Some(Err(error)) = report.given(written) {
-        match &arguments.file {
-            Some(path) => report.fail(Failure::host(path.display(), &error)),
-            None => report.printed(Err(error)),
-        }
+    match (export(arguments, &report), &arguments.file) {
+        (Ok(()), _) => {}
+        (Err(Stop::Failure(failure)), _) => report.fail(failure),
+        (Err(Stop::Output(error)), Some(path)) => report.fail(Failure::on_host(path)(error)),
+        (Err(Stop::Output(error)), None) => report.printed(Err(error)),
     }
     report.exit()
 }
 
-fn export(
-    arguments: &Arguments,
-    images: &Images,
-    report: &Report,
-) -> Result<io::Result<()>, Failure> {
+fn export(arguments: &Arguments, report: &Report) -> Result<(), Stop> {
     let place = &arguments.place;
+    let images = Images::open(&arguments.image, [place.wanted(Intent::Read)])?;
     let tree = ImageTree::new(images.get(&place.image)?, &place.image);
     let top = tree.find(&place.path, Follow::Nothing)?;
     let file = match &arguments.file {
         Some(path) => {
             refuse_image(path, images.files())?;
-            let file = OutputFile::create(path);
-            Some(file.map_err(|error| Failure::host(path.display(), &error))?)
+            Some(OutputFile::create(path)?)
         }
         None => None,
     };
     let out: Box<dyn Write> = match &file {
-        Some(output) => match output.file.try_clone() {
-            Ok(file) => Box::new(file),
-            Err(error) => return Ok(Err(error)),
-        },
+        Some(output) => Box::new(output.file.try_clone()?),
         None => Box::new(io::stdout().lock()),
     };
     let times = if arguments.all_times { Times::All } else { Times::Changed };
@@ -111,11 +98,8 @@ fn export(
         single: place.path.file_name().unwrap_or_default().as_encoded_bytes().into(),
         linked: HashMap::new(),
     };
-    let written = export.run(top);
-    Ok(match file {
-        Some(file) => written.and_then(|()| file.finish()),
-        None => written,
-    })
+    export.run(top)?;
+    Ok(file.map_or(Ok(()), OutputFile::finish)?)
 }
 
 struct Export<'a> {
@@ -199,10 +183,10 @@ impl Export<'_> {
             }
             self.linked.insert(meta.identity, (name.clone(), meta.links - 1));
         }
-        let stored = self.store(&name, entry);
-        match stored {
-            Ok(written) => written,
-            Err(failure) => {
+        match self.store(&name, entry) {
+            Ok(()) => Ok(()),
+            Err(Stop::Output(error)) => Err(error),
+            Err(Stop::Failure(failure)) => {
                 self.linked.remove(&meta.identity);
                 self.report.fail(failure);
                 Ok(())
@@ -210,7 +194,7 @@ impl Export<'_> {
         }
     }
 
-    fn store(&mut self, name: &[u8], entry: &Entry<ImageNode>) -> Result<io::Result<()>, Failure> {
+    fn store(&mut self, name: &[u8], entry: &Entry<ImageNode>) -> Result<(), Stop> {
         let Entry { node, meta, .. } = entry;
         let attributes = self.tree.attributes(node)?;
         let target;
@@ -220,10 +204,8 @@ impl Export<'_> {
                 let pieces = pieces::of(&mut content, meta.size)?;
                 let kind = Kind::Regular(&pieces);
                 let header = Header { name, meta, kind, attributes: &attributes };
-                if let Err(error) = header.write(self.times, &mut self.archive) {
-                    return Ok(Err(error));
-                }
-                return pieces::write(&pieces, &mut content, &mut self.archive, self.report);
+                header.write(self.times, &mut self.archive)?;
+                return Ok(pieces::write(&pieces, &mut content, &mut self.archive, self.report)?);
             }
             FileType::Symlink => {
                 target = self.tree.read_link(node)?;
@@ -234,10 +216,10 @@ impl Export<'_> {
             FileType::BlockDevice => Kind::BlockDevice,
             FileType::Fifo => Kind::Fifo,
             FileType::Socket => {
-                return Err(Failure::new(self.tree.show(node), "a tar cannot hold a socket"));
+                return Err(Failure::new(self.tree.show(node), "a tar cannot hold a socket").into());
             }
         };
         let header = Header { name, meta, kind, attributes: &attributes };
-        Ok(header.write(self.times, &mut self.archive))
+        Ok(header.write(self.times, &mut self.archive)?)
     }
 }

@@ -8,9 +8,6 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, arg = long_help())]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Examples:
   lanefs touch disk.img:/stamp
   lanefs touch -d 2024-05-01T12:30:00Z disk.img:/a")]

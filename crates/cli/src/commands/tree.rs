@@ -1,6 +1,6 @@
 //! `lanefs tree`
 
-use crate::cli::{Failure, FileArguments, ImagePath, Images, Intent, Report, printable};
+use crate::cli::{FileArguments, ImagePath, Report, print_each, printable};
 use lanefs::{FileSystem, FileType};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -10,9 +10,6 @@ use std::process::ExitCode;
 /// Prints a directory tree of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Example:
   lanefs tree -L 2 disk.img:/usr")]
 pub struct Arguments {
@@ -34,26 +31,10 @@ pub struct Arguments {
 
 /// Runs `lanefs tree`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("tree");
-    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    let Some(images) = report.given(Images::open(&arguments.image, wanted)) else {
-        return report.exit();
-    };
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    for place in &arguments.places {
-        match images.get(&place.image) {
-            Ok(fs) => {
-                let drawn = draw(fs, place, arguments, &report, &mut out);
-                if drawn.is_err() {
-                    report.printed(drawn);
-                    return report.exit();
-                }
-            }
-            Err(failure) => report.fail(failure),
-        }
-    }
-    report.printed(out.flush());
-    report.exit()
+    let out = io::BufWriter::new(io::stdout().lock());
+    print_each("tree", &arguments.image, &arguments.places, out, |fs, place, report, out| {
+        Ok(draw(fs, place, arguments, report, out)?)
+    })
 }
 
 /// A directory being printed: its remaining entries, and the indentation of their lines.
@@ -73,7 +54,7 @@ fn draw(
     let entries = |dir: &Path| match entries(fs, dir, arguments) {
         Ok(entries) => entries.into_iter(),
         Err(error) => {
-            report.fail(Failure::within(place.image.display(), &error));
+            report.fail(place.failure(error));
             Vec::new().into_iter()
         }
     };

@@ -5,9 +5,7 @@ use crate::cli::{
     WholeImage, human,
 };
 use lanefs::device::Access;
-use lanefs_offline::Image;
 use serde_json::json;
-use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,8 +17,6 @@ use std::process::ExitCode;
 On an image that Lanefs has mounted, the command works like fstrim. Otherwise the image must not
 be in use; after a crash it is recovered first. The trim writes nothing. An interrupted trim has
 returned only some of the free blocks.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:
   lanefs trim disk.img
@@ -42,18 +38,16 @@ pub struct Arguments {
 
 /// Runs `lanefs trim`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("trim");
-    let mounted = MountedImage::of(&arguments.image, arguments.options);
-    let image = mounted.as_ref().map_or(&arguments.image, |mounted| &mounted.source);
-    let before = taken(image);
-    let done = match &mounted {
-        Some(mounted) => trim_mounted(arguments, mounted),
-        None => trim(arguments),
-    };
-    if let Some(trimmed) = report.given(done) {
-        report.printed(print(arguments, &trimmed, before, taken(image)));
-    }
-    report.exit()
+    Report::run("trim", |_| {
+        let mounted = MountedImage::of(&arguments.image, arguments.options);
+        let image = mounted.as_ref().map_or(&arguments.image, |mounted| &mounted.source);
+        let before = taken(image);
+        let trimmed = match &mounted {
+            Some(mounted) => trim_mounted(arguments, mounted)?,
+            None => trim(arguments)?,
+        };
+        Ok(print(arguments, &trimmed, before, taken(image))?)
+    })
 }
 
 /// Returns how many bytes an image file takes on the host; `None` for a device.
@@ -72,17 +66,15 @@ struct Trimmed {
 fn trim_mounted(arguments: &Arguments, mounted: &MountedImage) -> Result<Trimmed, Failure> {
     let least = arguments.minimum.bytes();
     let bytes = lanefs_fuse::trim_mounted(&mounted.mount_point, 0..u64::MAX, least)
-        .map_err(|error| Failure::host(arguments.image.display(), &error))?;
+        .map_err(Failure::on_host(&arguments.image))?;
     Ok(Trimmed { bytes, runs: None })
 }
 
 fn trim(arguments: &Arguments) -> Result<Trimmed, Failure> {
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let journal = arguments.journal.open(Access::ReadWrite)?;
-    let trimmed = Image::open_with(whole.device(), journal.as_ref())
-        .and_then(|mut opened| opened.trim(arguments.minimum.bytes()));
-    let trimmed = trimmed.map_err(|error| whole.failure(error))?;
-    whole.close()?;
+    let trimmed = whole.file_system(journal.as_ref())?.trim(arguments.minimum.bytes());
+    let trimmed = whole.end(trimmed)?;
     Ok(Trimmed { bytes: trimmed.bytes, runs: Some(trimmed.runs) })
 }
 
@@ -92,31 +84,21 @@ fn print(
     before: Option<u64>,
     after: Option<u64>,
 ) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
     let Trimmed { bytes, runs } = *trimmed;
-    let image = arguments.image.display();
-    if arguments.output.json {
-        let facts = json!({
-            "image": image.to_string(),
-            "discarded_bytes": bytes,
-            "runs": runs,
-            "host_bytes_before": before,
-            "host_bytes_after": after,
-        });
-        return writeln!(out, "{facts:#}");
-    }
-    if arguments.output.quiet {
-        return Ok(());
-    }
-    match (before, after) {
+    let image = arguments.image.display().to_string();
+    let facts = json!({
+        "image": image,
+        "discarded_bytes": bytes,
+        "runs": runs,
+        "host_bytes_before": before,
+        "host_bytes_after": after,
+    });
+    let bytes = human(bytes);
+    let line = match (before.map(human), after.map(human)) {
         (Some(before), Some(after)) => {
-            let (before, after) = (human(before), human(after));
-            writeln!(
-                out,
-                "{image}: {} are free; it takes {after} of the host, before {before}",
-                human(bytes)
-            )
+            format!("{image}: {bytes} are free; it takes {after} of the host, before {before}")
         }
-        _ => writeln!(out, "{image}: {} were discarded", human(bytes)),
-    }
+        _ => format!("{image}: {bytes} were discarded"),
+    };
+    arguments.output.print(&facts, [line])
 }

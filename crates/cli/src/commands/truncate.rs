@@ -9,9 +9,6 @@ use std::str::FromStr;
 /// Sets sizes of files in an image; makes files that do not exist
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage. A file that fails does not stop the others, but an
-image that cannot be opened does.
-
 Examples:
   lanefs truncate -s 1G disk.img:/swap
   lanefs truncate -s +4K disk.img:/log")]

@@ -5,10 +5,10 @@ mod words;
 use super::info;
 use crate::cli::{Failure, ImageArguments, JournalArguments, Report, WholeImage, complain};
 use lanefs::device::Access;
-use lanefs_offline::{Image, JournalChange, JournalSize, Settings};
+use lanefs_offline::{JournalChange, JournalSize, Settings};
 use std::path::PathBuf;
 use std::process::ExitCode;
-pub use words::{JournalWords, parse_journal, parse_on_error, parse_uuid};
+pub use words::{DEFAULT_OPTIONS, JournalWords, parse_journal, parse_on_error, parse_uuid};
 use words::{default_option, extend, features, parse_checked, parse_interval};
 
 /// Shows or changes the settings of an image: label, UUID, reserved blocks, features, journal
@@ -28,8 +28,6 @@ Clearing has_journal removes the orphan file too. -O fast_commit leaves a presen
 -J size=,fast_commit_size= replaces it. -O mmp takes a block, which -O ^mmp gives back.
 metadata_csum_seed needs metadata_csum, and can be cleared only while the seed follows from the
 UUID. Without this feature checksums depend on the UUID, so -U then needs -O metadata_csum_seed.
-
-Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Examples:
   lanefs tune disk.img                         # shows the settings
@@ -184,8 +182,7 @@ fn change(arguments: &Arguments, wanted: Wanted) -> Result<(), Failure> {
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let Wanted { mut settings, journal: size } = wanted;
     let journal = arguments.journal.open(Access::ReadWrite)?;
-    let opened = Image::open_with(whole.device(), journal.as_ref());
-    let mut opened = opened.map_err(|error| whole.failure(error))?;
+    let mut opened = whole.file_system(journal.as_ref())?;
     if size != JournalWords::default() {
         let bits = opened.geometry().block_size().bits();
         let blocks = |bytes: u64| u32::try_from(bytes >> bits).unwrap_or(u32::MAX);
@@ -195,7 +192,7 @@ fn change(arguments: &Arguments, wanted: Wanted) -> Result<(), Failure> {
             fast_commit_blocks: size.fast_commit_size.filter(|bytes| *bytes > 0).map(blocks),
         }));
     }
-    opened.tune(&settings).map_err(|error| whole.failure(error))?;
+    let tuned = opened.tune(&settings);
     drop(opened);
-    whole.close()
+    whole.end(tuned)
 }

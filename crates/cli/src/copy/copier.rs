@@ -2,8 +2,8 @@
 
 use super::links::{Earlier, Linked, Links};
 use super::tree::is_list;
-use super::{Content, Identity, Meta, NewMode, Opening, OtherLists, Progress, Seen, Settings};
-use super::{Sink, Source, Target, replace};
+use super::{Identity, Meta, NewMode, Opening, OtherLists, Progress, Seen, Settings};
+use super::{Tree, TreeFile, replace};
 use crate::cli::{Failure, Report};
 use lanefs::FileType;
 use lanefs_lanes::{Condvar, Mutex, Rank};
@@ -115,7 +115,7 @@ pub enum Verbose {
 }
 
 /// A directory that exists in the target and whose entries are still to be copied.
-struct Work<S: Source, T: Target> {
+struct Work<S: Tree, T: Tree> {
     from: S::Node,
     to: T::Node,
     way: Way,
@@ -151,7 +151,7 @@ impl Drop for Step {
 }
 
 /// A directory whose attributes are set at the end.
-struct Made<S: Source, T: Target> {
+struct Made<S: Tree, T: Tree> {
     from: S::Node,
     meta: Meta,
     to: T::Node,
@@ -160,14 +160,14 @@ struct Made<S: Source, T: Target> {
     permissions: Option<u16>,
 }
 
-struct Queue<S: Source, T: Target> {
+struct Queue<S: Tree, T: Tree> {
     waiting: Vec<Work<S, T>>,
     /// The number of threads that have work. They may add more work.
     busy: usize,
 }
 
 /// A further name of a file that another thread was copying.
-struct FurtherName<T: Target> {
+struct FurtherName<T: Tree> {
     identity: Identity,
     dir: T::Node,
     name: Vec<u8>,
@@ -175,7 +175,7 @@ struct FurtherName<T: Target> {
 }
 
 /// Copies operands from a source to a target.
-pub struct Copier<'a, S: Source, T: Target> {
+pub struct Copier<'a, S: Tree, T: Tree> {
     source: &'a S,
     target: &'a T,
     plan: Plan,
@@ -192,7 +192,7 @@ pub struct Copier<'a, S: Source, T: Target> {
     created: Mutex<Seen>,
 }
 
-impl<'a, S: Source, T: Target> Copier<'a, S, T> {
+impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
     /// Creates a copier that has copied nothing yet.
     pub fn new(
         source: &'a S,
@@ -356,7 +356,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             return Err(Failure::new(shown, "is a directory: -r copies it"));
         }
         let there = self.target.look(dir, name)?;
-        let shown = || self.target.show(dir, name);
+        let shown = || self.target.show_entry(dir, name);
         if let Some((node, there)) = &there {
             if there.identity == meta.identity || self.leads_to(from, &meta, there) {
                 return Err(Failure::new(shown(), "source and destination are the same file"));
@@ -404,7 +404,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
         let copied = self.copy_file(from, &meta, dir, name, there.as_ref(), existing);
         self.note_copy(&meta, dir, name, copied)?;
-        self.progress.copied_file();
+        self.progress.show();
         Ok(())
     }
 
@@ -452,7 +452,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             false => self.target.make_dir(dir, name, mode)?,
         };
         let (_, there) = self.target.look(&made, b".")?.ok_or_else(|| {
-            Failure::new(self.target.show(dir, name), "removed while it was copied")
+            Failure::new(self.target.show_entry(dir, name), "removed while it was copied")
         })?;
         if self.plan.dereference != Dereference::Never {
             self.created.lock().insert(there.identity);
@@ -499,7 +499,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         let space = if overwrites { self.space(meta, old, dir)? } else { Space::ForBoth };
         match (of_old, space) {
             (_, Space::TooLittle) => {
-                Err(Failure::new(self.target.show(dir, name), "no space left in the target"))
+                Err(Failure::new(self.target.show_entry(dir, name), "no space left in the target"))
             }
             (of_old, Space::ForBoth) if of_old.is_some() || !overwrites => {
                 replace(self.target, dir, name, |temporary| {
@@ -568,8 +568,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
 
     fn fill(
         &self,
-        content: &mut S::Content<'_>,
-        sink: &mut T::Sink<'_>,
+        content: &mut S::File<'_>,
+        sink: &mut T::File<'_>,
         size: u64,
     ) -> Result<(), Failure> {
         let mut buf = vec![0; usize::try_from(size).unwrap_or(CHUNK).clamp(LEAST, CHUNK)];
@@ -605,7 +605,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             match self.links.copy_of(identity) {
                 Some(first) => self.report.check(self.name_again(&first, &dir, &name, existing)),
                 None => self.report.fail(Failure::new(
-                    self.target.show(&dir, &name),
+                    self.target.show_entry(&dir, &name),
                     "not linked: the first name of this file could not be copied",
                 )),
             }
@@ -623,7 +623,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     ) -> Result<(), Failure> {
         match self.target.look(dir, name)? {
             Some(_) if existing == Existing::Refuse => {
-                Err(Failure::new(self.target.show(dir, name), "exists"))
+                Err(Failure::new(self.target.show_entry(dir, name), "exists"))
             }
             Some((_, there)) if there.identity == first.identity => Ok(()),
             Some(_) if existing == Existing::Keep => Ok(()),
@@ -696,9 +696,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
 
 /// Marks a thread as having work. The other threads wait for work that this thread may add.
 /// Dropping the value marks the end of the thread's work, also after a panic.
-struct Busy<'c, 'a, S: Source, T: Target>(&'c Copier<'a, S, T>);
+struct Busy<'c, 'a, S: Tree, T: Tree>(&'c Copier<'a, S, T>);
 
-impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {
+impl<S: Tree, T: Tree> Drop for Busy<'_, '_, S, T> {
     fn drop(&mut self) {
         self.0.queue.lock().busy -= 1;
         self.0.changed.notify_all();

@@ -6,8 +6,7 @@
 //! it has entered.
 
 use super::trail::Trail;
-use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
-use super::{NewMode, Opening};
+use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree, TreeFile};
 use crate::cli::{Failure, HOLDS_IMAGE};
 use lanefs::build::ShortPath;
 use lanefs::{FileType, Rdev, Time};
@@ -62,10 +61,6 @@ impl HostTree {
     }
 }
 
-fn failed(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
-    move |error| Failure::host(path.display(), &error)
-}
-
 /// Returns the attributes of a host file, in the form that a copy uses.
 pub fn meta_of(metadata: &Metadata) -> Option<Meta> {
     let mode = metadata.mode();
@@ -94,7 +89,7 @@ fn nanos(nanos: i64) -> u32 {
 
 /// Calls `act` with the path, shortened if it is too long for system calls.
 fn at<T>(path: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, Failure> {
-    ShortPath::new(path).and_then(|short| act(&short)).map_err(failed(path))
+    ShortPath::new(path).and_then(|short| act(&short)).map_err(Failure::on_host(path))
 }
 
 /// An open file of the host.
@@ -109,12 +104,12 @@ impl HostFile {
         match rustix::fs::seek(&self.file, to) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NXIO) => Ok(None),
-            Err(error) => Err(Failure::host(self.path.display(), &error.into())),
+            Err(error) => Err(Failure::on_host(&self.path)(error)),
         }
     }
 }
 
-impl Content for HostFile {
+impl TreeFile for HostFile {
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure> {
         // Files of proc(5) have data, but their size is 0.
         if self.size == 0 {
@@ -126,7 +121,7 @@ impl Content for HostFile {
                 return Ok((from < self.size).then_some((from, self.size)));
             }
             Err(Errno::NXIO) => return Ok(None),
-            Err(error) => return Err(Failure::host(self.path.display(), &error.into())),
+            Err(error) => return Err(Failure::on_host(&self.path)(error)),
             Ok(start) => start,
         };
         let end = self.seek(SeekFrom::Hole(start))?.unwrap_or(start);
@@ -134,17 +129,15 @@ impl Content for HostFile {
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure> {
-        self.file.read_at(buf, offset).map_err(failed(&self.path))
+        self.file.read_at(buf, offset).map_err(Failure::on_host(&self.path))
     }
-}
 
-impl Sink for HostFile {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure> {
-        self.file.write_all_at(data, offset).map_err(failed(&self.path))
+        self.file.write_all_at(data, offset).map_err(Failure::on_host(&self.path))
     }
 
     fn set_len(&mut self, size: u64) -> Result<(), Failure> {
-        self.file.set_len(size).map_err(failed(&self.path))
+        self.file.set_len(size).map_err(Failure::on_host(&self.path))
     }
 }
 
@@ -156,17 +149,17 @@ pub struct HostListing {
 
 impl Listing for HostListing {
     fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        let entry = self.entries.next().transpose().map_err(failed(&self.path))?;
+        let entry = self.entries.next().transpose().map_err(Failure::on_host(&self.path))?;
         Ok(entry.map(|entry| entry.file_name().into_vec()))
     }
 }
 
-impl Source for HostTree {
+impl Tree for HostTree {
     /// A bind mount can give a directory a second name, so a second name is no sign of damage.
     const DIRECTORIES_HAVE_ONE_NAME: bool = false;
     type Node = Trail;
     type Listing<'a> = HostListing;
-    type Content<'a> = HostFile;
+    type File<'a> = HostFile;
 
     fn meta(&self, node: &Trail) -> Result<Meta, Failure> {
         let path = node.path();
@@ -191,12 +184,12 @@ impl Source for HostTree {
                 let is_link = short.symlink_metadata()?.is_symlink();
                 is_link.then(|| short.read_link()).transpose()
             });
-            match followed.map_err(failed(&link))? {
+            match followed.map_err(Failure::on_host(&link))? {
                 Some(text) => path = path.parent().unwrap_or(&path).join(text),
                 None => return Ok(Trail::new(&path)),
             }
         }
-        Err(Failure::host(link.display(), &Errno::LOOP.into()))
+        Err(Failure::on_host(&link)(Errno::LOOP))
     }
 
     fn read_link(&self, node: &Trail) -> Result<Vec<u8>, Failure> {
@@ -206,16 +199,16 @@ impl Source for HostTree {
     fn open(&self, node: &Trail) -> Result<HostFile, Failure> {
         let path = node.path();
         let file = at(&path, |path| File::open(path))?;
-        let size = file.metadata().map_err(failed(&path))?.size();
+        let size = file.metadata().map_err(Failure::on_host(&path))?.size();
         Ok(HostFile { file, path, size })
     }
 
     fn attributes(&self, node: &Trail) -> Result<Vec<Attribute>, Failure> {
         let path = node.path();
-        let short = ShortPath::new(&path).map_err(failed(&path))?;
+        let short = ShortPath::new(&path).map_err(Failure::on_host(&path))?;
         let names = match xattr::list(&short) {
             Err(error) if is_unsupported(&error) => return Ok(Vec::new()),
-            names => names.map_err(failed(&path))?,
+            names => names.map_err(Failure::on_host(&path))?,
         };
         let mut attributes = Vec::new();
         for name in names {
@@ -224,7 +217,7 @@ impl Source for HostTree {
                 Ok(None) => {}
                 // Like other tools, skips attributes that this user has no right to read.
                 Err(error) if is_unsupported(&error) || is_denied(&error) => {}
-                Err(error) => return Err(Failure::host(path.display(), &error)),
+                Err(error) => return Err(Failure::on_host(&path)(error)),
             }
         }
         attributes.sort_unstable();
@@ -234,23 +227,6 @@ impl Source for HostTree {
     fn show(&self, node: &Trail) -> String {
         node.path().display().to_string()
     }
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
-}
-
-fn has_no_attribute(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::NODATA.raw_os_error())
-}
-
-fn is_denied(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
-}
-
-impl Target for HostTree {
-    type Node = Trail;
-    type Sink<'a> = HostFile;
 
     fn look(&self, dir: &Trail, name: &[u8]) -> Result<Option<(Trail, Meta)>, Failure> {
         let node = dir.join(name);
@@ -258,7 +234,7 @@ impl Target for HostTree {
         match ShortPath::new(&path).and_then(|short| short.symlink_metadata()) {
             Ok(metadata) => self.meta_of_found(&path, metadata).map(|meta| Some((node, meta))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Failure::host(path.display(), &error)),
+            Err(error) => Err(Failure::on_host(&path)(error)),
         }
     }
 
@@ -312,13 +288,13 @@ impl Target for HostTree {
 
     fn link(&self, node: &Trail, dir: &Trail, name: &[u8]) -> Result<(), Failure> {
         let original = node.path();
-        let original = ShortPath::new(&original).map_err(failed(&original))?;
+        let original = ShortPath::new(&original).map_err(Failure::on_host(&original))?;
         at(&dir.join(name).path(), |path| std::fs::hard_link(&original, path))
     }
 
     fn rename(&self, dir: &Trail, from: &[u8], to: &[u8]) -> Result<Trail, Failure> {
         let (old, new) = (dir.join(from).path(), dir.join(to));
-        let old = ShortPath::new(&old).map_err(failed(&old))?;
+        let old = ShortPath::new(&old).map_err(Failure::on_host(&old))?;
         at(&new.path(), |path| std::fs::rename(&old, path))?;
         Ok(new)
     }
@@ -348,7 +324,7 @@ impl Target for HostTree {
 
     fn set(&self, node: &Trail, settings: &Settings) -> Result<(), Failure> {
         let path = node.path();
-        let short = ShortPath::new(&path).map_err(failed(&path))?;
+        let short = ShortPath::new(&path).map_err(Failure::on_host(&path))?;
         let mut permissions = settings.permissions;
         if let Some((uid, gid)) = settings.owner {
             match std::os::unix::fs::lchown(&short, Some(uid), Some(gid)) {
@@ -358,7 +334,7 @@ impl Target for HostTree {
                 Err(error) if self.privilege == Privilege::User && is_denied(&error) => {
                     permissions = permissions.map(|mode| mode & 0o1777);
                 }
-                Err(error) => return Err(Failure::host(path.display(), &error)),
+                Err(error) => return Err(Failure::on_host(&path)(error)),
             }
         }
         let may_fail = |error: &io::Error| {
@@ -378,7 +354,7 @@ impl Target for HostTree {
         }
         if let Some(permissions) = permissions {
             std::fs::set_permissions(&short, Permissions::from_mode(permissions.into()))
-                .map_err(failed(&path))?;
+                .map_err(Failure::on_host(&path))?;
         }
         for (name, value) in &settings.attributes {
             match xattr::set(&short, OsStr::from_bytes(name), value) {
@@ -390,12 +366,24 @@ impl Target for HostTree {
             let time = |time: Time| Timespec { tv_sec: time.secs, tv_nsec: time.nanos.into() };
             let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
             rustix::fs::utimensat(CWD, &*short, &times, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|e| Failure::host(path.display(), &e.into()))?;
+                .map_err(Failure::on_host(&path))?;
         }
         Ok(())
     }
 
-    fn show(&self, dir: &Trail, name: &[u8]) -> String {
-        dir.join(name).path().display().to_string()
+    fn show_entry(&self, dir: &Trail, name: &[u8]) -> String {
+        self.show(&dir.join(name))
     }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
+}
+
+fn has_no_attribute(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NODATA.raw_os_error())
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }

@@ -2,8 +2,7 @@
 
 use super::trail::Trail;
 use super::tree::OtherLists;
-use super::{Attribute, Content, Identity, Listing, Meta, Settings, Sink, Source, Target};
-use super::{NewMode, Opening};
+use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree, TreeFile};
 use crate::cli::Failure;
 use lanefs::ondisk::inode::InodeFlags;
 use lanefs::{Attr, FileSystem, FileType, Follow, NewKind, NewNode, Rename};
@@ -60,7 +59,10 @@ impl<'fs> ImageTree<'fs> {
         let vfs = self.vfs();
         let inode =
             vfs.walk(self.fs.credentials(), vfs.root(), path.as_os_str().as_bytes(), follow);
-        let path = Trail::new(path);
+        self.node(inode, Trail::new(path))
+    }
+
+    fn node(&self, inode: Result<InodeRef, Error>, path: Trail) -> Result<ImageNode, Failure> {
         match inode {
             Ok(inode) => Ok(ImageNode { inode, path }),
             Err(error) => Err(self.failure(&path, &error)),
@@ -128,12 +130,9 @@ impl<'fs> ImageTree<'fs> {
         kind: NewKind<'_>,
         mode: NewMode,
     ) -> Result<ImageNode, Failure> {
-        let path = dir.path.join(name);
         let new = NewNode { kind, permissions: mode.permissions, umask: mode.umask };
-        match self.vfs().make(self.fs.credentials(), &dir.inode, name, &new) {
-            Ok(inode) => Ok(ImageNode { inode, path }),
-            Err(error) => Err(self.failure(&path, &error)),
-        }
+        let made = self.vfs().make(self.fs.credentials(), &dir.inode, name, &new);
+        self.node(made, dir.path.join(name))
     }
 }
 
@@ -166,7 +165,7 @@ impl ImageFile<'_> {
     }
 }
 
-impl Content for ImageFile<'_> {
+impl TreeFile for ImageFile<'_> {
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure> {
         let Some(start) = self.seek(Seek::Data, from)? else { return Ok(None) };
         let end = self.seek(Seek::Hole, start)?;
@@ -176,9 +175,7 @@ impl Content for ImageFile<'_> {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure> {
         self.vfs.read(&self.open, offset, buf).map_err(|error| self.failure(&error))
     }
-}
 
-impl Sink for ImageFile<'_> {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure> {
         let (mut at, mut left) = (offset, data);
         while !left.is_empty() {
@@ -237,14 +234,14 @@ impl ImageListing<'_> {
     }
 }
 
-impl<'fs> Source for ImageTree<'fs> {
+impl<'fs> Tree for ImageTree<'fs> {
     const DIRECTORIES_HAVE_ONE_NAME: bool = true;
     type Node = ImageNode;
     type Listing<'a>
         = ImageListing<'fs>
     where
         Self: 'a;
-    type Content<'a>
+    type File<'a>
         = ImageFile<'fs>
     where
         Self: 'a;
@@ -259,11 +256,8 @@ impl<'fs> Source for ImageTree<'fs> {
     }
 
     fn child(&self, dir: &ImageNode, name: &[u8]) -> Result<ImageNode, Failure> {
-        let path = dir.path.join(name);
-        match self.vfs().lookup(self.fs.credentials(), &dir.inode, name) {
-            Ok(inode) => Ok(ImageNode { inode, path }),
-            Err(error) => Err(self.failure(&path, &error)),
-        }
+        let found = self.vfs().lookup(self.fs.credentials(), &dir.inode, name);
+        self.node(found, dir.path.join(name))
     }
 
     fn follow(&self, node: &ImageNode) -> Result<ImageNode, Failure> {
@@ -298,24 +292,14 @@ impl<'fs> Source for ImageTree<'fs> {
     fn show(&self, node: &ImageNode) -> String {
         self.shown(&node.path)
     }
-}
-
-impl<'fs> Target for ImageTree<'fs> {
-    type Node = ImageNode;
-    type Sink<'a>
-        = ImageFile<'fs>
-    where
-        Self: 'a;
 
     fn look(&self, dir: &ImageNode, name: &[u8]) -> Result<Option<(ImageNode, Meta)>, Failure> {
-        let path = dir.path.join(name);
         match self.vfs().lookup(self.fs.credentials(), &dir.inode, name) {
-            Ok(inode) => {
-                let meta = self.meta_of(&self.vfs().fs().stat(&inode));
-                Ok(Some((ImageNode { inode, path }, meta)))
-            }
             Err(Error::NotFound) => Ok(None),
-            Err(error) => Err(self.failure(&path, &error)),
+            found => {
+                let node = self.node(found, dir.path.join(name))?;
+                Ok(Some((node.clone(), self.meta(&node)?)))
+            }
         }
     }
 
@@ -370,7 +354,7 @@ impl<'fs> Target for ImageTree<'fs> {
             FileType::Fifo => NewKind::Fifo,
             FileType::Socket => NewKind::Socket,
             FileType::Regular | FileType::Directory | FileType::Symlink => {
-                return Err(Failure::new(Target::show(self, dir, name), "not a special file"));
+                return Err(Failure::new(self.show_entry(dir, name), "not a special file"));
             }
         };
         self.make(dir, name, kind, mode)
@@ -441,7 +425,7 @@ impl<'fs> Target for ImageTree<'fs> {
             }
         }
         let named = |name: &[u8], error| {
-            let (shown, name) = (Source::show(self, node), String::from_utf8_lossy(name));
+            let (shown, name) = (self.show(node), String::from_utf8_lossy(name));
             Failure::new(format_args!("{shown}: attribute {name}"), error)
         };
         for name in settings.lists_to_remove() {
@@ -466,7 +450,7 @@ impl<'fs> Target for ImageTree<'fs> {
         Ok(())
     }
 
-    fn show(&self, dir: &ImageNode, name: &[u8]) -> String {
+    fn show_entry(&self, dir: &ImageNode, name: &[u8]) -> String {
         self.shown(&dir.path.join(name))
     }
 }

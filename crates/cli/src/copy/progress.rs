@@ -13,10 +13,12 @@ const WITHOUT_TOTAL: &str = "{spinner} {bytes} read, {binary_bytes_per_sec}";
 const WITH_TOTAL: &str =
     "[{bar:30}] {percent}% of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
 
-fn set_template(bar: &ProgressBar, template: &str) {
+/// Returns `bar` with this template. A bar on standard error is shown only on a terminal.
+pub fn with_template(bar: ProgressBar, template: &str) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
+    bar
 }
 
 /// The number of bytes copied or read; shown only on a terminal, and only during long copies.
@@ -31,7 +33,7 @@ impl Progress {
     /// Creates the progress of a copy that has not started.
     pub fn new() -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        set_template(&bar, COPIED);
+        let bar = with_template(bar, COPIED);
         let terminal = std::io::stderr().is_terminal();
         Progress { started: Instant::now(), bar, shown: AtomicBool::new(false), terminal }
     }
@@ -49,7 +51,8 @@ impl Progress {
                 Some(total) => self.bar.set_length(total),
                 None => self.bar.unset_length(),
             }
-            set_template(&self.bar, if total.is_some() { WITH_TOTAL } else { WITHOUT_TOTAL });
+            let template = if total.is_some() { WITH_TOTAL } else { WITHOUT_TOTAL };
+            with_template(self.bar.clone(), template);
         }
         self.bar.set_position(total.map_or(done, |total| done.min(total)));
         self.show();
@@ -61,12 +64,8 @@ impl Progress {
         self.show();
     }
 
-    /// Shows the progress after a file has been copied, even if the file has no data.
-    pub fn copied_file(&self) {
-        self.show();
-    }
-
-    fn show(&self) {
+    /// Shows the progress, from the time on after which it is shown.
+    pub fn show(&self) {
         if self.terminal
             && !self.shown.load(Ordering::Relaxed)
             && self.started.elapsed() > PATIENCE

@@ -94,17 +94,27 @@ impl Settings {
     }
 }
 
-/// The data of a file that is copied.
-pub trait Content {
+/// An open file of a tree.
+pub trait TreeFile {
     /// Returns the start and the end of the next range of bytes, at or after `from`, that is not a
     /// hole.
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure>;
     /// Reads at `offset`; returns 0 at the end of the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure>;
-}
-
-/// The file into which data is copied.
-pub trait Sink {
+    /// Fills `buf` with the bytes at `offset`; bytes after the end of the file are zeros.
+    fn fill(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Failure> {
+        let mut have = 0;
+        while let Some(rest) = buf.get_mut(have..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(offset + have as u64, rest)? {
+                0 => {
+                    rest.fill(0);
+                    break;
+                }
+                read => have += read,
+            }
+        }
+        Ok(())
+    }
     /// Writes all of `data` at `offset`.
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;
     /// Sets the size, so that a hole at the end of a file is copied too.
@@ -117,8 +127,8 @@ pub trait Listing {
     fn next(&mut self) -> Result<Option<Vec<u8>>, Failure>;
 }
 
-/// A tree to read.
-pub trait Source: Sync {
+/// A tree to read and to copy to.
+pub trait Tree: Sync {
     /// Whether a second name of a directory means that the tree is damaged.
     const DIRECTORIES_HAVE_ONE_NAME: bool;
     /// A file or directory of the tree.
@@ -128,7 +138,7 @@ pub trait Source: Sync {
     where
         Self: 'a;
     /// An open file of the tree.
-    type Content<'a>: Content
+    type File<'a>: TreeFile
     where
         Self: 'a;
 
@@ -153,21 +163,11 @@ pub trait Source: Sync {
     /// Returns the text of a symbolic link.
     fn read_link(&self, node: &Self::Node) -> Result<Vec<u8>, Failure>;
     /// Opens a regular file.
-    fn open(&self, node: &Self::Node) -> Result<Self::Content<'_>, Failure>;
+    fn open(&self, node: &Self::Node) -> Result<Self::File<'_>, Failure>;
     /// Returns all extended attributes that can be read.
     fn attributes(&self, node: &Self::Node) -> Result<Vec<Attribute>, Failure>;
     /// Returns the name of `node` for messages.
     fn show(&self, node: &Self::Node) -> String;
-}
-
-/// A tree to copy to.
-pub trait Target: Sync {
-    /// A file or directory of the tree.
-    type Node: Clone + Send + Sync;
-    /// An open file of the tree.
-    type Sink<'a>: Sink
-    where
-        Self: 'a;
 
     /// Returns the file `name` in `dir`, if it exists; does not follow symbolic links.
     fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Meta)>, Failure>;
@@ -181,7 +181,7 @@ pub trait Target: Sync {
         name: &[u8],
         mode: NewMode,
         opening: Opening,
-    ) -> Result<(Self::Node, Self::Sink<'_>), Failure>;
+    ) -> Result<(Self::Node, Self::File<'_>), Failure>;
     /// Creates a symbolic link.
     fn make_symlink(
         &self,
@@ -216,5 +216,5 @@ pub trait Target: Sync {
     /// Sets the attributes of `node`.
     fn set(&self, node: &Self::Node, settings: &Settings) -> Result<(), Failure>;
     /// Returns the full path of the entry `name` in `dir`, for messages.
-    fn show(&self, dir: &Self::Node, name: &[u8]) -> String;
+    fn show_entry(&self, dir: &Self::Node, name: &[u8]) -> String;
 }

@@ -22,6 +22,9 @@ pub type Act<'a> =
 /// Calls `act` for the file at `place` and, if requested, for everything below it. A directory
 /// comes before its entries. Symbolic links below `place` are not followed. Reports failures and
 /// continues.
+///
+/// # Errors
+/// If there is no file at `place`.
 pub fn each_file(
     fs: &FileSystem,
     place: &ImagePath,
@@ -29,9 +32,9 @@ pub fn each_file(
     follow: Follow,
     report: &Report,
     act: &mut Act<'_>,
-) {
+) -> Result<(), Failure> {
     let tree = ImageTree::new(fs, &place.image);
-    let Some(top) = report.given(tree.find(&place.path, follow)) else { return };
+    let top = tree.find(&place.path, follow)?;
     let mut walk = Walk::new(&tree, top, Order::Sorted);
     while let Some(step) = walk.step() {
         match step {
@@ -45,4 +48,5 @@ pub fn each_file(
             Err(failure) => report.fail(failure),
         }
     }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Walks a tree depth first.
 
 use crate::cli::Failure;
-use crate::copy::{Listing, Meta, Seen, Source};
+use crate::copy::{Listing, Meta, Seen, Tree};
 use lanefs::FileType;
 
 /// The order of the names in a directory.
@@ -32,7 +32,7 @@ pub enum Visit<N> {
 }
 
 /// A walk in progress.
-pub struct Walk<'s, S: Source> {
+pub struct Walk<'s, S: Tree> {
     source: &'s S,
     order: Order,
     /// The file at the top, where the walk starts; `None` after it has been visited.
@@ -45,7 +45,7 @@ pub struct Walk<'s, S: Source> {
     entered: Seen,
 }
 
-struct Level<'s, S: Source + 's> {
+struct Level<'s, S: Tree + 's> {
     dir: Entry<S::Node>,
     names: Names<S::Listing<'s>>,
     /// The length of the directory's path, relative to the top.
@@ -60,7 +60,7 @@ enum Names<L> {
     None,
 }
 
-impl<'s, S: Source> Walk<'s, S> {
+impl<'s, S: Tree> Walk<'s, S> {
     /// Prepares a walk over `top` and everything below it.
     pub fn new(source: &'s S, top: S::Node, order: Order) -> Walk<'s, S> {
         Walk {
@@ -167,7 +167,7 @@ const ROOT: u64 = 2;
 
 /// Returns whether the file that `walk` visited last is the empty `lost+found` of a root directory.
 /// mkfs makes this directory, so it is not one of the files with which the user filled the image.
-pub fn is_spare_lost_and_found<S: Source>(
+pub fn is_spare_lost_and_found<S: Tree>(
     source: &S,
     walk: &Walk<'_, S>,
     entry: &Entry<S::Node>,

@@ -72,13 +72,13 @@ fn is_one_file(one: &Metadata, other: &Metadata) -> bool {
 
 impl OutputFile {
     fn open(path: &Path) -> Result<OutputFile, Failure> {
-        let failed = |error| Failure::host(path.display(), &error);
+        let failed = Failure::on_host(path);
         let mut options = File::options();
         options.write(true);
         let (file, is_empty) = match options.clone().create_new(true).open(path) {
             Ok(file) => (file, true),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                (options.open(path).map_err(failed)?, false)
+                (options.open(path).map_err(&failed)?, false)
             }
             Err(error) => return Err(failed(error)),
         };
@@ -114,7 +114,7 @@ impl OutputFile {
             }
             file.write_all(text.as_bytes())
         });
-        written.map_err(|error| Failure::host(self.path.display(), &error))
+        written.map_err(Failure::on_host(&self.path))
     }
 }
 

@@ -52,7 +52,7 @@ impl Destination<ImageNode> {
         let is_dir = match fs.metadata(&place.path) {
             Ok(metadata) => metadata.is_dir(),
             Err(error) if error.is_not_found() => false,
-            Err(error) => return Err(Failure::within(place.image.display(), &error)),
+            Err(error) => return Err(place.failure(error)),
         };
         if choose(aim, is_dir, place)? == Aim::Within {
             let dir = tree.find(&place.path, Follow::Links)?;
@@ -74,7 +74,7 @@ impl Destination<ImageNode> {
         place: &ImagePath,
         fs: &FileSystem,
     ) -> Result<Self, Failure> {
-        let failed = |error| Failure::within(place.image.display(), &error);
+        let failed = |error| place.failure(error);
         let is_link = |path: &Path| fs.symlink_metadata(path).is_ok_and(|found| found.is_symlink());
         if self.name.is_none() || !is_link(&place.path) {
             return Ok(self);
@@ -102,9 +102,7 @@ impl Destination<Trail> {
         }
         Ok(Destination { dir: Trail::new(&dir), name: Some(name), kind: Kind::of(path) })
     }
-}
 
-impl Destination<Trail> {
     /// Returns the path of the copy, if only one copy is made.
     pub fn path(&self) -> Option<PathBuf> {
         self.name.as_ref().map(|name| self.dir.join(name).path())
@@ -117,7 +115,7 @@ impl Destination<Trail> {
     /// If the link leads to no file.
     pub fn behind_link(self) -> Result<Self, Failure> {
         let Some(path) = self.path().filter(|path| path.is_symlink()) else { return Ok(self) };
-        let target = path.canonicalize().map_err(|error| Failure::host(path.display(), &error))?;
+        let target = path.canonicalize().map_err(Failure::on_host(&path))?;
         let (dir, name) = split(&target, path.display())?;
         Ok(Destination { dir: Trail::new(&dir), name: Some(name), kind: self.kind })
     }

@@ -1,8 +1,8 @@
 //! The differences between two files.
 
 use super::aspect::{Aspect, Aspects, Change};
-use crate::cli::{Failure, Shown, show_time};
-use crate::copy::{Attribute, Content, Identity, Meta, Source};
+use crate::cli::{Failure, Shown, show_time, type_name};
+use crate::copy::{Attribute, Identity, Meta, Tree, TreeFile};
 use crate::walk::Entry;
 use lanefs::FileType;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use std::fmt::Display;
 const CHUNK: usize = 1 << 20;
 
 /// Compares files of two trees.
-pub struct Changes<'a, A: Source, B: Source> {
+pub struct Changes<'a, A: Tree, B: Tree> {
     a: &'a A,
     b: &'a B,
     aspects: Aspects,
@@ -23,7 +23,7 @@ pub struct Changes<'a, A: Source, B: Source> {
     buffers: [Vec<u8>; 2],
 }
 
-impl<'a, A: Source, B: Source> Changes<'a, A, B> {
+impl<'a, A: Tree, B: Tree> Changes<'a, A, B> {
     pub fn new(a: &'a A, b: &'a B, aspects: Aspects) -> Changes<'a, A, B> {
         let (linked, buffers) = ([HashMap::new(), HashMap::new()], [Vec::new(), Vec::new()]);
         Changes { a, b, aspects, linked, buffers }
@@ -38,7 +38,7 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
         let mut changes = Vec::new();
         let (first, second) = (&a.meta, &b.meta);
         if first.file_type != second.file_type {
-            let names = [first, second].map(|meta| name(meta.file_type));
+            let names = [first, second].map(|meta| type_name(meta.file_type));
             changes.push(pair("type", names[0], names[1]));
             return Ok(changes);
         }
@@ -138,8 +138,10 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
                 break;
             }
             let [one, other] = &mut self.buffers;
-            read(&mut first, at, one, len)?;
-            read(&mut second, at, other, len)?;
+            one.resize(len, 0);
+            other.resize(len, 0);
+            first.fill(at, one)?;
+            second.fill(at, other)?;
             if one != other {
                 let equal = one.iter().zip(other.iter()).take_while(|(a, b)| a == b).count();
                 return Ok(Some(at + equal as u64));
@@ -150,37 +152,9 @@ impl<'a, A: Source, B: Source> Changes<'a, A, B> {
     }
 }
 
-/// Reads `len` bytes into `buf`; bytes after the end of the file are zeros.
-fn read(file: &mut impl Content, at: u64, buf: &mut Vec<u8>, len: usize) -> Result<(), Failure> {
-    buf.resize(len, 0);
-    let mut have = 0;
-    while let Some(rest) = buf.get_mut(have..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(at + have as u64, rest)? {
-            0 => {
-                rest.fill(0);
-                break;
-            }
-            read => have += read,
-        }
-    }
-    Ok(())
-}
-
 fn pair<T: Display + Into<Value>>(what: &'static str, a: T, b: T) -> Change {
     let text = format!("{what} {a} -> {b}");
     Change { what, text, values: json!([a.into(), b.into()]) }
-}
-
-fn name(file_type: FileType) -> &'static str {
-    match file_type {
-        FileType::Regular => "regular",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symlink",
-        FileType::CharDevice => "character device",
-        FileType::BlockDevice => "block device",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-    }
 }
 
 /// Returns the names of the attributes that differ, each with a sign that means: only in A, only in

@@ -1,7 +1,7 @@
 //! Walks two trees at the same time, both in the same order of paths.
 
 use crate::cli::Failure;
-use crate::copy::Source;
+use crate::copy::Tree;
 use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
 use lanefs::FileType;
 use std::cmp::Ordering;
@@ -14,16 +14,16 @@ pub enum Side<A, B> {
 }
 
 /// The next path, with its entry in each tree that has this path; or the failure to read a file.
-type Step<A, B> = Result<Side<<A as Source>::Node, <B as Source>::Node>, Failure>;
+type Step<A, B> = Result<Side<<A as Tree>::Node, <B as Tree>::Node>, Failure>;
 
 /// Two walks in the same order. A directory that only one tree has is not entered.
-pub struct Pair<'s, A: Source, B: Source> {
+pub struct Pair<'s, A: Tree, B: Tree> {
     first: Half<'s, A>,
     second: Half<'s, B>,
 }
 
 /// A walk, and the entry that was read ahead.
-struct Half<'s, S: Source> {
+struct Half<'s, S: Tree> {
     source: &'s S,
     walk: Walk<'s, S>,
     ahead: Option<Entry<S::Node>>,
@@ -31,7 +31,7 @@ struct Half<'s, S: Source> {
     is_used: bool,
 }
 
-impl<'s, S: Source> Half<'s, S> {
+impl<'s, S: Tree> Half<'s, S> {
     fn new(source: &'s S, top: S::Node) -> Half<'s, S> {
         let walk = Walk::new(source, top, Order::Sorted);
         Half { source, walk, ahead: None, is_used: true }
@@ -62,7 +62,7 @@ impl<'s, S: Source> Half<'s, S> {
     }
 }
 
-impl<'s, A: Source, B: Source> Pair<'s, A, B> {
+impl<'s, A: Tree, B: Tree> Pair<'s, A, B> {
     /// Begins both walks, each at one of the two `tops`.
     pub fn new(a: &'s A, b: &'s B, tops: (A::Node, B::Node)) -> Pair<'s, A, B> {
         Pair { first: Half::new(a, tops.0), second: Half::new(b, tops.1) }

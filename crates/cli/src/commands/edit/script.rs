@@ -1,6 +1,7 @@
 //! The commands of a script.
 
 use crate::cli::{Failure, OutputFile, parse_id, parse_size};
+use crate::copy::pump;
 use lanefs::{FileOptions, FileSystem, MasterKey, NewVerity};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -23,29 +24,20 @@ impl From<lanefs::Error> for Error {
     }
 }
 
-/// A command with its line number.
+/// What the commands of a script work on.
+pub struct Job<'a> {
+    pub fs: &'a FileSystem,
+    /// The master keys of the file system.
+    pub keys: &'a [MasterKey],
+    /// The files of the host that replace earlier ones if the whole script succeeds.
+    pub outputs: Vec<(PathBuf, OutputFile)>,
+}
+
+/// The words of a command, which [`command`] understands, with their line number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     number: usize,
-    command: Command,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Command {
-    Put { host: PathBuf, path: PathBuf },
-    Get { path: PathBuf, host: PathBuf },
-    Write { path: PathBuf, text: Vec<u8> },
-    Append { path: PathBuf, text: Vec<u8> },
-    Mkdir { path: PathBuf, parents: bool },
-    Remove { path: PathBuf, tree: bool, force: bool },
-    Move { from: PathBuf, to: PathBuf },
-    Link { target: PathBuf, path: PathBuf, symbolic: bool },
-    Chmod { permissions: u16, path: PathBuf },
-    Chown { uid: Option<u32>, gid: Option<u32>, path: PathBuf },
-    Truncate { path: PathBuf, size: u64 },
-    SetXattr { name: String, value: Vec<u8>, path: PathBuf },
-    Encrypt { path: PathBuf },
-    Verity { path: PathBuf },
+    words: Vec<String>,
 }
 
 impl Line {
@@ -60,8 +52,8 @@ impl Line {
                 .map_err(|error| format!("not a JSON list of words: {error}"))?,
             false => split(text)?,
         };
-        let command = Command::parse(&words)?;
-        Ok(Some(Line { number: 0, command }))
+        drop(command(&words)?);
+        Ok(Some(Line { number: 0, words }))
     }
 
     pub fn numbered(self, number: usize) -> Line {
@@ -75,121 +67,90 @@ impl Line {
 
     /// Returns the file of the host that this line writes.
     pub fn writes_to(&self) -> Option<&Path> {
-        match &self.command {
-            Command::Get { host, .. } => Some(host),
+        match self.words.as_slice() {
+            [name, _, host] if name == "get" => Some(Path::new(host)),
             _ => None,
         }
     }
 
-    /// Runs the command. `keys` are the master keys of the file system. `outputs` gets the files
-    /// of the host that replace earlier ones if the whole script succeeds.
-    pub fn run(
-        &self,
-        fs: &FileSystem,
-        keys: &[MasterKey],
-        outputs: &mut Vec<(PathBuf, OutputFile)>,
-    ) -> Result<(), Error> {
-        match &self.command {
-            Command::Put { host, path } => put(fs, host, path, outputs),
-            Command::Get { path, host } => {
-                outputs.push((host.clone(), get(fs, path, host)?));
-                Ok(())
-            }
-            Command::Write { path, text } => Ok(fs.write(path, text)?),
-            Command::Append { path, text } => append(fs, path, text),
-            Command::Mkdir { path, parents: true } => Ok(fs.create_dir_all(path)?),
-            Command::Mkdir { path, parents: false } => Ok(fs.create_dir(path)?),
-            Command::Remove { path, tree, force } => {
-                let removed = if *tree { fs.remove_dir_all(path) } else { fs.remove_file(path) };
-                match removed {
-                    Err(error) if *force && error.is_not_found() => Ok(()),
-                    removed => Ok(removed?),
-                }
-            }
-            Command::Move { from, to } => Ok(fs.rename(from, to)?),
-            Command::Link { target, path, symbolic: true } => Ok(fs.symlink(target, path)?),
-            Command::Link { target, path, symbolic: false } => Ok(fs.hard_link(target, path)?),
-            Command::Chmod { permissions, path } => Ok(fs.set_permissions(path, *permissions)?),
-            Command::Chown { uid, gid, path } => Ok(fs.set_owner(path, *uid, *gid)?),
-            Command::Truncate { path, size } => {
-                let file = fs.open_file_with(path, &FileOptions::new().write().create())?;
-                Ok(file.set_len(*size)?)
-            }
-            Command::SetXattr { name, value, path } => Ok(fs.set_xattr(path, name, value)?),
-            Command::Verity { path } => {
-                fs.enable_verity(path, &NewVerity::default())?;
-                Ok(())
-            }
-            Command::Encrypt { path } => {
-                let no_key = || std::io::Error::other("give the key by --key");
-                let key = keys.first().ok_or_else(no_key);
-                let key = key.map_err(|error| Error::Host("encrypt".into(), error))?;
-                Ok(fs.encrypt_dir(path, key)?)
-            }
-        }
+    /// Runs the command.
+    pub fn run(&self, job: &mut Job<'_>) -> Result<(), Error> {
+        let wrong = |why| Error::Host("command".into(), std::io::Error::other(why));
+        command(&self.words).map_err(wrong)?(job)
     }
 }
 
-impl Command {
-    fn parse(words: &[String]) -> Result<Command, String> {
-        let (name, rest) = words.split_first().ok_or("an empty list")?;
-        let has = |flag: &str| rest.iter().any(|word| word == flag);
-        let flags: &[&str] = match name.as_str() {
-            "mkdir" => &["-p"],
-            "rm" => &["-r", "-f", "-rf"],
-            "ln" => &["-s"],
-            _ => &[],
-        };
-        let operands: Vec<&str> =
-            rest.iter().map(String::as_str).filter(|word| !flags.contains(word)).collect();
-        let path = |text: &str| PathBuf::from(text);
-        Ok(match (name.as_str(), operands.as_slice()) {
-            ("put", [host, to]) => Command::Put { host: path(host), path: path(to) },
-            ("get", [from, host]) => Command::Get { path: path(from), host: path(host) },
-            ("write", [to, text]) => {
-                Command::Write { path: path(to), text: text.as_bytes().into() }
-            }
-            ("append", [to, text]) => {
-                Command::Append { path: path(to), text: text.as_bytes().into() }
-            }
-            ("mkdir", [to]) => Command::Mkdir { path: path(to), parents: has("-p") },
-            ("rm", [from]) => Command::Remove {
-                path: path(from),
-                tree: has("-r") || has("-rf"),
-                force: has("-f") || has("-rf"),
-            },
-            ("mv", [from, to]) => Command::Move { from: path(from), to: path(to) },
-            ("ln", [target, to]) => {
-                Command::Link { target: path(target), path: path(to), symbolic: has("-s") }
-            }
-            ("chmod", [mode, of]) => {
-                let permissions = u16::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777);
-                let permissions =
-                    permissions.ok_or_else(|| format!("'{mode}' is no octal mode"))?;
-                Command::Chmod { permissions, path: path(of) }
-            }
-            ("chown", [owner, of]) => {
-                let (uid, gid) = parse_owner(owner)?;
-                Command::Chown { uid, gid, path: path(of) }
-            }
-            ("truncate", [of, size]) => {
-                Command::Truncate { path: path(of), size: parse_size(size)? }
-            }
-            ("setfattr", [name, value, of]) => Command::SetXattr {
-                name: (*name).to_owned(),
-                value: value.as_bytes().into(),
-                path: path(of),
-            },
-            ("encrypt", [dir]) => Command::Encrypt { path: path(dir) },
-            ("verity", [file]) => Command::Verity { path: path(file) },
-            (
-                "put" | "get" | "write" | "append" | "mkdir" | "rm" | "mv" | "ln" | "chmod"
-                | "chown" | "truncate" | "setfattr" | "encrypt" | "verity",
-                _,
-            ) => return Err(format!("{name}: wrong number of words (see --help)")),
-            _ => return Err(format!("unknown command '{name}'")),
-        })
-    }
+type Command<'w> = Box<dyn Fn(&mut Job<'_>) -> Result<(), Error> + 'w>;
+
+/// Parses the words of a command.
+fn command(words: &[String]) -> Result<Command<'_>, String> {
+    let (name, rest) = words.split_first().ok_or("an empty list")?;
+    let has = |flag: &str| rest.iter().any(|word| word == flag);
+    let flags: &[&str] = match name.as_str() {
+        "mkdir" => &["-p"],
+        "rm" => &["-r", "-f", "-rf"],
+        "ln" => &["-s"],
+        _ => &[],
+    };
+    let operands: Vec<&str> =
+        rest.iter().map(String::as_str).filter(|word| !flags.contains(word)).collect();
+    Ok(match (name.as_str(), operands.as_slice()) {
+        ("put", &[host, path]) => Box::new(move |job| put(job, host.as_ref(), path)),
+        ("get", &[path, host]) => Box::new(move |job| get(job, path, host.as_ref())),
+        ("write", &[path, text]) => Box::new(move |job| Ok(job.fs.write(path, text)?)),
+        ("append", &[path, text]) => Box::new(move |job| append(job.fs, path, text.as_bytes())),
+        ("mkdir", &[path]) if has("-p") => Box::new(move |job| Ok(job.fs.create_dir_all(path)?)),
+        ("mkdir", &[path]) => Box::new(move |job| Ok(job.fs.create_dir(path)?)),
+        ("rm", &[path]) => {
+            let (tree, force) = (has("-r") || has("-rf"), has("-f") || has("-rf"));
+            Box::new(move |job| {
+                match if tree { job.fs.remove_dir_all(path) } else { job.fs.remove_file(path) } {
+                    Err(error) if force && error.is_not_found() => Ok(()),
+                    removed => Ok(removed?),
+                }
+            })
+        }
+        ("mv", &[from, to]) => Box::new(move |job| Ok(job.fs.rename(from, to)?)),
+        ("ln", &[target, path]) if has("-s") => {
+            Box::new(move |job| Ok(job.fs.symlink(target, path)?))
+        }
+        ("ln", &[target, path]) => Box::new(move |job| Ok(job.fs.hard_link(target, path)?)),
+        ("chmod", &[mode, path]) => {
+            let mode_bits = u16::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777);
+            let permissions = mode_bits.ok_or_else(|| format!("'{mode}' is no octal mode"))?;
+            Box::new(move |job| Ok(job.fs.set_permissions(path, permissions)?))
+        }
+        ("chown", &[owner, path]) => {
+            let (uid, gid) = parse_owner(owner)?;
+            Box::new(move |job| Ok(job.fs.set_owner(path, uid, gid)?))
+        }
+        ("truncate", &[path, size]) => {
+            let size = parse_size(size)?;
+            Box::new(move |job| {
+                let options = FileOptions::new().write().create();
+                Ok(job.fs.open_file_with(path, &options)?.set_len(size)?)
+            })
+        }
+        ("setfattr", &[name, value, path]) => {
+            Box::new(move |job| Ok(job.fs.set_xattr(path, name, value)?))
+        }
+        ("encrypt", &[path]) => Box::new(move |job| {
+            let no_key = || std::io::Error::other("give the key by --key");
+            let key = job.keys.first().ok_or_else(no_key);
+            let key = key.map_err(|error| Error::Host("encrypt".into(), error))?;
+            Ok(job.fs.encrypt_dir(path, key)?)
+        }),
+        ("verity", &[path]) => Box::new(move |job| {
+            job.fs.enable_verity(path, &NewVerity::default())?;
+            Ok(())
+        }),
+        (
+            "put" | "get" | "write" | "append" | "mkdir" | "rm" | "mv" | "ln" | "chmod" | "chown"
+            | "truncate" | "setfattr" | "encrypt" | "verity",
+            _,
+        ) => return Err(format!("{name}: wrong number of words (see --help)")),
+        _ => return Err(format!("unknown command '{name}'")),
+    })
 }
 
 fn parse_owner(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
@@ -234,49 +195,29 @@ fn split(text: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-fn put(
-    fs: &FileSystem,
-    host: &Path,
-    path: &Path,
-    outputs: &[(PathBuf, OutputFile)],
-) -> Result<(), Error> {
+fn put(job: &Job<'_>, host: &Path, path: &str) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
     let failed = |error| Error::Host(host.display().to_string(), error);
     // An earlier line may have written this file.
-    let output = outputs.iter().rev().find_map(|(_, output)| output.data_of(host));
+    let output = job.outputs.iter().rev().find_map(|(_, output)| output.data_of(host));
     let mut from = std::fs::File::open(output.unwrap_or(host)).map_err(failed)?;
     let metadata = from.metadata().map_err(failed)?;
     let mode = metadata.permissions().mode() & 0o777;
     let options = FileOptions::new().write().create().truncate().permissions(mode as u16);
-    let to = fs.open_file_with(path, &options)?;
-    let mut buffer = buffer_for(metadata.len());
-    let mut at = 0;
-    loop {
-        let len = from.read(&mut buffer).map_err(failed)?;
-        let piece = buffer.get(..len).unwrap_or_default();
-        if piece.is_empty() {
-            return Ok(());
-        }
-        to.write_all_at(piece, at)?;
-        at += len as u64;
-    }
+    let to = job.fs.open_file_with(path, &options)?;
+    let read = |_, buffer: &mut [u8]| from.read(buffer).map_err(failed);
+    pump(buffer_for(metadata.len()), read, |at, piece| Ok(to.write_all_at(piece, at)?))
 }
 
-fn get(fs: &FileSystem, path: &Path, host: &Path) -> Result<OutputFile, Error> {
+fn get(job: &mut Job<'_>, path: &str, host: &Path) -> Result<(), Error> {
     let failed = |error| Error::Host(host.display().to_string(), error);
-    let from = fs.open_file(path)?;
+    let from = job.fs.open_file(path)?;
     let mut to = OutputFile::create(host).map_err(failed)?;
-    let mut buffer = buffer_for(from.metadata().len());
-    let mut at = 0;
-    loop {
-        let len = from.read_at(&mut buffer, at)?;
-        let piece = buffer.get(..len).unwrap_or_default();
-        if piece.is_empty() {
-            return Ok(to);
-        }
-        to.file.write_all(piece).map_err(failed)?;
-        at += len as u64;
-    }
+    let read = |at, buffer: &mut [u8]| Ok(from.read_at(buffer, at)?);
+    let write = |_, piece: &[u8]| to.file.write_all(piece).map_err(failed);
+    pump(buffer_for(from.metadata().len()), read, write)?;
+    job.outputs.push((host.into(), to));
+    Ok(())
 }
 
 /// Returns a buffer for a file of `size` bytes, or for a part of the file. A small file gets a
@@ -286,7 +227,7 @@ fn buffer_for(size: u64) -> Vec<u8> {
     vec![0; usize::try_from(size).unwrap_or(MOST_BUFFERED).clamp(LEAST_BUFFERED, MOST_BUFFERED)]
 }
 
-fn append(fs: &FileSystem, path: &Path, text: &[u8]) -> Result<(), Error> {
+fn append(fs: &FileSystem, path: &str, text: &[u8]) -> Result<(), Error> {
     let file = fs.open_file_with(path, &FileOptions::new().append().create())?;
     let end = file.metadata().len();
     Ok(file.write_all_at(text, end)?)

@@ -1,10 +1,10 @@
 //! The tests in an expression of `lanefs find`.
 
 use crate::cli::{
-    Case, Failure, Glob, ImagePath, Images, Kind, ModeChange, Operand, UserNames, parse_time,
-    type_letter,
+    Case, Failure, Glob, ImagePath, Images, ModeChange, Operand, UserNames, parse_time,
+    type_of_letter,
 };
-use crate::copy::{ImageNode, ImageTree, Listing, Meta, Source};
+use crate::copy::{ImageNode, ImageTree, Listing, Meta, Tree};
 use crate::walk::Entry;
 use lanefs::{FileType, Time};
 use std::cmp::Ordering;
@@ -112,17 +112,7 @@ impl Which {
 }
 
 fn types(text: &str) -> Option<Vec<FileType>> {
-    const ALL: [FileType; 7] = [
-        FileType::Regular,
-        FileType::Directory,
-        FileType::Symlink,
-        FileType::BlockDevice,
-        FileType::CharDevice,
-        FileType::Fifo,
-        FileType::Socket,
-    ];
-    let one = |part: &str| ALL.into_iter().find(|kind| part == type_letter(*kind).to_string());
-    text.split(',').map(one).collect()
+    text.split(',').map(type_of_letter).collect()
 }
 
 fn size(text: &str) -> Option<Criterion> {
@@ -145,7 +135,7 @@ fn permissions(text: &str) -> Option<Criterion> {
         _ => (Bits::Same, text),
     };
     let mode: ModeChange = mode.parse().ok()?;
-    Some(Criterion::Permissions { bits: mode.apply(0, Kind::Other, 0), how })
+    Some(Criterion::Permissions { bits: mode.apply(0, FileType::Regular, 0), how })
 }
 
 fn age(which: Which, text: &str, unit: Unit) -> Option<Criterion> {
@@ -250,11 +240,10 @@ fn changed(images: &Images, file: &Operand) -> Result<Time, Failure> {
     match file {
         Operand::Image(place) => {
             let found = images.get(&place.image)?.metadata(&place.path);
-            let found = found.map_err(|e| Failure::within(place.image.display(), &e))?;
-            Ok(found.attr().mtime)
+            Ok(found.map_err(|error| place.failure(error))?.attr().mtime)
         }
         Operand::Host(path) => {
-            let found = path.metadata().map_err(|e| Failure::host(path.display(), &e))?;
+            let found = path.metadata().map_err(Failure::on_host(path))?;
             Ok(Time { secs: found.mtime(), nanos: found.mtime_nsec().try_into().unwrap_or(0) })
         }
         Operand::Standard => Err(Failure::new("-newer", "standard input has no time")),

@@ -5,6 +5,7 @@ use crate::cli::{Failure, ImagePath, Images, Size, UserNames};
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
+use std::str::FromStr;
 
 /// A tree of tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,13 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Parsed {
     pub places: Vec<ImagePath>,
+    pub options: Options,
+    tree: Tree<Raw>,
+}
+
+/// The options among the words.
+#[derive(Debug)]
+pub struct Options {
     /// The range of levels below an operand at which files are tested.
     pub depths: RangeInclusive<usize>,
     /// Whether a directory is tested after its entries.
@@ -37,7 +45,6 @@ pub struct Parsed {
     pub json: bool,
     /// The start of the file system in the image, if the words contain `--offset`.
     pub offset: Option<Size>,
-    tree: Tree<Raw>,
 }
 
 /// What to do with a file: the outputs to print, and whether to skip its entries.
@@ -62,13 +69,9 @@ impl Parsed {
         if places.is_empty() {
             return Err(Failure::new("the image", "is missing: IMAGE[:/PATH] comes first"));
         }
-        let mut parser = Parser {
-            words: rest,
-            depths: 0..=usize::MAX,
-            entries_first: false,
-            json: false,
-            offset: None,
-        };
+        let options =
+            Options { depths: 0..=usize::MAX, entries_first: false, json: false, offset: None };
+        let mut parser = Parser { words: rest, options };
         let mut tree = match parser.words.is_empty() {
             true => Tree::Constant(true),
             false => parser.any()?,
@@ -76,20 +79,19 @@ impl Parsed {
         if let Some(word) = parser.peek() {
             return Err(Failure::new(word, "no bracket or test before it"));
         }
-        if !tree.prints() {
+        if !tree.leaves().iter().any(|leaf| matches!(leaf, Tree::Print(_))) {
             tree = Tree::All(vec![tree, Tree::Print(Output::Line)]);
         }
-        let Parser { depths, entries_first, json, offset, .. } = parser;
         let places = places.iter().cloned().map(ImagePath::from).collect();
-        Ok(Parsed { places, depths, entries_first, json, offset, tree })
+        Ok(Parsed { places, options: parser.options, tree })
     }
 
     /// Some tests compare with the time of another file (`-newer`). Returns the paths of these
     /// files if they are in images.
     pub fn references(&self) -> Vec<&ImagePath> {
-        let mut found = Vec::new();
-        self.tree.each(&mut |test| found.extend(test.reference()));
-        found
+        let leaves = self.tree.leaves().into_iter();
+        let tests = leaves.map(|leaf| if let Tree::Test(test) = leaf { Some(test) } else { None });
+        tests.flatten().filter_map(Raw::reference).collect()
     }
 
     /// Looks up the names of users, groups and files.
@@ -116,19 +118,14 @@ impl Tree<Criterion> {
             Tree::Constant(value) => return Ok(*value),
             Tree::Not(below) => return Ok(!below.evaluate(file, verdict)?),
             Tree::All(below) => {
-                for part in below {
-                    if !part.evaluate(file, verdict)? {
-                        return Ok(false);
-                    }
-                }
+                return below
+                    .iter()
+                    .try_fold(true, |all, part| Ok(all && part.evaluate(file, verdict)?));
             }
             Tree::Any(below) => {
-                for part in below {
-                    if part.evaluate(file, verdict)? {
-                        return Ok(true);
-                    }
-                }
-                return Ok(false);
+                return below
+                    .iter()
+                    .try_fold(false, |any, part| Ok(any || part.evaluate(file, verdict)?));
             }
         }
         Ok(true)
@@ -136,21 +133,12 @@ impl Tree<Criterion> {
 }
 
 impl<T> Tree<T> {
-    fn prints(&self) -> bool {
+    /// Returns the tests and actions.
+    fn leaves(&self) -> Vec<&Tree<T>> {
         match self {
-            Tree::Print(_) => true,
-            Tree::Test(_) | Tree::Prune | Tree::Constant(_) => false,
-            Tree::Not(below) => below.prints(),
-            Tree::All(below) | Tree::Any(below) => below.iter().any(Tree::prints),
-        }
-    }
-
-    fn each<'a>(&'a self, act: &mut dyn FnMut(&'a T)) {
-        match self {
-            Tree::Test(test) => act(test),
-            Tree::Print(_) | Tree::Prune | Tree::Constant(_) => {}
-            Tree::Not(below) => below.each(act),
-            Tree::All(below) | Tree::Any(below) => below.iter().for_each(|part| part.each(act)),
+            Tree::Not(below) => below.leaves(),
+            Tree::All(below) | Tree::Any(below) => below.iter().flat_map(Tree::leaves).collect(),
+            Tree::Test(_) | Tree::Print(_) | Tree::Prune | Tree::Constant(_) => vec![self],
         }
     }
 
@@ -172,10 +160,7 @@ impl<T> Tree<T> {
 
 struct Parser<'a> {
     words: &'a [OsString],
-    depths: RangeInclusive<usize>,
-    entries_first: bool,
-    json: bool,
-    offset: Option<Size>,
+    options: Options,
 }
 
 impl<'a> Parser<'a> {
@@ -242,34 +227,31 @@ impl<'a> Parser<'a> {
         let Some(option) = option else {
             return Err(Failure::new(shown, "a test is expected here (--help lists them)"));
         };
+        match option {
+            "depth" => self.options.entries_first = true,
+            "maxdepth" | "max-depth" => {
+                let most = self.value(shown, "a number")?;
+                self.options.depths = *self.options.depths.start()..=most;
+            }
+            "mindepth" | "min-depth" => {
+                let least = self.value(shown, "a number")?;
+                self.options.depths = least..=*self.options.depths.end();
+            }
+            "json" => self.options.json = true,
+            "offset" => self.options.offset = Some(self.value(shown, "a number of bytes")?),
+            _ => return self.test(shown, option),
+        }
+        Ok(Tree::Constant(true))
+    }
+
+    /// Parses an action or a test.
+    fn test(&mut self, shown: &str, option: &str) -> Result<Tree<Raw>, Failure> {
         Ok(match option {
             "print" => Tree::Print(Output::Line),
             "print0" => Tree::Print(Output::Nul),
             "prune" => Tree::Prune,
             "true" => Tree::Constant(true),
             "false" => Tree::Constant(false),
-            "depth" => {
-                self.entries_first = true;
-                Tree::Constant(true)
-            }
-            "maxdepth" | "max-depth" => {
-                self.depths = *self.depths.start()..=self.number(shown)?;
-                Tree::Constant(true)
-            }
-            "mindepth" | "min-depth" => {
-                self.depths = self.number(shown)?..=*self.depths.end();
-                Tree::Constant(true)
-            }
-            "json" => {
-                self.json = true;
-                Tree::Constant(true)
-            }
-            "offset" => {
-                let given = self.next().and_then(|word| word.to_str()?.parse().ok());
-                let wrong = || Failure::new(shown, "a number of bytes is expected after it");
-                self.offset = Some(given.ok_or_else(wrong)?);
-                Tree::Constant(true)
-            }
             "help" => {
                 return Err(Failure::new(shown, "comes before the image: lanefs find --help"));
             }
@@ -290,9 +272,10 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn number(&mut self, option: &str) -> Result<usize, Failure> {
-        let number = self.next().and_then(|word| word.to_str()?.parse().ok());
-        number.ok_or_else(|| Failure::new(option, "a number is expected after it"))
+    fn value<T: FromStr>(&mut self, option: &str, what: &str) -> Result<T, Failure> {
+        let value = self.next().and_then(|word| word.to_str()?.parse().ok());
+        let missing = || Failure::new(option, format_args!("{what} is expected after it"));
+        value.ok_or_else(missing)
     }
 }
 
@@ -334,7 +317,7 @@ mod tests {
             tree("a.img ! -prune -o -print0"),
             Tree::Any(vec![Tree::Not(Box::new(Tree::Prune)), Tree::Print(Output::Nul)])
         );
-        assert_eq!(parsed("a b:/c -maxdepth 2 -mindepth 1 -depth").unwrap().depths, 1..=2);
+        assert_eq!(parsed("a b:/c -maxdepth 2 -mindepth 1 -depth").unwrap().options.depths, 1..=2);
     }
 
     #[test]

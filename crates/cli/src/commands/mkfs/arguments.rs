@@ -2,7 +2,7 @@
 
 use super::fill::From;
 use super::words::{self, Operand, Wanted, parse_kind, parse_usage};
-use crate::cli::{Size, parse_ids};
+use crate::cli::{Failure, OutputArguments, Size, parse_ids};
 use crate::commands::tune::{JournalWords, parse_journal, parse_on_error, parse_uuid};
 use lanefs::build::Spare;
 use lanefs_ext4::mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
@@ -17,8 +17,6 @@ use std::path::{Path, PathBuf};
 // be parsed as one of these values.
 #[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
 #[command(after_help = "\
-Exit codes: 0 success, 1 failure, 2 wrong usage.
-
 Examples:
   lanefs mkfs disk.img --size 8G
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0
@@ -194,6 +192,16 @@ impl Arguments {
             Some(Wanted::Bytes(size)) => Some(size),
             _ => None,
         }
+    }
+
+    pub(super) fn output(&self) -> OutputArguments {
+        OutputArguments { json: self.json, quiet: self.quiet }
+    }
+
+    /// Returns the size in bytes of an image that does not exist.
+    pub(super) fn size_of_new(&self) -> Result<u64, Failure> {
+        let missing = || Failure::new(self.image.display(), "does not exist: give a --size");
+        self.size().ok_or_else(missing)
     }
 
     /// Returns the offset in the image, in bytes, at which the file system or journal begins.

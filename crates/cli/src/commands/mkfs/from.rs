@@ -3,14 +3,13 @@
 use super::arguments::{Arguments, options};
 use super::fill::From;
 use super::seal::{Made, seal};
-use super::target::{
-    counted, fit_to_rows, open, open_for, print_summary, refuse_overwriting, tell_as_json,
-};
+use super::target::{counted, facts, fit_to_rows, open, open_for, refuse_overwriting, summary};
 use super::unnamed::Unnamed;
 use super::verity;
 use super::words::Wanted;
 use crate::cli::{
-    Failure, MadeFile, OutputFile, Report, complain, open_image, open_source, refuse_hidden_owners,
+    Failure, MadeFile, OutputFile, Report, complain, human, open_image, open_with_notes,
+    refuse_hidden_owners,
 };
 use crate::copy::Progress;
 use lanefs::Source as Image;
@@ -32,7 +31,7 @@ impl From {
     fn sources(&self) -> Result<Vec<Source>, Failure> {
         let directory = self.directory.iter().map(|path| {
             match path.metadata() {
-                Err(error) => return Err(Failure::host(path.display(), &error)),
+                Err(error) => return Err(Failure::on_host(path)(error)),
                 Ok(found) if !found.is_dir() => {
                     return Err(Failure::new(path.display(), "not a directory"));
                 }
@@ -68,8 +67,7 @@ impl From {
         let mut tables = Vec::new();
         for (paths, parse) in kinds {
             for path in paths {
-                let text = std::fs::read_to_string(path);
-                let text = text.map_err(|error| Failure::host(path.display(), &error))?;
+                let text = std::fs::read_to_string(path).map_err(Failure::on_host(path))?;
                 tables.push(parse(&path.to_string_lossy(), &text).map_err(failed)?);
             }
         }
@@ -94,21 +92,18 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
     for loss in &built.losses {
         complain(format_args!("lanefs: warning: {loss}; left out"));
     }
-    if arguments.json {
-        let counts = json!({
-            "verity": sealed.as_ref().map(Made::as_json),
-            "files": built.files,
-            "directories": built.directories,
-            "data_bytes": built.data * u64::from(built.report.block_size),
-        });
-        report.printed(tell_as_json(&arguments.image, &built.report, counts));
-    } else if !arguments.quiet {
-        report.printed(print_summary(&arguments.image, &built.report, arguments.verbose));
-        report.printed(count(&built));
-        if let Some(sealed) = &sealed {
-            report.printed(sealed.print());
-        }
-    }
+    let data = built.data * u64::from(built.report.block_size);
+    let mut facts = facts(&arguments.image, &built.report);
+    facts["verity"] = json!(sealed.as_ref().map(Made::as_json));
+    facts["files"] = json!(built.files);
+    facts["directories"] = json!(built.directories);
+    facts["data_bytes"] = json!(data);
+    let (files, directories) =
+        (counted(built.files, "file"), counted(built.directories, "directory"));
+    let mut lines = summary(arguments, &built.report);
+    lines.push(format!("{files} in {directories}, {} of data", human(data)));
+    lines.extend(sealed.as_ref().map(Made::line));
+    report.printed(arguments.output().print(&facts, lines));
     Ok(())
 }
 
@@ -134,16 +129,16 @@ fn builder(arguments: &Arguments) -> Result<Builder<'_>, Failure> {
 /// Returns the options. Wrong options are found here, before the old contents are lost.
 fn checked_options(arguments: &Arguments) -> Result<MkfsOptions, Failure> {
     let image = arguments.image.as_path();
-    let named = |cause: &dyn std::fmt::Display| Failure::new(image.display(), cause);
-    let options = options(arguments).map_err(|cause| named(&cause))?;
-    Filling::check(&options).map_err(|error| named(&error))?;
+    let options = options(arguments).map_err(Failure::about(image))?;
+    Filling::check(&options).map_err(Failure::about(image))?;
     if let Some(size) = arguments.size() {
-        preview(size, &options).map_err(|error| named(&error))?;
+        preview(size, &options).map_err(Failure::about(image))?;
     } else if arguments.spare().is_some() {
-        preview(most_bytes_fitted(&options), &options).map_err(|error| named(&error))?;
+        preview(most_bytes_fitted(&options), &options).map_err(Failure::about(image))?;
     }
     if arguments.fill.shrink && arguments.spare() != Some(Spare::default()) {
-        return Err(named(&"--shrink leaves no free space, and auto+... does: give one of them"));
+        let why = "--shrink leaves no free space, and auto+... does: give one of them";
+        return Err(Failure::new(image.display(), why));
     }
     if let Some(verity::Place::File(tree)) = &arguments.fill.verity
         && tree.exists()
@@ -183,8 +178,7 @@ fn make(
 
 /// Returns the largest size that a file system can get if its size follows from the files.
 fn most_bytes(arguments: &Arguments) -> Result<u64, Failure> {
-    let block_size = arguments.block_size();
-    let block_size = block_size.map_err(|why| Failure::new(arguments.image.display(), why))?;
+    let block_size = arguments.block_size().map_err(Failure::about(&arguments.image))?;
     Ok(most_bytes_fitted(&MkfsOptions { block_size, ..MkfsOptions::default() }))
 }
 
@@ -241,10 +235,8 @@ impl<'a> Place<'a> {
             return Err(Failure::new(path.display(), why));
         }
         if Image::array_name(path).is_some() {
-            let source = open_source(path, Access::ReadWrite, OpenOptions { offset, len: None })?;
-            for note in source.notes() {
-                complain(format_args!("lanefs: {}: {note}", path.display()));
-            }
+            let whole = OpenOptions { offset, len: None };
+            let source = open_with_notes(path, Access::ReadWrite, whole)?;
             refuse_overwriting(arguments, &*source.device())?;
             place.array = Some(source);
             return Ok(place);
@@ -256,7 +248,7 @@ impl<'a> Place<'a> {
                 "does not exist: give a --size, or --size auto",
             ));
         }
-        let failed = |error: std::io::Error| Failure::host(path.display(), &error);
+        let failed = Failure::on_host(path);
         let mut len = None;
         if !place.is_new {
             let device = open(arguments, None)?;
@@ -268,7 +260,7 @@ impl<'a> Place<'a> {
                 open_for(arguments, arguments.size())?;
             }
         }
-        let is_file = place.is_new || path.metadata().map_err(failed)?.is_file();
+        let is_file = place.is_new || path.metadata().map_err(&failed)?.is_file();
         if !is_file {
             return Ok(place);
         }
@@ -281,21 +273,21 @@ impl<'a> Place<'a> {
         };
         place.unnamed = Unnamed::create(path);
         if place.unnamed.is_none() && path.symlink_metadata().is_err() {
-            place.made = Some(MadeFile::create(path, 0).map_err(failed)?);
+            place.made = Some(MadeFile::create(path, 0).map_err(&failed)?);
         }
         if place.is_ours && !place.is_new {
-            place.output = Some(OutputFile::create(path).map_err(failed)?);
+            place.output = Some(OutputFile::create(path).map_err(&failed)?);
         }
         let create = place.unnamed.is_none();
         let file = File::options().write(true).create(create).truncate(false).open(place.file());
-        let file = file.map_err(failed)?;
+        let file = file.map_err(&failed)?;
         let len = offset.saturating_add(wanted.unwrap_or(0));
         if place.is_ours {
             // The file is emptied and then extended by a hole, so no old data is left and zeros
             // need not be written.
             file.set_len(0).and_then(|()| file.set_len(len)).map_err(failed)?;
             place.contents = Contents::Zeros;
-        } else if file.metadata().map_err(failed)?.len() < len {
+        } else if file.metadata().map_err(&failed)?.len() < len {
             file.set_len(len).map_err(failed)?;
         }
         Ok(place)
@@ -314,7 +306,7 @@ impl<'a> Place<'a> {
     fn publish(self) -> Result<(), Failure> {
         let unnamed = self.unnamed.map_or(Ok(()), |new| new.publish(self.path));
         let published = unnamed.and_then(|()| self.output.map_or(Ok(()), OutputFile::finish));
-        published.map_err(|error| Failure::host(self.path.display(), &error))?;
+        published.map_err(Failure::on_host(self.path))?;
         self.made.into_iter().for_each(MadeFile::keep);
         Ok(())
     }
@@ -325,8 +317,11 @@ impl<'a> Place<'a> {
         }
         let len = arguments.size();
         let part = OpenOptions { offset: self.offset, len };
-        let device = open_image(&self.file(), Access::ReadWrite, part);
-        Ok(std::sync::Arc::new(device.map_err(|error| Failure::opening(self.path, &error))?))
+        let file = self.file();
+        let named =
+            |failure: Failure| failure.renamed(&file.to_string_lossy(), self.path.display());
+        let device = open_image(&file, Access::ReadWrite, part);
+        Ok(std::sync::Arc::new(device.map_err(|error| named(error.into()))?))
     }
 
     /// If the size of the file system is computed from its files, cuts the image file to this size.
@@ -337,14 +332,6 @@ impl<'a> Place<'a> {
         let len = self.offset.saturating_add(built.bytes());
         let file = File::options().write(true).open(self.file());
         let cut = file.and_then(|file| file.set_len(len));
-        cut.map_err(|error| Failure::host(self.path.display(), &error))
+        cut.map_err(Failure::on_host(self.path))
     }
-}
-
-fn count(built: &Built) -> std::io::Result<()> {
-    use std::io::Write;
-    let data = crate::cli::human(built.data * u64::from(built.report.block_size));
-    let (files, directories) =
-        (counted(built.files, "file"), counted(built.directories, "directory"));
-    writeln!(std::io::stdout(), "{files} in {directories}, {data} of data")
 }

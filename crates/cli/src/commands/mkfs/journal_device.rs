@@ -2,14 +2,12 @@
 
 use super::arguments::{Arguments, options};
 use super::target::{open_for, refuse_overwriting};
-use crate::cli::{Failure, open_image};
+use crate::cli::{Failure, MadeFile, open_image};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::superblock::{JournalDevice, SUPERBLOCK_OFFSET};
-use std::fs::File;
-use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -18,64 +16,50 @@ const DEFAULT_BLOCK_SIZE: u32 = 4096;
 
 /// Turns the whole image or device into a journal, and prints a description.
 pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
-    let path = &arguments.image;
-    let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
+    let path = arguments.image.as_path();
     // An invalid option is refused, even if it would not change the journal.
-    let given = options(arguments).map_err(|cause| failed(&cause))?.block_size;
+    let given = options(arguments).map_err(Failure::about(path))?.block_size;
     let block_size = given.or_else(|| BlockSize::new(DEFAULT_BLOCK_SIZE));
-    let block_size = block_size.ok_or_else(|| failed(&"block size out of range"))?;
+    let block_size = block_size.ok_or("block size out of range").map_err(Failure::about(path))?;
     if arguments.dry_run {
-        return Err(failed(&"-n has no preview of a journal device"));
+        return Err(Failure::new(path.display(), "-n has no preview of a journal device"));
     }
     if Source::array_name(path).is_some() {
-        return Err(failed(&"an array cannot be a journal device"));
+        return Err(Failure::new(path.display(), "an array cannot be a journal device"));
     }
-    let is_new = !path.exists();
-    if is_new {
-        arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
-        File::create_new(path).map_err(|error| Failure::host(path.display(), &error))?;
+    let mut new = None;
+    if !path.exists() {
+        arguments.size_of_new()?;
+        new = Some(MadeFile::create(path, 0).map_err(Failure::on_host(path))?);
     }
-    let made = fill(arguments, block_size);
-    if made.is_err() && is_new {
-        // An error while removing the file is ignored, because the message about the failure names
-        // the file, so the user can remove it.
-        let _ = std::fs::remove_file(path);
-    }
-    made
+    fill(arguments, block_size)?;
+    new.into_iter().for_each(MadeFile::keep);
+    Ok(())
 }
 
 fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<(), Failure> {
-    let path = &arguments.image;
-    let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
+    let path = arguments.image.as_path();
     let device = open_for(arguments, arguments.size())?;
     refuse_overwriting(arguments, &device)?;
     let uuid = arguments.uuid.unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes());
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let time = time.map_or(0, |since| since.as_secs() as u32);
-    make_journal_device(&device, block_size, uuid, time).map_err(|error| failed(&error))?;
+    make_journal_device(&device, block_size, uuid, time).map_err(Failure::about(path))?;
     let found = JournalDevice { uuid, block_size, blocks: device.len() >> block_size.bits() };
-    print(arguments, &found).map_err(|error| failed(&error))
+    print(arguments, &found).map_err(Failure::about(path))
 }
 
 fn print(arguments: &Arguments, made: &JournalDevice) -> std::io::Result<()> {
-    let mut out = std::io::stdout();
-    let (image, blocks) = (arguments.image.display(), made.blocks);
+    let (image, blocks) = (arguments.image.display().to_string(), made.blocks);
     let (size, uuid) = (made.block_size.bytes(), uuid::Uuid::from_bytes(made.uuid).to_string());
-    if arguments.json {
-        let facts = serde_json::json!({
-            "image": image.to_string(),
-            "journal_blocks": blocks,
-            "block_size": size,
-            "uuid": uuid,
-        });
-        return writeln!(out, "{facts:#}");
-    }
-    match arguments.quiet {
-        true => Ok(()),
-        false => {
-            writeln!(out, "{image}: a journal of {blocks} blocks of {size} bytes, UUID {uuid}")
-        }
-    }
+    let facts = serde_json::json!({
+        "image": image,
+        "journal_blocks": blocks,
+        "block_size": size,
+        "uuid": uuid,
+    });
+    let line = format!("{image}: a journal of {blocks} blocks of {size} bytes, UUID {uuid}");
+    arguments.output().print(&facts, [line])
 }
 
 /// The device that holds the journal of a new file system.
@@ -88,8 +72,7 @@ pub(super) struct JournalDisk {
 impl JournalDisk {
     /// Opens the device at `path`, and checks that it holds a journal.
     pub(super) fn open(path: &Path) -> Result<JournalDisk, Failure> {
-        let device = open_image(path, Access::ReadWrite, OpenOptions::default())
-            .map_err(|error| Failure::opening(path, &error))?;
+        let device = open_image(path, Access::ReadWrite, OpenOptions::default())?;
         let mut bytes = vec![0; 1024];
         let none = |why: &dyn std::fmt::Display| {
             let what = format!("no journal: {why}; make one with: lanefs mkfs -O journal_dev");
@@ -105,8 +88,7 @@ impl JournalDisk {
         let number = std::fs::metadata(&self.path).map_or(0, |found| {
             if found.file_type().is_block_device() { kernel_number(found.rdev()) } else { 0 }
         });
-        attach_journal(device, &self.device, number)
-            .map_err(|error| Failure::new(self.path.display(), error))
+        attach_journal(device, &self.device, number).map_err(Failure::about(&self.path))
     }
 }
 

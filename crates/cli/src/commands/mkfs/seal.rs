@@ -2,7 +2,7 @@
 
 use super::fill::From;
 use super::verity::Place;
-use crate::cli::Failure;
+use crate::cli::{Failure, hex};
 use lanefs::build::{Built, Sealed, Verity};
 use lanefs_device::{Access, FileDevice, OpenOptions};
 use std::fs::File;
@@ -39,10 +39,11 @@ pub(super) fn seal(
     };
     let file = File::options().create(true).write(true).truncate(false).open(path);
     let sized = file.and_then(|file| file.set_len(offset).and(file.set_len(offset + hash_bytes)));
-    sized.map_err(|error| Failure::host(name.display(), &error))?;
+    sized.map_err(Failure::on_host(name))?;
     let open = |path: &Path, access| {
-        FileDevice::open(path, access, OpenOptions::default())
-            .map_err(|error| Failure::opening(name, &error))
+        let renamed = |failure: Failure| failure.renamed(&path.to_string_lossy(), name.display());
+        let opened = FileDevice::open(path, access, OpenOptions::default());
+        opened.map_err(|error| renamed(error.into()))
     };
     let written = match place {
         Place::Append => {
@@ -54,16 +55,14 @@ pub(super) fn seal(
             verity.write(&open(image, Access::ReadOnly)?, len, &out, offset, threads)
         }
     };
-    let sealed = written.map_err(|error| Failure::new(name.display(), error))?;
+    let sealed = written.map_err(Failure::about(name))?;
     Ok(Some(Made { verity, sealed, offset }))
 }
 
 impl Made {
-    /// Prints the values for `veritysetup open`.
-    pub(super) fn print(&self) -> std::io::Result<()> {
-        use std::io::Write;
-        writeln!(
-            std::io::stdout(),
+    /// Returns the values for `veritysetup open`.
+    pub(super) fn line(&self) -> String {
+        format!(
             "dm-verity: root hash {}, hash tree at byte {}, {} data blocks",
             hex(&self.sealed.root_hash),
             self.offset,
@@ -81,8 +80,4 @@ impl Made {
             "data_blocks": self.sealed.data_blocks,
         })
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

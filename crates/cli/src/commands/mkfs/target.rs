@@ -5,6 +5,7 @@ use crate::cli::{Failure, human, open_image, refuse_contents};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::mkfs::{MkfsOptions, Report as Made};
+use serde_json::{Value, json};
 use std::path::Path;
 
 pub(super) fn refuse_overwriting(
@@ -38,8 +39,7 @@ pub(super) fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
 
 pub(super) fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice, Failure> {
     let part = OpenOptions { len, ..whole_of(arguments) };
-    open_image(&arguments.image, Access::ReadWrite, part)
-        .map_err(|error| Failure::opening(&arguments.image, &error))
+    Ok(open_image(&arguments.image, Access::ReadWrite, part)?)
 }
 
 /// Opens the part of the image for a file system of `size` bytes. Extends an image file that is too
@@ -47,7 +47,6 @@ pub(super) fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice
 pub(super) fn open_for(arguments: &Arguments, size: Option<u64>) -> Result<FileDevice, Failure> {
     let path = arguments.image.as_path();
     let part = OpenOptions { len: size, ..whole_of(arguments) };
-    let failed = |error: OpenError| Failure::opening(path, &error);
     match open_image(path, Access::ReadWrite, part) {
         Err(OpenError::OutOfRange { .. }) if path.is_file() && !arguments.dry_run => {
             // A file that is refused keeps its length.
@@ -57,42 +56,38 @@ pub(super) fn open_for(arguments: &Arguments, size: Option<u64>) -> Result<FileD
                 refuse_overwriting(arguments, &found)?;
             }
             // The file is open, and so locked, while it is extended.
-            let whole = open_image(path, Access::ReadWrite, OpenOptions::default());
-            let whole = whole.map_err(failed)?;
+            let whole = open_image(path, Access::ReadWrite, OpenOptions::default())?;
             let end = arguments.offset().saturating_add(size.unwrap_or(0));
             if whole.len() < end {
-                whole.lengthen(end).map_err(|error| Failure::new(path.display(), error))?;
+                whole.lengthen(end).map_err(Failure::about(path))?;
             }
             drop(whole);
             open(arguments, size)
         }
-        opened => opened.map_err(failed),
+        opened => Ok(opened?),
     }
 }
 
-/// Prints a description of the new file system, with its features if `verbose`.
-pub(super) fn print_summary(image: &Path, made: &Made, verbose: bool) -> std::io::Result<()> {
-    use std::io::Write;
-    let mut out = std::io::stdout();
+/// Returns the lines that describe the new file system.
+pub(super) fn summary(arguments: &Arguments, made: &Made) -> Vec<String> {
     let journal = match made.journal_blocks {
         0 => "no journal".into(),
         blocks => format!("journal of {blocks} blocks"),
     };
-    writeln!(
-        out,
+    let mut lines = vec![format!(
         "{}: {} in {} blocks of {} bytes, {}, {} inodes, {journal}, UUID {}",
-        image.display(),
+        arguments.image.display(),
         human(made.blocks * u64::from(made.block_size)),
         made.blocks,
         made.block_size,
         counted(made.groups.into(), "group"),
         made.inodes,
         uuid::Uuid::from_bytes(made.uuid),
-    )?;
-    match verbose {
-        true => writeln!(out, "features: {}", made.features.join(" ")),
-        false => Ok(()),
+    )];
+    if arguments.verbose {
+        lines.push(format!("features: {}", made.features.join(" ")));
     }
+    lines
 }
 
 /// Returns a number with its noun, which is in the plural unless the number is 1.
@@ -104,14 +99,9 @@ pub(super) fn counted(count: u64, noun: &str) -> String {
     }
 }
 
-/// Prints a description of the new file system, and the `counts` of its contents.
-pub(super) fn tell_as_json(
-    image: &Path,
-    made: &Made,
-    counts: serde_json::Value,
-) -> std::io::Result<()> {
-    use std::io::Write;
-    let mut value = serde_json::json!({
+/// Describes the new file system as JSON.
+pub(super) fn facts(image: &Path, made: &Made) -> Value {
+    json!({
         "image": image.to_string_lossy(),
         "uuid": uuid::Uuid::from_bytes(made.uuid).to_string(),
         "bytes": made.blocks * u64::from(made.block_size),
@@ -121,9 +111,5 @@ pub(super) fn tell_as_json(
         "inodes": made.inodes,
         "journal_blocks": made.journal_blocks,
         "features": made.features,
-    });
-    if let (Some(all), serde_json::Value::Object(counts)) = (value.as_object_mut(), counts) {
-        all.extend(counts);
-    }
-    writeln!(std::io::stdout(), "{value:#}")
+    })
 }

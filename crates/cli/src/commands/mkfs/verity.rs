@@ -1,5 +1,6 @@
 //! The arguments for a hash tree of dm-verity.
 
+use crate::cli::from_hex;
 use std::path::PathBuf;
 
 /// Where the hash tree is stored.
@@ -29,10 +30,6 @@ pub(super) struct Salt(pub(super) Vec<u8>);
 pub(super) fn parse_salt(text: &str) -> Result<Salt, String> {
     let wrong = || format!("'{text}' is not 2 to 512 hexadecimal digits, or - for none");
     let text = if text == "-" { "" } else { text };
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let bytes = pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?));
-    let bytes: Option<Vec<u8>> = bytes.collect();
-    let bytes = bytes.filter(|bytes| rest.is_empty() && bytes.len() <= 256).ok_or_else(wrong)?;
-    Ok(Salt(bytes))
+    let is_salt = |bytes: &Vec<u8>| bytes.len() <= 256 && text.len() == 2 * bytes.len();
+    from_hex(text).filter(is_salt).map(Salt).ok_or_else(wrong)
 }

@@ -237,8 +237,7 @@ fn open_members(arguments: &Arguments) -> Result<(Vec<Opened>, Vec<MadeFile>), F
             let file = MadeFile::create(path, size);
             made.push(file.map_err(|error| Failure::host(path.display(), &error))?);
         }
-        let device = open_image(path, Access::ReadWrite, OpenOptions::default())
-            .map_err(|error| Failure::opening(path, &error))?;
+        let device = open_image(path, Access::ReadWrite, OpenOptions::default())?;
         if !arguments.force {
             refuse_contents(path.display(), &device)?;
         }

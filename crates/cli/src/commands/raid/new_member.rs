@@ -37,8 +37,7 @@ pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMemb
     let device = match array.metadata().unused(|name| name == path || same(name)) {
         Some(device) => device,
         None => {
-            let device = open_image(path, Access::ReadWrite, OpenOptions::default());
-            let device = device.map_err(|error| Failure::opening(path, &error))?;
+            let device = open_image(path, Access::ReadWrite, OpenOptions::default())?;
             Arc::new(device.keeping_length()) as Arc<dyn Device>
         }
     };

@@ -3,7 +3,7 @@
 
 use super::archive::{Archive, BLOCK};
 use super::pieces::Pieces;
-use crate::cli::AclText;
+use crate::cli::{UserNames, entry_text};
 use crate::copy::{Attribute, Meta};
 use lanefs::Time;
 use lanefs::build::base64;
@@ -271,8 +271,8 @@ impl Records {
 }
 
 fn list_as_text(list: &Acl) -> String {
-    let text = AclText { names: None };
-    list.entries().iter().map(|entry| text.entry(entry)).collect::<Vec<_>>().join(",")
+    let entry = |entry| entry_text(entry, &UserNames::numbers());
+    list.entries().iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
 fn percent(name: &[u8]) -> String {

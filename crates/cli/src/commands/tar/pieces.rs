@@ -2,7 +2,7 @@
 
 use super::archive::{Archive, BLOCK};
 use crate::cli::{Failure, Report};
-use crate::copy::Content;
+use crate::copy::TreeFile;
 use std::fmt::Write;
 use std::io;
 
@@ -34,7 +34,7 @@ impl Pieces {
 }
 
 /// Returns the pieces of a file of `size` bytes.
-pub fn of(content: &mut impl Content, size: u64) -> Result<Pieces, Failure> {
+pub fn of(content: &mut impl TreeFile, size: u64) -> Result<Pieces, Failure> {
     let mut parts: Vec<(u64, u64)> = Vec::new();
     let (mut at, mut total) = (0, 0);
     while at < size {
@@ -68,10 +68,10 @@ pub fn of(content: &mut impl Content, size: u64) -> Result<Pieces, Failure> {
 /// place, because the header has already stated the length.
 pub fn write(
     pieces: &Pieces,
-    content: &mut impl Content,
+    content: &mut impl TreeFile,
     archive: &mut Archive,
     report: &Report,
-) -> Result<io::Result<()>, Failure> {
+) -> io::Result<()> {
     let mut failed = Ok(());
     let done = (|| {
         archive.bytes(&pieces.map)?;
@@ -82,7 +82,7 @@ pub fn write(
             while at < start + len {
                 let want = (start + len - at).min(CHUNK) as usize;
                 let Some(part) = buf.get_mut(..want) else { break };
-                if let Err(failure) = fill(content, at, part) {
+                if let Err(failure) = content.fill(at, part) {
                     part.fill(0);
                     failed = Err(failure);
                 }
@@ -93,20 +93,5 @@ pub fn write(
         archive.pad(pieces.stored())
     })();
     report.check(failed);
-    Ok(done)
-}
-
-/// Reads all of `buf`; bytes after the end of the file are zeros.
-fn fill(content: &mut impl Content, offset: u64, buf: &mut [u8]) -> Result<(), Failure> {
-    let mut have = 0;
-    while let Some(rest) = buf.get_mut(have..).filter(|rest| !rest.is_empty()) {
-        match content.read_at(offset + have as u64, rest)? {
-            0 => {
-                rest.fill(0);
-                break;
-            }
-            read => have += read,
-        }
-    }
-    Ok(())
+    done
 }

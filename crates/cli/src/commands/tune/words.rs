@@ -92,25 +92,30 @@ pub fn parse_checked(text: &str) -> Result<u64, String> {
     seconds.ok_or_else(|| format!("'{text}' is not now, or @ and seconds since 1970"))
 }
 
+const DATA: Options = Options::DATA_JOURNAL.union(Options::DATA_ORDERED);
+
+/// The default mount options: name, bits and the mask of the bits that the option decides.
+pub const DEFAULT_OPTIONS: [(&str, Options, Options); 12] = [
+    ("debug", Options::DEBUG, Options::DEBUG),
+    ("bsdgroups", Options::BSD_GROUPS, Options::BSD_GROUPS),
+    ("user_xattr", Options::USER_XATTR, Options::USER_XATTR),
+    ("acl", Options::ACL, Options::ACL),
+    ("uid16", Options::UID16, Options::UID16),
+    ("nobarrier", Options::NO_BARRIER, Options::NO_BARRIER),
+    ("block_validity", Options::BLOCK_VALIDITY, Options::BLOCK_VALIDITY),
+    ("discard", Options::DISCARD, Options::DISCARD),
+    ("nodelalloc", Options::NO_DELALLOC, Options::NO_DELALLOC),
+    ("journal_data", Options::DATA_JOURNAL, DATA),
+    ("journal_data_ordered", Options::DATA_ORDERED, DATA),
+    ("journal_data_writeback", DATA, DATA),
+];
+
 /// Parses one mount option of `-o`.
 pub fn default_option(word: &str) -> Result<OptionChange, String> {
-    const DATA: Options = Options::DATA_JOURNAL.union(Options::DATA_ORDERED);
     let (name, clear) = split(word);
-    let (options, mask) = match name {
-        "debug" => (Options::DEBUG, Options::DEBUG),
-        "bsdgroups" => (Options::BSD_GROUPS, Options::BSD_GROUPS),
-        "user_xattr" => (Options::USER_XATTR, Options::USER_XATTR),
-        "acl" => (Options::ACL, Options::ACL),
-        "uid16" => (Options::UID16, Options::UID16),
-        "journal_data" => (Options::DATA_JOURNAL, DATA),
-        "journal_data_ordered" => (Options::DATA_ORDERED, DATA),
-        "journal_data_writeback" => (DATA, DATA),
-        "nobarrier" => (Options::NO_BARRIER, Options::NO_BARRIER),
-        "block_validity" => (Options::BLOCK_VALIDITY, Options::BLOCK_VALIDITY),
-        "discard" => (Options::DISCARD, Options::DISCARD),
-        "nodelalloc" => (Options::NO_DELALLOC, Options::NO_DELALLOC),
-        _ => return Err(format!("-o: unknown mount option '{name}'")),
-    };
+    let known = DEFAULT_OPTIONS.into_iter().find(|(known, ..)| *known == name);
+    let unknown = || format!("-o: unknown mount option '{name}'");
+    let (_, options, mask) = known.ok_or_else(unknown)?;
     let options = if clear { Options::empty() } else { options };
     Ok(OptionChange { options, mask })
 }
