@@ -48,7 +48,7 @@ pub use patience::{
     announce_mmp, open_array_to_mount, open_image, open_image_to_mount, open_source,
 };
 pub use report::{Failure, Report, Stop, complain, host_cause, plain, printable};
-pub use screen::Screen;
-pub use size::{Size, human, parse_size};
+pub use screen::{Screen, widths};
+pub use size::{Size, counted, human, parse_size};
 pub use time::{Shown, parse_time, show_time};
 pub use whole::{WholeImage, open_with_notes};

@@ -2,8 +2,8 @@
 //!
 //! A [`Tree`] is an image or the host. [`Copier`] works on several threads, each
 //! with one directory at a time. Two steps come last. First the names of hard-linked files are
-//! created that were found while another thread copied the file. Then the attributes of directories are set, since every new entry changes a
-//! directory's times.
+//! created that were found while another thread copied the file. Then the attributes of directories
+//! are set, since every new entry changes a directory's times.
 
 mod copier;
 mod host;

@@ -45,21 +45,18 @@ pub fn no_file_system(device: &dyn Device) -> Option<String> {
     if read::<2>(device, MAGIC_AT)? == MAGIC {
         return None;
     }
-    let missing = |backup: &Backup| {
-        let (block, size) = backup.place();
-        format!(
-            "the superblock is missing, but block {block} has a copy: e2fsck -b {block} -B {size} \
-             restores it"
-        )
+    let what = match (other_contents(device), Backup::find(device)) {
+        (Some(what), _) => what,
+        (None, None) => unknown_contents(device)?.into(),
+        (None, Some(backup)) => {
+            let (block, size) = backup.place();
+            return Some(format!(
+                "the superblock is missing, but block {block} has a copy: e2fsck -b {block} -B \
+                 {size} restores it"
+            ));
+        }
     };
-    if let Some(what) = other_contents(device) {
-        return Some(format!("no ext4 file system: {what}"));
-    }
-    let backup = Backup::find(device);
-    backup
-        .as_ref()
-        .map(missing)
-        .or_else(|| Some(format!("no ext4 file system: {}", unknown_contents(device)?)))
+    Some(format!("no ext4 file system: {what}"))
 }
 
 /// Names what `device` holds in place of an ext4 file system, which a repair must not write over.

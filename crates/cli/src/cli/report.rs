@@ -134,12 +134,14 @@ impl Display for Failure {
 
 /// Formats the host's error in the style of Lanefs: lower case, without the number.
 pub fn host_cause(error: &io::Error) -> String {
-    let text = plain(&error.to_string());
+    lowered(&plain(&error.to_string()))
+}
+
+/// Returns a text that starts in lower case.
+fn lowered(text: &str) -> String {
     let mut letters = text.chars();
-    match letters.next() {
-        Some(first) => first.to_lowercase().chain(letters).collect(),
-        None => String::new(),
-    }
+    let first = letters.next().map(char::to_lowercase).into_iter().flatten();
+    first.chain(letters).collect()
 }
 
 /// Formats a message that ends with an error of the host: the error starts in lower case, and its
@@ -147,11 +149,7 @@ pub fn host_cause(error: &io::Error) -> String {
 pub fn plain(text: &str) -> String {
     let Some((text, _)) = text.split_once(" (os error") else { return text.into() };
     match text.rsplit_once(": ") {
-        Some((place, cause)) => {
-            let mut letters = cause.chars();
-            let first = letters.next().map(char::to_lowercase).into_iter().flatten();
-            format!("{place}: {}", first.chain(letters).collect::<String>())
-        }
+        Some((place, cause)) => format!("{place}: {}", lowered(cause)),
         None => text.into(),
     }
 }

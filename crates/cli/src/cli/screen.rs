@@ -17,6 +17,14 @@ impl Screen {
     }
 }
 
+/// Returns the width of each column in characters.
+pub fn widths<'a, const N: usize>(rows: impl Iterator<Item = &'a [String; N]>) -> [usize; N] {
+    let width = |widths: [usize; N], row: &[String; N]| {
+        std::array::from_fn(|n| widths[n].max(row[n].chars().count()))
+    };
+    rows.fold([0; N], width)
+}
+
 /// Replaces control characters by question marks, for a terminal.
 fn harmless(bytes: &[u8]) -> Vec<u8> {
     let mut before = 0;

@@ -64,6 +64,15 @@ pub fn human(bytes: u64) -> String {
     }
 }
 
+/// Returns a number with its noun, which is in the plural unless the number is 1.
+pub fn counted(count: u64, noun: &str) -> String {
+    match (count, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {noun}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use crate::cli::{
     Failure, ImageArguments, JournalArguments, OutputArguments, Report as Failures, WholeImage,
-    printable,
+    counted, printable,
 };
 use crate::copy::with_template;
 use indicatif::ProgressBar;
@@ -140,12 +140,10 @@ fn print(report: &Report, arguments: &Arguments) -> io::Result<()> {
     let left_out = left_out.map(|count| format!("and {count} more findings"));
     let unchecked = report.unchecked.iter().map(|what| format!("not checked: {what}"));
     let totals = report.totals;
-    let faults = faults(report);
     let verdict = match report.verdict() {
         Verdict::Clean => "clean".to_owned(),
         Verdict::Unchecked => "no fault found, but not all was checked".to_owned(),
-        Verdict::Damaged if faults == 1 => "1 fault".to_owned(),
-        Verdict::Damaged => format!("{faults} faults"),
+        Verdict::Damaged => counted(faults(report), "fault"),
     };
     let image = arguments.image.display();
     let verdict = format!(

@@ -277,11 +277,10 @@ pub fn copy(
             for source in sources {
                 let not_here = || Failure::new(source, "is not in an image");
                 let place = std::slice::from_ref(source.place().ok_or_else(not_here)?);
-                let report = outcome.report;
-                report
-                    .printed(images.each(place, report, |fs, place| {
-                        super::cat::write_to(fs, place, &mut out)
-                    }));
+                let printed = images.each(place, outcome.report, |fs, place| {
+                    super::cat::write_to(fs, place, &mut out)
+                });
+                outcome.report.printed(printed);
             }
             Ok(())
         }

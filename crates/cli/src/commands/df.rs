@@ -1,6 +1,6 @@
 //! `lanefs df`
 
-use crate::cli::{ImageArguments, Images, Intent, Report, human, long_help};
+use crate::cli::{ImageArguments, Images, Intent, Report, human, long_help, widths};
 use lanefs::StatFs;
 use serde_json::json;
 use std::io::{self, Write};
@@ -104,10 +104,8 @@ fn percent(used: u64, all: u64) -> String {
 }
 
 fn print(lines: &[[String; 5]]) -> io::Result<()> {
-    let width = |n: usize| lines.iter().filter_map(|l| l.get(n)).map(|c| c.chars().count()).max();
-    let widths: [usize; 5] = std::array::from_fn(|n| width(n).unwrap_or(0));
+    let [w0, w1, w2, w3, w4] = widths(lines.iter());
     let mut out = io::stdout().lock();
-    let [w0, w1, w2, w3, w4] = widths;
     for [image, all, used, free, share] in lines {
         writeln!(out, "{image:w0$} {all:>w1$} {used:>w2$} {free:>w3$} {share:>w4$}")?;
     }

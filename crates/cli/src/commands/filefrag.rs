@@ -1,6 +1,6 @@
 //! `lanefs filefrag`
 
-use crate::cli::{FileArguments, ImagePath, Intent, Screen, place_facts, with_each};
+use crate::cli::{FileArguments, ImagePath, Intent, Screen, counted, place_facts, with_each};
 use lanefs::{ExtentFlags, FileExtent, Follow};
 use serde_json::json;
 use std::io::{self, Write};
@@ -47,8 +47,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn print(out: &mut dyn Write, place: &ImagePath, extents: &[FileExtent]) -> io::Result<()> {
-    let count = extents.len();
-    writeln!(out, "{place}: {count} extent{}", if count == 1 { "" } else { "s" })?;
+    writeln!(out, "{place}: {}", counted(extents.len() as u64, "extent"))?;
     for extent in extents {
         let FileExtent { offset, place, len, flags } = *extent;
         writeln!(out, "{offset:>15} {place:>18} {len:>15} {}", names(flags).join(","))?;

@@ -2,7 +2,7 @@
 
 use crate::cli::{
     FileArguments, ImagePath, Report, Shown, Stop, UserNames, file_facts, human, long_help,
-    mode_string, print_each, printable, show_time,
+    mode_string, print_each, printable, show_time, widths,
 };
 use lanefs::{FileSystem, FileType, Metadata};
 use std::cmp::Ordering;
@@ -206,23 +206,16 @@ impl Listing<'_> {
             });
         }
         let rows: Vec<Row> = entries.iter().map(|entry| self.row(fs, users, entry)).collect();
-        let width = |column: fn(&Row) -> &str| {
-            rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)
-        };
-        let inode = width(|row| &row.inode);
-        let (links, user) = (width(|row| &row.links), width(|row| &row.user));
-        let (group, size) = (width(|row| &row.group), width(|row| &row.size));
-        for row in &rows {
+        let [w0, w1, w2, w3, w4] = widths(rows.iter().map(|row| &row.columns));
+        for Row { columns: [inode, links, user, group, size], mode, time, name, target } in &rows {
             if self.arguments.inode {
-                write!(self.out, "{:>inode$} ", row.inode)?;
+                write!(self.out, "{inode:>w0$} ")?;
             }
             if self.arguments.long {
-                let Row { mode, time, .. } = row;
-                write!(self.out, "{mode} {:>links$} {:user$} ", row.links, row.user)?;
-                write!(self.out, "{:group$} {:>size$} {time} ", row.group, row.size)?;
+                write!(self.out, "{mode} {links:>w1$} {user:w2$} {group:w3$} {size:>w4$} {time} ")?;
             }
-            self.name(&row.name)?;
-            if let Some(target) = &row.target {
+            self.name(name)?;
+            if let Some(target) = target {
                 write!(self.out, " -> ")?;
                 self.name(target)?;
             }
@@ -254,13 +247,11 @@ impl Listing<'_> {
         } else {
             None
         };
+        let (inode, links) = (metadata.ino().0.to_string(), metadata.links().to_string());
+        let (user, group) = (users.user(metadata.uid()), users.group(metadata.gid()));
         Row {
-            inode: metadata.ino().0.to_string(),
+            columns: [inode, links, user, group, size],
             mode: mode_string(metadata.attr().mode()),
-            links: metadata.links().to_string(),
-            user: users.user(metadata.uid()),
-            group: users.group(metadata.gid()),
-            size,
             time: show_time(metadata.attr().mtime, Shown::Minutes),
             name: entry.name.clone(),
             target,
@@ -269,12 +260,9 @@ impl Listing<'_> {
 }
 
 struct Row {
-    inode: String,
+    /// Inode, links, user, group and size.
+    columns: [String; 5],
     mode: String,
-    links: String,
-    user: String,
-    group: String,
-    size: String,
     time: String,
     name: OsString,
     target: Option<OsString>,

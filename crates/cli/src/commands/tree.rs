@@ -1,6 +1,6 @@
 //! `lanefs tree`
 
-use crate::cli::{FileArguments, ImagePath, Report, print_each, printable};
+use crate::cli::{FileArguments, ImagePath, Report, counted, print_each, printable};
 use lanefs::{FileSystem, FileType};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -89,10 +89,9 @@ fn draw(
             levels.push(Level { dir: path, left, indent });
         }
     }
-    let plural = |n: u64, one: &str, more: &str| format!("{n} {}", if n == 1 { one } else { more });
-    write!(out, "\n{}", plural(dirs, "directory", "directories"))?;
+    write!(out, "\n{}", counted(dirs, "directory"))?;
     if !arguments.directories {
-        write!(out, ", {}", plural(files, "file", "files"))?;
+        write!(out, ", {}", counted(files, "file"))?;
     }
     writeln!(out)
 }

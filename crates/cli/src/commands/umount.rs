@@ -1,6 +1,6 @@
 //! `lanefs umount`: unmounts, and returns when the image is closed.
 
-use crate::cli::{complain, host_cause};
+use crate::cli::{Failure, Report, host_cause};
 use lanefs::Source;
 use lanefs::raid5::Candidate;
 use lanefs_fuse::{Busy, Ended, MountEntry, Watch, detach};
@@ -35,14 +35,8 @@ pub struct Arguments {
 /// Runs `lanefs umount`. Without `--lazy`, success means that the server has closed the image,
 /// without an error.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    match unmount(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let cause = host_cause(&error);
-            complain(format_args!("lanefs umount: {}: {cause}", arguments.mount_point.display()));
-            ExitCode::FAILURE
-        }
-    }
+    let failed = Failure::on_host(&arguments.mount_point);
+    Report::run("umount", |_| Ok(unmount(arguments).map_err(failed)?))
 }
 
 fn unmount(arguments: &Arguments) -> io::Result<()> {

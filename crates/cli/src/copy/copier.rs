@@ -358,29 +358,26 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         let there = self.target.look(dir, name)?;
         let shown = || self.target.show_entry(dir, name);
         if let Some((node, there)) = &there {
-            if there.identity == meta.identity || self.leads_to(from, &meta, there) {
-                return Err(Failure::new(shown(), "source and destination are the same file"));
-            }
-            match (is_dir, there.file_type == FileType::Directory) {
-                _ if existing == Existing::Refuse => return Err(Failure::new(shown(), "exists")),
-                (true, true) if existing == Existing::Replace => {}
+            let is_same = there.identity == meta.identity || self.leads_to(from, &meta, there);
+            let would_fill = existing == Existing::Overwrite && meta.file_type == FileType::Regular;
+            let why = match (is_dir, there.file_type == FileType::Directory) {
+                _ if is_same => Some("source and destination are the same file"),
+                _ if existing == Existing::Refuse => Some("exists"),
+                (true, true) if existing == Existing::Replace => None,
                 (true, true) => {
                     self.later(from, &meta, node, None, way);
                     return Ok(());
                 }
-                (true, false) => {
-                    return Err(Failure::new(shown(), "exists and is not a directory"));
-                }
-                (false, true) => return Err(Failure::new(shown(), "exists and is a directory")),
+                (true, false) => Some("exists and is not a directory"),
+                (false, true) => Some("exists and is a directory"),
                 (false, false) if existing == Existing::Keep => return Ok(()),
-                (false, false)
-                    if existing == Existing::Overwrite
-                        && meta.file_type == FileType::Regular
-                        && is_special(there.file_type) =>
-                {
-                    return Err(Failure::new(shown(), "exists and is a device, FIFO or socket"));
+                (false, false) if would_fill && is_special(there.file_type) => {
+                    Some("exists and is a device, FIFO or socket")
                 }
-                (false, false) => {}
+                (false, false) => None,
+            };
+            if let Some(why) = why {
+                return Err(Failure::new(shown(), why));
             }
         }
         if self.plan.verbose == Verbose::Yes {

@@ -3,12 +3,12 @@
 use super::arguments::{Arguments, options};
 use super::fill::From;
 use super::seal::{Made, seal};
-use super::target::{counted, facts, fit_to_rows, open, open_for, refuse_overwriting, summary};
+use super::target::{facts, fit_to_rows, open, open_for, refuse_overwriting, summary};
 use super::unnamed::Unnamed;
 use super::verity;
 use super::words::Wanted;
 use crate::cli::{
-    Failure, MadeFile, OutputFile, Report, complain, human, open_image, open_with_notes,
+    Failure, MadeFile, OutputFile, Report, complain, counted, human, open_image, open_with_notes,
     refuse_hidden_owners,
 };
 use crate::copy::Progress;

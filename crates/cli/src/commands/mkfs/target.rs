@@ -1,7 +1,7 @@
 //! The image file, device or array on which a file system is made.
 
 use super::arguments::Arguments;
-use crate::cli::{Failure, human, open_image, refuse_contents};
+use crate::cli::{Failure, counted, human, open_image, refuse_contents};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::mkfs::{MkfsOptions, Report as Made};
@@ -88,15 +88,6 @@ pub(super) fn summary(arguments: &Arguments, made: &Made) -> Vec<String> {
         lines.push(format!("features: {}", made.features.join(" ")));
     }
     lines
-}
-
-/// Returns a number with its noun, which is in the plural unless the number is 1.
-pub(super) fn counted(count: u64, noun: &str) -> String {
-    match (count, noun.strip_suffix('y')) {
-        (1, _) => format!("1 {noun}"),
-        (_, Some(stem)) => format!("{count} {stem}ies"),
-        (_, None) => format!("{count} {noun}s"),
-    }
 }
 
 /// Describes the new file system as JSON.

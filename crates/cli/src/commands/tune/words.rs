@@ -140,6 +140,7 @@ pub fn features(words: &[String]) -> Result<FeatureChange, String> {
 pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
     let number = || value.parse::<u32>().map_err(|_| format!("-E {word}: not a number"));
+    let short = || u16::try_from(number()?).map_err(|_| format!("-E {word}: too large"));
     match name {
         "hash_alg" => {
             settings.hash = Some(match value {
@@ -150,15 +151,9 @@ pub fn extend(settings: &mut Settings, word: &str) -> Result<(), String> {
             });
         }
         "mount_opts" => settings.mount_options = Some(value.as_bytes().to_vec()),
-        "stride" => {
-            let stride = u16::try_from(number()?);
-            settings.stride = Some(stride.map_err(|_| format!("-E {word}: too large"))?);
-        }
+        "stride" => settings.stride = Some(short()?),
         "stripe_width" | "stripe-width" => settings.stripe_width = Some(number()?),
-        "mmp_update_interval" => {
-            let interval = u16::try_from(number()?);
-            settings.mmp_interval = Some(interval.map_err(|_| format!("-E {word}: too large"))?);
-        }
+        "mmp_update_interval" => settings.mmp_interval = Some(short()?),
         "test_fs" => settings.test = Some(SuperFlags::TEST_FILESYS),
         "^test_fs" => settings.test = Some(SuperFlags::empty()),
         "force_fsck" => settings.force_check = true,
