@@ -160,7 +160,8 @@ impl Limbo {
             if waiting.is_short(keep) {
                 break;
             }
-            let Some((_, value)) = waiting.values.pop_front_if(|(epoch, _)| *epoch <= last) else {
+            let is_due = waiting.values.front().is_some_and(|(epoch, _)| *epoch <= last);
+            let Some((_, value)) = is_due.then(|| waiting.values.pop_front()).flatten() else {
                 break;
             };
             waiting.bytes -= value.bytes;
