@@ -44,7 +44,7 @@ pub use journal::JournalLength;
 pub use journal_device::{attach_journal, make_journal_device};
 pub use options::{
     Contents, Identity, InodeCount, InodeTables, JournalSize, MkfsOptions, OnLoss, Room, Spare,
-    TablePlaces, Usage,
+    TablePlaces, Usage, random_uuid,
 };
 pub use report::Report;
 pub use signature::existing_signature;

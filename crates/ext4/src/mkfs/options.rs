@@ -5,7 +5,18 @@ use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{Clusters, OnError};
-use uuid::Uuid;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// Returns a random UUID (version 4), by getrandom(2) itself. Crates that look for this function in
+/// the dynamic linker do not find it in a static binary, and then want /dev/urandom.
+pub fn random_uuid() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    // Linux before 3.17 lacks the call. Then the UUID is as random as the seeds of hash tables.
+    if getrandom(&mut bytes, GetRandomFlags::empty()) != Ok(bytes.len()) {
+        bytes = fastrand::u128(..).to_ne_bytes();
+    }
+    uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
+}
 
 /// The intended use of a file system, as in `mke2fs -T`. It determines the default block size and
 /// the default number of inodes.
@@ -311,14 +322,13 @@ impl MkfsOptions {
     /// Returns the identity of the new file system. A UUID or hash seed that the options do not
     /// specify is chosen at random. The default time is the present.
     pub fn identity(&self) -> Identity {
-        let random = || *Uuid::new_v4().as_bytes();
         let now = || {
             let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             since.map_or(0, |since| since.as_secs())
         };
         Identity {
-            uuid: self.uuid.unwrap_or_else(random),
-            hash_seed: self.hash_seed.unwrap_or_else(random),
+            uuid: self.uuid.unwrap_or_else(random_uuid),
+            hash_seed: self.hash_seed.unwrap_or_else(random_uuid),
             time: self.time.unwrap_or_else(now),
         }
     }

@@ -41,7 +41,7 @@ fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<(), Failure> {
     let path = arguments.image.as_path();
     let device = open_for(arguments, arguments.size())?;
     refuse_overwriting(arguments, &device)?;
-    let uuid = arguments.uuid.unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes());
+    let uuid = arguments.uuid.unwrap_or_else(lanefs_ext4::mkfs::random_uuid);
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let time = time.map_or(0, |since| since.as_secs() as u32);
     make_journal_device(&device, block_size, uuid, time).map_err(Failure::about(path))?;

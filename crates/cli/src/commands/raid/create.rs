@@ -88,7 +88,7 @@ fn parse_uuid(text: &str) -> Result<Uuid, String> {
 }
 
 fn random_uuid() -> Uuid {
-    Uuid(uuid::Uuid::new_v4().into_bytes())
+    Uuid(lanefs_ext4::mkfs::random_uuid())
 }
 
 impl Arguments {

@@ -204,7 +204,7 @@ pub fn ask(
             error => Failure::host(place.display(), &error.into()),
         }
     };
-    let id = uuid::Uuid::new_v4().to_string();
+    let id = uuid::Uuid::from_bytes(lanefs_ext4::mkfs::random_uuid()).to_string();
     let mut request = change.to_json();
     if let Some(request) = request.as_object_mut() {
         request.insert("id".into(), json!(id));

@@ -59,6 +59,6 @@ pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMemb
     if !force && own.is_none() {
         refuse_contents(path.display(), &*device)?;
     }
-    let uuid = Uuid(uuid::Uuid::new_v4().into_bytes());
+    let uuid = Uuid(lanefs_ext4::mkfs::random_uuid());
     Ok(NewMember { name: path.into(), device, uuid })
 }

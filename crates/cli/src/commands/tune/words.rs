@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     match text {
-        "random" | "time" => Ok(*uuid::Uuid::new_v4().as_bytes()),
+        "random" | "time" => Ok(lanefs_ext4::mkfs::random_uuid()),
         "clear" | "null" => Ok([0; 16]),
         text => match text.parse::<uuid::Uuid>() {
             Ok(uuid) => Ok(*uuid.as_bytes()),
