@@ -9,7 +9,6 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
-use clap_complete::env::{EnvCompleter, Fish};
 use lanefs::{FileSystem, FileType, OpenOptions};
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -40,10 +39,11 @@ pub fn answer(describe: fn() -> Command) -> bool {
 /// Writes the script that registers the completion in `shell`.
 pub fn write_script(shell: Shell, out: &mut dyn Write) -> io::Result<()> {
     match shell {
-        // clap's scripts for bash and zsh do not complete words with a colon.
+        // clap's scripts for bash and zsh do not complete words with a colon, and that for fish no
+        // words with a blank.
         Shell::Bash => out.write_all(include_bytes!("completion/lanefs.bash")),
         Shell::Zsh => out.write_all(include_bytes!("completion/lanefs.zsh")),
-        Shell::Fish => Fish.write_registration(VARIABLE, "lanefs", "lanefs", "lanefs", out),
+        Shell::Fish => out.write_all(include_bytes!("completion/lanefs.fish")),
     }
 }
 

@@ -1,14 +1,16 @@
 # Completion of lanefs for bash; needs the package bash-completion. The names come from the command
 # itself, which also lists directories inside images: lanefs cp disk.img:/et<TAB>
 _lanefs() {
-    local cur prev words cword
+    local cur prev words cword quoted=
     # A colon splits words in bash; the words of lanefs hold colons.
     _get_comp_words_by_ref -n : cur prev words cword || return
-    # A blank in a name is typed as "\ ".
-    cur=${cur//\\/} words=("${words[@]//\\/}")
+    # A blank in a name is typed as "\ ", or after a quote that is still open.
+    [[ $cur == [\"\']* ]] && quoted=1
+    words=("${words[@]//[\\\"\']/}") cur=${cur//[\\\"\']/}
     mapfile -t COMPREPLY < <(LANEFS_COMPLETE=bash _CLAP_COMPLETE_INDEX=$cword _CLAP_IFS=$'\n' \
         "${words[0]}" -- "${words[@]}" 2>/dev/null)
-    __ltrim_colon_completions "$cur"
+    # In quotes, a colon splits nothing.
+    [[ $quoted ]] || __ltrim_colon_completions "$cur"
     [[ ${COMPREPLY-} == *[/:=] ]] && compopt -o nospace
     compopt -o filenames 2>/dev/null
 }
