@@ -10,7 +10,7 @@ use crate::cli::{Failure, MadeFile};
 use lanefs::raid5::{
     Added, AssembleError, Ended, OpenArray, Progress, Rebuild, Replaced, Scrub, Source,
 };
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -46,8 +46,10 @@ impl Step {
     }
 }
 
-/// A change of an array's members that can run while the array is in use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A change of an array's members that can run while the array is in use. As JSON it is a request to
+/// the server of a mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "lowercase")]
 pub enum Change {
     /// Marks a member as failed. The member is given by name or slot.
     Fail {
@@ -116,59 +118,6 @@ impl Change {
             | Change::Replace { shown, .. }
             | Change::Spare { shown, .. } => shown.clone(),
         }
-    }
-
-    /// Encodes the change as a request to a server.
-    pub fn to_json(&self) -> Value {
-        match self {
-            Change::Fail { member } => json!({ "change": "fail", "member": member }),
-            Change::Remove => json!({ "change": "remove" }),
-            Change::Add { device, shown, force } => {
-                json!({ "change": "add", "device": device, "shown": shown, "force": force })
-            }
-            Change::Replace { member, device, shown, force } => json!({
-                "change": "replace", "member": member, "device": device, "shown": shown,
-                "force": force,
-            }),
-            Change::Scrub { repair, limit, start } => {
-                let resume = *start == Start::Last;
-                json!({ "change": "scrub", "repair": repair, "limit": limit, "resume": resume })
-            }
-            Change::Spare { device, shown, force } => {
-                json!({ "change": "spare", "device": device, "shown": shown, "force": force })
-            }
-        }
-    }
-
-    /// Decodes the change in a request to a server.
-    pub fn from_json(value: &Value) -> Option<Change> {
-        let text = |name: &str| value.get(name)?.as_str();
-        Some(match text("change")? {
-            "fail" => Change::Fail { member: text("member")?.into() },
-            "remove" => Change::Remove,
-            "add" => Change::Add {
-                device: text("device")?.into(),
-                shown: text("shown")?.into(),
-                force: value.get("force")?.as_bool()?,
-            },
-            "replace" => Change::Replace {
-                member: text("member")?.into(),
-                device: text("device")?.into(),
-                shown: text("shown")?.into(),
-                force: value.get("force")?.as_bool()?,
-            },
-            "scrub" => Change::Scrub {
-                repair: value.get("repair")?.as_bool()?,
-                limit: value.get("limit")?.as_u64(),
-                start: if value.get("resume")?.as_bool()? { Start::Last } else { Start::First },
-            },
-            "spare" => Change::Spare {
-                device: text("device")?.into(),
-                shown: text("shown")?.into(),
-                force: value.get("force")?.as_bool()?,
-            },
-            _ => return None,
-        })
     }
 
     /// Carries out the change, and returns the result. `step` is called during a rebuild or copy and

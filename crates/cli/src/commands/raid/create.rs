@@ -234,8 +234,7 @@ fn open_members(arguments: &Arguments) -> Result<(Vec<Opened>, Vec<MadeFile>), F
             let size = arguments.size.map(Size::bytes);
             let size =
                 size.ok_or_else(|| Failure::new(path.display(), "does not exist: give a --size"))?;
-            let file = MadeFile::create(path, size);
-            made.push(file.map_err(|error| Failure::host(path.display(), &error))?);
+            made.push(MadeFile::create(path, size).map_err(Failure::on_host(path))?);
         }
         let device = open_image(path, Access::ReadWrite, OpenOptions::default())?;
         if !arguments.force {

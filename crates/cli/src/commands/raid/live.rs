@@ -15,6 +15,7 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, Weak, thread};
 use lanefs_lanes::{Mutex, Rank};
 use rustix::fs::XattrFlags;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -36,6 +37,14 @@ pub struct LiveArray {
     /// next.
     ends: AtomicBool,
     jobs: Mutex<Vec<Job>>,
+}
+
+/// A change that the server is asked for.
+#[derive(Serialize, Deserialize)]
+struct Request {
+    id: String,
+    #[serde(flatten)]
+    change: Change,
 }
 
 struct Job {
@@ -120,9 +129,8 @@ impl LiveArray {
 
     /// Starts the change that a request describes.
     fn take(this: &Arc<LiveArray>, value: &[u8]) -> Result<(), Errno> {
-        let request: Value = serde_json::from_slice(value).map_err(|_| Errno::INVAL)?;
-        let id = request.get("id").and_then(Value::as_str).ok_or(Errno::INVAL)?.to_owned();
-        let change = Change::from_json(&request).ok_or(Errno::INVAL)?;
+        let request = serde_json::from_slice(value);
+        let Request { id, change } = request.map_err(|_| Errno::INVAL)?;
         let mut jobs = this.jobs.lock();
         let mut forgotten = None;
         if jobs.len() >= REMEMBERED {
@@ -201,15 +209,12 @@ pub fn ask(
             Errno::ROFS => {
                 Failure::new(place.display(), "mounted read-only: unmount it to change its members")
             }
-            error => Failure::host(place.display(), &error.into()),
+            error => Failure::on_host(place)(error),
         }
     };
     let id = uuid::Uuid::from_bytes(lanefs_ext4::mkfs::random_uuid()).to_string();
-    let mut request = change.to_json();
-    if let Some(request) = request.as_object_mut() {
-        request.insert("id".into(), json!(id));
-    }
-    let request = request.to_string();
+    let request = Request { id: id.clone(), change: change.clone() };
+    let request = serde_json::to_string(&request).map_err(Failure::about(place))?;
     rustix::fs::setxattr(place, ATTRIBUTE, request.as_bytes(), XattrFlags::empty())
         .map_err(failed)?;
     let mut value = vec![0; ROOM];

@@ -23,8 +23,7 @@ pub fn make_file(path: &Path, array: &OpenArray) -> Result<Option<MadeFile>, Fai
         file.is_file().then_some(file.len())
     });
     let len = lens.min().unwrap_or(0).max(needed);
-    let made = MadeFile::create(path, len).map_err(|error| Failure::host(path.display(), &error));
-    made.map(Some)
+    MadeFile::create(path, len).map(Some).map_err(Failure::on_host(path))
 }
 
 /// Opens the device. A former member of this array is accepted without `force` if its slot is free.

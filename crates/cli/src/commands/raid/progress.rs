@@ -1,8 +1,8 @@
 //! The progress of long work, on a terminal.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::copy::with_template;
+use indicatif::ProgressBar;
 use lanefs::raid5::Progress;
-use std::io::IsTerminal;
 use std::ops::ControlFlow;
 
 /// A progress bar with the estimated time left. Shown only on a terminal.
@@ -11,16 +11,9 @@ pub struct Bar(ProgressBar);
 impl Bar {
     /// Creates the bar for work of this name.
     pub fn new(what: &'static str) -> Bar {
-        let target = match std::io::stderr().is_terminal() {
-            true => ProgressDrawTarget::stderr(),
-            false => ProgressDrawTarget::hidden(),
-        };
-        let bar = ProgressBar::with_draw_target(None, target).with_message(what);
+        let bar = ProgressBar::no_length().with_message(what);
         let template = "{msg} [{bar:30}] {percent}%, {binary_bytes_per_sec}, {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        Bar(bar)
+        Bar(with_template(bar, template))
     }
 
     /// Creates a bar that is not shown.

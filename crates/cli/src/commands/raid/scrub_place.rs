@@ -6,6 +6,7 @@
 use super::scrub_report::{from_json, report_json};
 use lanefs::device::DeviceError;
 use lanefs::raid5::{Array, Ended, Progress, Scrub, ScrubReport, Uuid};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -15,7 +16,8 @@ use std::path::{Path, PathBuf};
 const PART: u64 = 64 << 20;
 
 /// Where a scrub begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Start {
     /// At the first row.
     First,
