@@ -16,6 +16,7 @@ mod latency;
 mod library;
 mod machine;
 mod mix;
+pub mod older;
 mod peers;
 mod plan;
 mod programs;

@@ -1,13 +1,18 @@
 //! Lanefs in this process, without a mount.
 
 use crate::error::{Error, Result};
+use crate::older::{NameCachePolicy, OneLock, Overwrite, Policies};
 use crate::target_tree::{How, Opened, TargetTree};
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, RamDevice};
-use lanefs_ext4::{DirEntry, Fallocate, InodeRef, NewKind, Policies, SetAttr, SetTime, SyncMode};
+use lanefs_ext4::{
+    DirEntry, DirId, Fallocate, InodeRef, Mount, NewKind, SetAttr, SetTime, SyncMode, names_within,
+};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::{FileType, Time};
+use lanefs_lanes::{Mutex, Rank, RwLock};
+use lanefs_ondisk::{FileType, Ino, Time};
 use lanefs_raid5::{Array, ArrayOptions, OpenArray, Source, StripeWake};
 use lanefs_vfs::{Credentials, Follow, NewNode, OpenFile, OpenFlags, Vfs, VfsOptions};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -25,14 +30,35 @@ pub struct Mounting {
 
 /// An image that this process has open.
 pub struct Library {
-    // This field comes first so that it is dropped before `array`, because dropping `vfs` writes to
-    // the array.
+    // The fields are dropped in this order: inodes before the mount, and the mount before the array,
+    // because dropping `vfs` writes to the array.
+    one_lock: Option<Front>,
     vfs: Vfs,
     who: Credentials,
     array: Option<Below>,
     /// Whether the device is in memory, as opposed to a file or device of the host.
     in_memory: bool,
+    /// With [`Overwrite::Exclusive`], the lock of each file that was opened. [rank Topology]
+    exclusive: Option<Mutex<HashMap<Ino, FileLock>>>,
 }
+
+/// A lock that reads of a file take shared, and writes exclusively.
+type FileLock = Arc<RwLock<()>>;
+
+/// The names and inodes with [`NameCachePolicy::Global`], which drops the inodes before the mount
+/// ends.
+struct Front(Arc<OneLock>);
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// The number of names and inodes behind one lock, if memory is not limited.
+const NAMES: usize = 1 << 16;
+/// The bytes that an inode behind one lock takes, approximately.
+const INODE: u64 = 2048;
 
 /// The array below the file system. Its counters show how many member reads and writes an operation
 /// causes.
@@ -64,12 +90,25 @@ impl Library {
     /// If the file system cannot be mounted.
     pub fn on(name: &str, device: Arc<dyn Device>, how: Mounting) -> Result<Library> {
         let mut options = VfsOptions::default();
-        options.mount.policies = how.policies;
+        options.mount.allocation = how.policies.allocation();
         if let Some(bytes) = how.cache_bytes {
             options.mount.cache_bytes = bytes;
         }
-        let vfs = at(name, Vfs::open(device, options))?;
-        Ok(Library { vfs, who: Credentials::superuser(), array: None, in_memory: false })
+        let (vfs, one_lock) = match how.policies.name_cache {
+            NameCachePolicy::Lanes => (Vfs::open(device, options), None),
+            NameCachePolicy::Global => {
+                let bytes = options.mount.cache_bytes;
+                let room = names_within(bytes).min((bytes / INODE) as usize).min(NAMES);
+                let table = Arc::new(OneLock::new(room));
+                options.mount.names = table.clone();
+                let mount = Mount::open(device, options.mount);
+                (mount.and_then(Vfs::without_names), Some(Front(table)))
+            }
+        };
+        let exclusive = (how.policies.overwrite == Overwrite::Exclusive)
+            .then(|| Mutex::new(Rank::Topology, HashMap::new()));
+        let who = Credentials::superuser();
+        Ok(Library { one_lock, vfs: at(name, vfs)?, who, array: None, in_memory: false, exclusive })
     }
 
     /// Does the same as [`Library::on`], for an array in memory.
@@ -112,14 +151,45 @@ impl Library {
     }
 
     fn walk(&self, path: &str) -> Told<InodeRef> {
-        self.vfs.walk(&self.who, self.vfs.root(), path.as_bytes(), Follow::Nothing)
+        let Some(Front(table)) = &self.one_lock else {
+            return self.vfs.walk(&self.who, self.vfs.root(), path.as_bytes(), Follow::Nothing);
+        };
+        let names = path.split('/').filter(|name| !matches!(*name, "" | "."));
+        names.map(str::as_bytes).try_fold(self.vfs.root().clone(), |dir, name| {
+            let id = DirId { ino: dir.ino(), generation: dir.generation() };
+            if let Some(inode) = table.hold(id, name) {
+                return Ok(inode);
+            }
+            let inode = self.vfs.lookup(&self.who, &dir, name)?;
+            table.keep(inode.clone());
+            Ok(inode)
+        })
     }
 
     /// Runs `act` on the parent directory and the last name of `path`.
     fn named<T>(&self, path: &str, act: impl FnOnce(&InodeRef, &[u8]) -> Told<T>) -> Result<T> {
-        let parent = at(path, self.vfs.parent(&self.who, self.vfs.root(), path.as_bytes()))?;
-        let (name, _) = at(path, parent.name(|| lanefs_ext4::Error::Busy))?;
-        at(path, act(&parent.dir, name))
+        at(path, self.in_parent(path, act))
+    }
+
+    fn in_parent<T>(&self, path: &str, act: impl FnOnce(&InodeRef, &[u8]) -> Told<T>) -> Told<T> {
+        let Some(Front(table)) = &self.one_lock else {
+            let parent = self.vfs.parent(&self.who, self.vfs.root(), path.as_bytes())?;
+            let (name, _) = parent.name(|| lanefs_ext4::Error::Busy)?;
+            return act(&parent.dir, name);
+        };
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let done = act(&self.walk(dir)?, name.as_bytes());
+        table.settle();
+        done
+    }
+
+    fn file(&self, path: &str, open: OpenFile) -> LibraryFile<'_> {
+        let lock = |locks: &Mutex<HashMap<Ino, FileLock>>| {
+            let new = || Arc::new(RwLock::new(Rank::Topology, ()));
+            locks.lock().entry(open.inode().ino()).or_insert_with(new).clone()
+        };
+        let lock = self.exclusive.as_ref().map(lock);
+        LibraryFile { library: self, open, path: path.into(), lock, is_unnamed: false }
     }
 
     /// Runs `each` on the entries of `dir`, except "." and "..".
@@ -173,21 +243,39 @@ impl TargetTree for Library {
             How::Emptied => OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE,
             How::Append => OpenFlags::WRITE | OpenFlags::APPEND,
         };
-        let root = self.vfs.root();
-        let open = at(path, self.vfs.open_path(&self.who, root, path.as_bytes(), flags, &FILE))?;
-        Ok(Box::new(LibraryFile { library: self, open, path: path.into() }))
+        let open = match &self.one_lock {
+            None => {
+                let root = self.vfs.root();
+                self.vfs.open_path(&self.who, root, path.as_bytes(), flags, &FILE)
+            }
+            Some(_) if flags.contains(OpenFlags::CREATE) => self
+                .in_parent(path, |dir, name| self.vfs.open_at(&self.who, dir, name, flags, &FILE)),
+            Some(_) => {
+                self.walk(path).and_then(|inode| self.vfs.open_inode(&self.who, inode, flags))
+            }
+        };
+        Ok(Box::new(self.file(path, at(path, open)?)))
     }
 
     fn stat(&self, path: &str) -> Result<u64> {
-        let root = self.vfs.root();
-        Ok(at(path, self.vfs.stat(&self.who, root, path.as_bytes(), Follow::Nothing))?.size)
+        let attr = match &self.one_lock {
+            None => self.vfs.stat(&self.who, self.vfs.root(), path.as_bytes(), Follow::Nothing),
+            Some(_) => self.walk(path).map(|inode| self.vfs.fs().stat(&inode)),
+        };
+        Ok(at(path, attr)?.size)
     }
 
     fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>> {
         let open = self
             .walk(dir)
             .and_then(|dir| self.vfs.open_unnamed(&self.who, &dir, OpenFlags::WRITE, &FILE));
-        Ok(Box::new(LibraryFile { library: self, open: at(dir, open)?, path: dir.into() }))
+        let open = at(dir, open)?;
+        if let Some(Front(table)) = &self.one_lock {
+            table.keep(open.inode().clone());
+        }
+        let mut file = self.file(dir, open);
+        file.is_unnamed = true;
+        Ok(Box::new(file))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
@@ -197,9 +285,9 @@ impl TargetTree for Library {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let how = lanefs_ext4::Rename::Replace;
         self.named(from, |source, name| {
-            let target = self.vfs.parent(&self.who, self.vfs.root(), to.as_bytes())?;
-            let (new_name, _) = target.name(|| lanefs_ext4::Error::Busy)?;
-            self.vfs.rename(&self.who, source, name, &target.dir, new_name, how)
+            self.in_parent(to, |target, new_name| {
+                self.vfs.rename(&self.who, source, name, target, new_name, how)
+            })
         })
     }
 
@@ -242,11 +330,16 @@ struct LibraryFile<'a> {
     library: &'a Library,
     open: OpenFile,
     path: String,
+    lock: Option<FileLock>,
+    is_unnamed: bool,
 }
 
 impl Drop for LibraryFile<'_> {
     fn drop(&mut self) {
         self.library.vfs.release(&self.open);
+        if let (true, Some(Front(table))) = (self.is_unnamed, &self.library.one_lock) {
+            table.drop_inode(self.open.inode().ino());
+        }
     }
 }
 
@@ -262,11 +355,13 @@ impl LibraryFile<'_> {
 impl Opened for LibraryFile<'_> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let wanted = buf.len();
+        let _shared = self.lock.as_ref().map(|lock| lock.read());
         let done = at(&self.path, self.library.vfs.read(&self.open, offset, buf))?;
         self.whole(done, wanted)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let _exclusive = self.lock.as_ref().map(|lock| lock.write());
         let (_, done) = at(&self.path, self.library.vfs.write(&self.open, offset, data))?;
         self.whole(done, data.len())
     }

@@ -218,11 +218,11 @@ fn own_memory() -> Option<u64> {
 mod tests {
     use super::*;
     use crate::library::Mounting;
+    use crate::older::Policies;
     use crate::scale::Scale;
     use crate::stop::Stop;
     use crate::target::TargetSpec;
     use crate::tree::Tree;
-    use lanefs_ext4::Policies;
     use lanefs_lanes::sync::Arc;
 
     fn tiny() -> Plan {

@@ -5,6 +5,10 @@ use crate::error::Result;
 use crate::figures::{Figures, Measured, Outcome};
 use crate::library::Mounting;
 use crate::machine::Machine;
+use crate::older::{
+    BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
+    StreamGoal,
+};
 use crate::plan::Plan;
 use crate::report::{factor, short};
 use crate::scale::Scale;
@@ -12,10 +16,6 @@ use crate::statistics::Summary;
 use crate::stop::Stop;
 use crate::target::Target;
 use crate::workload::Workload;
-use lanefs_ext4::{
-    BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
-    StreamGoal,
-};
 use lanefs_lanes::sync::Arc;
 use std::fmt::Write;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::flags;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::objects::Objects;
-use crate::policy::{Atime, Overwrite, Synchronous};
+use crate::policy::{Atime, Synchronous};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Pin};
 use lanefs_ondisk::Ino;
@@ -22,7 +22,6 @@ pub struct Fs {
     pub(crate) growing: Mutex<()>,
     pub(crate) atime: Atime,
     pub(crate) synchronous: Synchronous,
-    pub(crate) overwrite: Overwrite,
     pub(crate) cache_bytes: u64,
 }
 
@@ -43,10 +42,6 @@ impl Fs {
     /// Returns the inode with number `ino` if it is in memory. Takes no reference. The inode may be
     /// deleted and the number reused as soon as this returns, so the caller must check afterwards
     /// that the name still refers to this number.
-    ///
-    /// With [`NameCachePolicy::Global`](crate::policy::NameCachePolicy), this function always
-    /// returns `None`, because that policy guards names and inodes with one lock, which this
-    /// function does not take.
     #[inline]
     pub fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         self.objects.inodes.peek(pin, ino)

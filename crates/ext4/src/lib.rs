@@ -27,6 +27,11 @@ mod quota;
 mod verity;
 mod volume;
 
+/// The allocators' decisions, and what an implementation of them sees.
+pub mod allocation {
+    pub use crate::alloc::{Allocation, Attempt, Scaling, Summaries, Visit, Wait};
+}
+
 /// Finds and reads the log of a file system that is not mounted.
 pub mod log {
     pub use crate::mount::find_log::{LogReplay, find, locate, overlay, plan};
@@ -50,17 +55,13 @@ pub use mount::options::MountOptions;
 pub use mount::primary::{Primary, Wholeness, Witness};
 pub use mount::statistics::Statistics;
 pub use name::ascent::{Ascent, IsRing};
-pub use names::{DirId, Named};
+pub use names::{DirId, Named, Names, NoNames};
 pub use object::inode::{Inode, InodeRef};
-pub use object::name_cache::{Names, NoNames, OneLockCache};
 pub use object::pressure::names_within;
 pub use ops::link::Acted;
 pub use ops::quota::QuotaReport;
 pub use ops::rename::Ends;
 pub use ops::xattrs::CAPABILITY;
 pub use plan::{block_map, dir, extent, mapping, xattr};
-pub use policy::{
-    Access, Atime, BusyGroup, FastCommitting, GroupSearch, InodeClaiming, NameCachePolicy, OnError,
-    Overwrite, Placement, Policies, Purpose, Recovery, StreamGoal, Synchronous, UnknownPolicy,
-};
+pub use policy::{Access, Atime, FastCommitting, OnError, Purpose, Recovery, Synchronous};
 pub use verity::{FileDigest, NewVerity};

@@ -4,9 +4,7 @@ mod image;
 
 use image::{Image, file};
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
-use lanefs_ext4::{
-    Access, Error, Fs, Mount, MountOptions, OnError, OneLockCache, Privilege, SyncMode,
-};
+use lanefs_ext4::{Access, Error, Fs, Mount, MountOptions, OnError, Privilege, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::thread;
 use std::sync::Arc;
@@ -158,20 +156,6 @@ fn a_mount_that_was_closed_while_read_only_is_clean() {
     let Scene { device, mount } = scene;
     mount.close().unwrap();
     assert!(is_clean(&*device));
-}
-
-#[test]
-fn a_cache_with_inodes_of_another_mount_is_refused() {
-    let image = Image::made(&[], "16M");
-    let ram = Arc::new(RamDevice::from_file(image.path()).unwrap());
-    let options =
-        MountOptions { names: Arc::new(OneLockCache::new(64)), ..MountOptions::default() };
-    let mount = Mount::open(ram.clone(), options.clone()).unwrap();
-    drop(mount.fs().root().unwrap());
-    mount.close().unwrap();
-    let refused = Mount::open(ram.clone(), options).map(drop);
-    assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
-    Mount::open(ram, MountOptions::default()).unwrap().close().unwrap();
 }
 
 /// Makes an image with a directory `d` that is mapped to a block without directory entries.

@@ -4,9 +4,11 @@
 mod image;
 
 use image::{Image, directory, file};
-use lanefs_ext4::{Access, Fallocate, Fs, InodeRef, MountOptions, Policies, Privilege, SetAttr};
+use lanefs_ext4::allocation::Allocation;
+use lanefs_ext4::{Access, Fallocate, Fs, InodeRef, MountOptions, Privilege, SetAttr};
 use lanefs_lanes::sync::unscheduled::Barrier;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const WORKERS: usize = 16;
 
@@ -117,12 +119,20 @@ fn workers_share_no_group(size: &str, each: usize) {
     image.check();
 }
 
+/// Places all directories near their parent.
+#[derive(Debug)]
+struct Near;
+
+impl Allocation for Near {
+    fn spreads(&self) -> bool {
+        false
+    }
+}
+
 #[test]
 fn workers_whose_directories_lie_in_one_group_move_apart() {
     let image = image();
-    // The policy `shared` places all directories near their parent.
-    let policies: Policies = "placement=shared".parse().unwrap();
-    let options = MountOptions { policies, ..MountOptions::default() };
+    let options = MountOptions { allocation: Arc::new(Near), ..MountOptions::default() };
     let mount = image.mount_with(Access::ReadWrite, options);
     {
         let fs = mount.fs();

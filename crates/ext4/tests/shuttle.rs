@@ -1,6 +1,5 @@
 //! Runs the whole file system under shuttle: a few threads contend, on a disk that may lose power.
-//! Each schedule chooses whether caches may use memory, and which values policies have: the default
-//! values, the older values, or a mixture.
+//! Each schedule chooses whether caches may use memory, and whether searches wait for busy groups.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --profile stress -p lanefs-ext4 --test shuttle`
 #![cfg(shuttle)]

@@ -3,13 +3,12 @@
 //! block once, in random order.
 //!
 //! ```sh
-//! cargo run --release -p lanefs --example preallocated -- 16 1024               # in memory, MiB
-//! cargo run --release -p lanefs --example preallocated -- 16 1024 before        # exclusive writes
-//! cargo run --release -p lanefs --example preallocated -- 16 1024 after IMAGE   # its old contents are lost
+//! cargo run --release -p lanefs --example preallocated -- 16 1024         # in memory, MiB
+//! cargo run --release -p lanefs --example preallocated -- 16 1024 IMAGE   # its old contents are lost
 //! ```
 
 use lanefs::device::{Access, Device, FileDevice, OpenOptions as Part, RamDevice};
-use lanefs::{File, FileOptions, FileSystem, FormatOptions, OpenOptions, Policies};
+use lanefs::{File, FileOptions, FileSystem, FormatOptions, OpenOptions};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,11 +24,10 @@ enum Pass {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "usage: preallocated THREADS MIB [before|after [IMAGE]]";
+    let usage = "usage: preallocated THREADS MIB [IMAGE]";
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).ok_or(usage);
     let (threads, bytes) = (number(0)?, number(1)? << 20);
-    let policies: Policies = words.get(2).map_or("after", String::as_str).parse()?;
-    let device: Arc<dyn Device> = match words.get(3) {
+    let device: Arc<dyn Device> = match words.get(2) {
         Some(path) => {
             let mut device = FileDevice::open(path, Access::ReadWrite, Part::default())?;
             FileSystem::format(&device, &FormatOptions::default())?;
@@ -42,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Arc::new(device)
         }
     };
-    let fs = FileSystem::open_device(device, &OpenOptions::new().policies(policies))?;
+    let fs = FileSystem::open_device(device, &OpenOptions::new())?;
     let file = fs.open_file_with("/file", &FileOptions::new().read().write().create())?;
     file.allocate(0, bytes)?;
     fs.sync()?;

@@ -123,7 +123,7 @@ pub use lanefs_ext4 as ext4;
 pub use lanefs_ext4::mkfs::MkfsOptions as FormatOptions;
 pub use lanefs_ext4::{
     Atime, Attr, ExtentFlags, Fallocate, FileDigest, FileExtent, MasterKey, NewKind, NewVerity,
-    Policies, Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs, Statistics,
+    Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs, Statistics,
 };
 pub use lanefs_journal as journal;
 pub use lanefs_lanes as lanes;
@@ -133,7 +133,7 @@ pub use lanefs_ondisk::encryption::Policy as EncryptionPolicy;
 pub use lanefs_ondisk::{FileType, Ino, Time};
 pub use lanefs_raid5 as raid5;
 pub use lanefs_vfs as vfs;
-pub use lanefs_vfs::{Credentials, Follow, NameCachePolicy, NewNode, Vfs};
+pub use lanefs_vfs::{Credentials, Follow, NewNode, Vfs};
 pub use metadata::{FileTimes, Metadata};
 pub use options::{FileOptions, OpenOptions};
 pub use source::Source;

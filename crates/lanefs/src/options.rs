@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use lanefs_device::{Device, FileDevice};
-use lanefs_ext4::{Access, Atime, MasterKey, Policies, Recovery};
-use lanefs_vfs::{Credentials, NameCachePolicy, OpenFlags, VfsOptions};
+use lanefs_ext4::{Access, Atime, MasterKey, Recovery};
+use lanefs_vfs::{Credentials, OpenFlags, VfsOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,16 +115,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the policies for allocation, locking and the name cache. They can be those that Lanefs
-    /// uses by default or, for comparison, those of older kernels (`docs/seeds.md`).
-    pub fn policies(mut self, policies: Policies) -> OpenOptions {
-        self.vfs.mount.policies = policies;
-        self
-    }
-
-    /// Sets the kind of name cache, and the approximate number of names in it.
-    pub fn name_cache(mut self, policy: NameCachePolicy, names: usize) -> OpenOptions {
-        self.vfs.mount.policies.name_cache = policy;
+    /// Sets the approximate number of names in the name cache.
+    pub fn cached_names(mut self, names: usize) -> OpenOptions {
         self.vfs.names = Some(names);
         self
     }

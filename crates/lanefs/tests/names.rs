@@ -57,8 +57,6 @@ type OfFiles = (
     fn(&Metadata) -> &ext4::Attr,
     fn(&Metadata) -> ext4::Rdev,
     fn(OpenOptions, ext4::Atime) -> OpenOptions,
-    fn(OpenOptions, ext4::Policies) -> OpenOptions,
-    fn(OpenOptions, ext4::NameCachePolicy, usize) -> OpenOptions,
     fn(&'static Path, device::Access, device::OpenOptions) -> lanefs::Result<Source>,
     fn(&Path) -> Option<raid5::Source>,
     fn(&Source) -> Option<&raid5::OpenArray>,
@@ -74,8 +72,6 @@ fn files_options_and_sources_are_used_by_names_of_the_library() {
         Metadata::attr,
         Metadata::rdev,
         OpenOptions::atime,
-        OpenOptions::policies,
-        OpenOptions::name_cache,
         Source::open,
         Source::array_name,
         Source::array,
@@ -108,7 +104,6 @@ type OfTheFloorsBelow = (
     fn(&FormatOptions) -> &ondisk::features::Features,
     fn(&ext4::Statistics) -> &journal::Statistics,
     fn(&ext4::Statistics) -> &[lanes::Contention],
-    fn(&dyn vfs::NameCache, ext4::DirId, &[u8]) -> vfs::Known,
 );
 
 #[test]
@@ -122,6 +117,5 @@ fn the_floors_below_are_used_by_names_of_the_library() {
         |options| &options.features,
         |statistics| &statistics.journal,
         |statistics| &statistics.locks,
-        |names, dir, name| names.find(dir, name),
     );
 }

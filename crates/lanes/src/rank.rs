@@ -21,9 +21,8 @@ pub enum Rank {
     /// `Inode::mapping`: a file's mappings, while the operation lock is held shared. Held across
     /// reads, across waits for log space, and across several transactions.
     Mapping,
-    /// The locks for loading. An inode is loaded under a lock that its number selects; with
-    /// `NameCachePolicy::Global`, one lock serves all inodes. An inode's mappings are loaded under
-    /// `Inode::loading`. Held across reads.
+    /// The locks for loading. An inode is loaded under a lock that its number selects, and
+    /// its mappings under `Inode::loading`. Held across reads.
     InodeLoad,
     /// `TableBlock::base`, `SuperState`, and the locks under which metadata blocks and groups are
     /// loaded. Held across the read of one block. `GuardedDevice::storing`, held while the MMP block

@@ -246,7 +246,8 @@ const HOUSES: &[House] = &[
     House {
         name: "suites",
         floors: &[
-            &["conditions", "home", "policies", "random"],
+            &["home", "random"],
+            &["conditions"],
             &["image", "kernel", "op", "library", "listing", "planted"],
             &["data", "limits"],
             &[
@@ -271,7 +272,17 @@ const HOUSES: &[House] = &[
     House {
         name: "bench",
         floors: &[
-            &["cpu", "error", "latency", "machine", "statistics", "stop", "threads", "tree"],
+            &[
+                "cpu",
+                "error",
+                "latency",
+                "machine",
+                "older",
+                "statistics",
+                "stop",
+                "threads",
+                "tree",
+            ],
             &["figures", "host", "library", "programs", "record", "target_tree"],
             &["workload", "mix", "raid", "report", "target"],
             &["efficiency", "html", "peers", "scale"],

@@ -5,16 +5,17 @@
 //! three quarters of these runs, no file stays open. Under these conditions, inodes leave memory
 //! and are loaded again before the commit with their changes is durable.
 
-use crate::policies::mount_options;
+use crate::home;
 use lanefs_device::{Device, GatedDevice, Pace};
 use lanefs_ext4::MountOptions;
+use lanefs_ext4::allocation::{Allocation, Wait};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The conditions of a run.
 pub struct Conditions {
-    /// The policies, the memory and the commit interval. If the run is not forgetful, the suite can
-    /// choose the commit interval.
+    /// The allocation, the memory and the commit interval. If the run is not forgetful, the suite
+    /// can choose the commit interval.
     pub mount: MountOptions,
     /// How flushes are slowed or held back; `None` if they are not.
     pub pace: Option<Pace>,
@@ -34,6 +35,38 @@ pub enum Handles {
 /// A flush that is held back is released if no operation completes within this time. Every
 /// operation that does not wait for a flush takes less time.
 const PATIENCE: Duration = Duration::from_millis(2);
+
+/// A cache size in bytes that is so small that caches hold hardly anything except referenced and
+/// dirty objects.
+const LITTLE: u64 = 96 << 10;
+
+/// Threads meet in the same groups, and wait for each other there.
+#[derive(Debug)]
+struct Together;
+
+impl Allocation for Together {
+    fn busy_group(&self) -> Wait {
+        Wait::Wait
+    }
+    fn spreads(&self) -> bool {
+        false
+    }
+}
+
+/// Returns the mount options of a run with `seed`. In one seed in five, threads meet in the same
+/// groups. Two seeds in seven have hardly any memory. Other functions make choices from the seed's
+/// remainders modulo three and four. Five and seven have no factor in common with three and four,
+/// so allocation and memory sizes occur in every combination with these choices.
+fn mount_options(seed: u64) -> MountOptions {
+    let mut options = home::options();
+    if seed % 5 == 2 {
+        options.allocation = Arc::new(Together);
+    }
+    if matches!(seed % 7, 2 | 4) {
+        options.cache_bytes = LITTLE;
+    }
+    options
+}
 
 /// Returns the conditions for `seed`. `interval` is the commit interval, if the suite chooses one.
 pub fn of_seed(seed: u64, interval: Option<Duration>) -> Conditions {

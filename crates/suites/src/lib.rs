@@ -51,7 +51,6 @@ pub mod listing;
 pub mod model;
 pub mod op;
 pub mod planted;
-pub mod policies;
 pub mod random;
 pub mod sample;
 pub mod sequence;

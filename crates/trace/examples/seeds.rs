@@ -11,9 +11,11 @@
 //! cargo run --profile stress -p lanefs-trace --example seeds
 //! ```
 
-use lanefs::{File, FileOptions, FileSystem, FormatOptions, OpenOptions, Policies};
-use lanefs_ext4::mkfs::Contents;
+use lanefs_bench::older::{Policies, lost_bits};
+use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
+use lanefs_ext4::{Fallocate, InodeRef, MountOptions, NewKind};
 use lanefs_trace::{Granule, Recorder};
+use lanefs_vfs::{Credentials, Follow, NewNode, OpenFlags, Vfs, VfsOptions};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
@@ -78,19 +80,21 @@ fn main() -> Result<(), AnyError> {
 }
 
 /// Creates a file system that has these policies and commits only on request.
-fn file_system(policies: &str) -> Result<FileSystem, AnyError> {
+fn file_system(policies: &str) -> Result<Vfs, AnyError> {
     let device = Arc::new(lanefs_device::RamDevice::create(64 << 30)?);
-    let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
-    FileSystem::format(&*device, &options)?;
+    mkfs(&*device, &MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() })?;
     let policies: Policies = policies.parse()?;
-    let options = OpenOptions::new().commit_interval(Duration::from_secs(3600)).policies(policies);
-    Ok(FileSystem::open_device(device, &options)?)
+    let commit_interval = Duration::from_secs(3600);
+    let allocation = policies.allocation();
+    let mount = MountOptions { commit_interval, allocation, ..MountOptions::default() };
+    Ok(Vfs::open(device, VfsOptions { mount, ..VfsOptions::default() })?)
 }
 
 /// Prints how many bits the workers lose to one another while all of them run rounds of S1 at the
 /// same time. A lost bit is a free inode that another thread took between search and claim.
 fn count_lost_bits(name: &str, policies: &str, workers: usize) -> Result<(), AnyError> {
     let fs = file_system(policies)?;
+    let before = lost_bits();
     std::thread::scope(|s| {
         for me in 0..workers {
             let fs = &fs;
@@ -101,7 +105,7 @@ fn count_lost_bits(name: &str, policies: &str, workers: usize) -> Result<(), Any
             });
         }
     });
-    let lost = fs.statistics().alloc.bits_lost;
+    let lost = lost_bits() - before;
     let creates = workers * ROUNDS * FILES;
     println!("S1 {workers:>2} workers  {name:<10}{lost} bits lost in {creates} creates");
     Ok(fs.close()?)
@@ -111,7 +115,7 @@ fn count_lost_bits(name: &str, policies: &str, workers: usize) -> Result<(), Any
 struct Round {
     name: &'static str,
     steps: usize,
-    worker: for<'a> fn(&'a FileSystem, usize) -> Step<'a>,
+    worker: for<'a> fn(&'a Vfs, usize) -> Step<'a>,
     /// Returns the kind of each step of the round.
     kind: fn(usize) -> &'static str,
 }
@@ -158,7 +162,7 @@ fn measure(
     // Two workers run concurrently, each on its own lane. Each runs only half a round, so that its
     // files still exist at the commit.
     fs.sync()?;
-    let logged = fs.statistics().journal.blocks_logged;
+    let logged = fs.fs().journal_statistics().blocks_logged;
     std::thread::scope(|s| {
         for me in 1..3 {
             let fs = &fs;
@@ -169,7 +173,7 @@ fn measure(
         }
     });
     fs.sync()?;
-    let logged = fs.statistics().journal.blocks_logged - logged;
+    let logged = fs.fs().journal_statistics().blocks_logged - logged;
     drop(step);
     print!("{:<24}{name:<10}", round.name);
     for (kind, mut all) in counted {
@@ -184,29 +188,50 @@ fn measure(
     Ok(())
 }
 
-fn create_stat_remove(fs: &FileSystem, me: usize) -> Step<'_> {
-    fs.create_dir(format!("/{me}")).expect("room for a directory");
-    let files: Vec<String> = (0..FILES).map(|n| format!("/{me}/f{n}")).collect();
+const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, permissions: 0o755, umask: 0 };
+const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
+
+/// Creates a directory for the worker `me`.
+fn own_directory(fs: &Vfs, who: &Credentials, me: usize) -> InodeRef {
+    let made = fs.make(who, fs.root(), me.to_string().as_bytes(), &DIRECTORY);
+    made.expect("room for a directory")
+}
+
+fn create_stat_remove(fs: &Vfs, me: usize) -> Step<'_> {
+    let who = Credentials::superuser();
+    drop(own_directory(fs, &who, me));
+    let files: Vec<Vec<u8>> = (0..FILES).map(|n| format!("/{me}/f{n}").into_bytes()).collect();
     Box::new(move |n| {
         let file = &files[n % FILES];
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
         match n / FILES {
-            0 => drop(fs.create_file(file).expect("room for a file")),
-            1 => drop(fs.metadata(file).expect("it was made")),
-            _ => fs.remove_file(file).expect("it was made"),
+            0 => {
+                let open = fs.open_path(&who, fs.root(), file, flags, &FILE);
+                fs.release(&open.expect("room for a file"));
+            }
+            1 => {
+                fs.stat(&who, fs.root(), file, Follow::Nothing).expect("it was made");
+            }
+            _ => {
+                let parent = fs.parent(&who, fs.root(), file).expect("it was made");
+                let (name, _) = parent.name(|| lanefs_ext4::Error::Busy).expect("a name");
+                fs.unlink(&who, &parent.dir, name).expect("it was made");
+            }
         }
     })
 }
 
-fn fallocate(fs: &FileSystem, me: usize) -> Step<'_> {
-    fs.create_dir(format!("/{me}")).expect("room for a directory");
-    let options = FileOptions::new().read().write().create();
-    let file: File = fs.open_file_with(format!("/{me}/grows"), &options).expect("room for a file");
+fn fallocate(fs: &Vfs, me: usize) -> Step<'_> {
+    let who = Credentials::superuser();
+    let dir = own_directory(fs, &who, me);
+    let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
+    let file = fs.open_at(&who, &dir, b"grows", flags, &FILE).expect("room for a file");
     Box::new(move |n| {
         let at = n as u64 * ADDED;
         if at < FULL {
-            file.allocate(at, ADDED).expect("room for blocks");
+            fs.fallocate(&file, Fallocate::Allocate, at, ADDED).expect("room for blocks");
         } else {
-            file.set_len(0).expect("it can be emptied");
+            fs.set_len(&file, 0).expect("it can be emptied");
         }
     })
 }

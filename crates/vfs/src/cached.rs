@@ -1,5 +1,5 @@
-//! Walks paths whose names are all in the cache. A walk through the default cache ([`LaneNames`])
-//! runs under one pin ([`Pin`]), which keeps the names and inodes that the walk reads in memory. It
+//! Walks paths whose names are all in the cache ([`NameCache`]). A walk runs under one pin
+//! ([`Pin`]), which keeps the names and inodes that the walk reads in memory. It
 //! takes no lock, and no references to the directories that it passes. So threads that walk through
 //! the same directory do not write memory that they share.
 //!
@@ -13,21 +13,21 @@
 //! ([`crate::names::Sighting`]), the name referred to the inode the whole time.
 
 use crate::credentials::Credentials;
-use crate::names::{HashedName, Known, LaneNames, NameCache, Sighting};
+use crate::names::{HashedName, Known, NameCache, Sighting};
 use crate::path::{Component, MAX_PATH, Slash, cut, without_slashes};
 use crate::rules::searches_by_mode;
 use crate::vfs::Vfs;
 use crate::walk::{CachedParent, Follow};
 use lanefs_ext4::flags::is_encrypted;
-use lanefs_ext4::{Attr, DirId, Inode, InodeRef, OneLockCache};
+use lanefs_ext4::{Attr, DirId, Inode, InodeRef};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{NameKey, Pin, pin};
 use lanefs_ondisk::FileType;
 
 /// The end of a walk: the directory that contains the last component, and that component.
-struct Reached<'a, D> {
+struct Reached<'a, 'p> {
     /// `None` if this directory is the start of the walk.
-    dir: Option<D>,
+    dir: Option<&'p Arc<Inode>>,
     name: HashedName<'a>,
     slash: Slash,
     /// Number of bytes of the path before `name`.
@@ -54,14 +54,10 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Option<InodeRef> {
-        if let Some(cache) = self.one_lock() {
-            return self.walk_one_lock(cache, who, start, path, follow);
-        }
-        let names = self.lane_names()?;
+        let names = self.names()?;
         let (held, slash, still) = {
             let pin = pin();
-            let step = |dir: &Inode, name: HashedName<'_>| self.step(names, &pin, dir, name);
-            let Reached { dir, name, slash, .. } = self.reach(who, start, path, step)?;
+            let Reached { dir, name, slash, .. } = self.reach(names, &pin, who, start, path)?;
             let dir = dir.unwrap_or(start);
             if !self.searches(who, dir) {
                 return None;
@@ -70,30 +66,11 @@ impl Vfs {
             let held = InodeRef::found(inode)?;
             // The reference keeps the inode's number from being reused, so a name that refers to
             // the number refers to this inode.
-            (held, slash, names.still(&pin, id(dir), name, &sighting))
+            (held, slash, sighting.still())
         };
         // If the name refers to another inode now, the reference is dropped only after the pin has
         // ended, because dropping a reference may wait.
         (still && ends_there(held.file_type(), slash, follow)).then_some(held)
-    }
-
-    /// Does the same as [`Vfs::walk_cached`], but with an [`OneLockCache`].
-    fn walk_one_lock(
-        &self,
-        cache: &OneLockCache,
-        who: &Credentials,
-        start: &InodeRef,
-        path: &[u8],
-        follow: Follow,
-    ) -> Option<InodeRef> {
-        let step = |dir: &Inode, name: HashedName<'_>| cache.step(id(dir), name.bytes);
-        let Reached { dir, name, slash, .. } = self.reach(who, start, path, step)?;
-        let dir = dir.as_ref().unwrap_or(start);
-        if !self.searches(who, dir) {
-            return None;
-        }
-        let inode = cache.hold(id(dir), name.bytes)?;
-        ends_there(inode.file_type(), slash, follow).then_some(inode)
     }
 
     /// Returns the attributes of the inode that `path` refers to, if they can be found in memory.
@@ -107,12 +84,9 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Option<Attr> {
-        let Some(names) = self.lane_names() else {
-            return self.walk_cached(who, start, path, follow).map(|inode| self.fs().stat(&inode));
-        };
+        let names = self.names()?;
         let pin = pin();
-        let step = |dir: &Inode, name: HashedName<'_>| self.step(names, &pin, dir, name);
-        let Reached { dir, name, slash, .. } = self.reach(who, start, path, step)?;
+        let Reached { dir, name, slash, .. } = self.reach(names, &pin, who, start, path)?;
         let dir = dir.unwrap_or(start);
         if !self.searches(who, dir) {
             return None;
@@ -128,7 +102,7 @@ impl Vfs {
             // may not be in memory.
             return None;
         }
-        if !names.still(&pin, id(dir), name, &sighting) {
+        if !sighting.still() {
             return None;
         }
         Some(attr)
@@ -137,10 +111,7 @@ impl Vfs {
     /// Returns the inode that `name` in `dir` refers to, with a reference; `Some(None)` if the name
     /// is known to be absent; `None` if the name or the inode is not in memory.
     pub(crate) fn child_cached(&self, dir: DirId, name: &[u8]) -> Option<Option<InodeRef>> {
-        if let Some(cache) = self.one_lock() {
-            return cache.hold(dir, name).map(Some);
-        }
-        let names = self.lane_names()?;
+        let names = self.names()?;
         let (held, still) = {
             let (pin, name) = (pin(), HashedName::from(name));
             let sighting = names.sight(&pin, dir, name);
@@ -150,7 +121,7 @@ impl Vfs {
                 Known::Unknown => return None,
             };
             let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
-            (held, names.still(&pin, dir, name, &sighting))
+            (held, sighting.still())
         };
         // If the name refers to another inode now, the reference is dropped only after the pin has
         // ended.
@@ -168,16 +139,10 @@ impl Vfs {
         // The directory may have been moved after the walk reached it. The result is valid
         // nevertheless: in any walk that runs at the same time as a rename, a directory may move
         // after the walk has passed it.
-        let (dir, name, slash, before) = if let Some(cache) = self.one_lock() {
-            let step = |dir: &Inode, name: HashedName<'_>| cache.step(id(dir), name.bytes);
-            let Reached { dir, name, slash, before } = self.reach(who, start, path, step)?;
-            (InodeRef::found(&dir?)?, name, slash, before)
-        } else {
-            let (names, pin) = (self.lane_names()?, pin());
-            let step = |dir: &Inode, name: HashedName<'_>| self.step(names, &pin, dir, name);
-            let Reached { dir, name, slash, before } = self.reach(who, start, path, step)?;
-            (InodeRef::found(dir?)?, name, slash, before)
-        };
+        let (names, pin) = (self.names()?, pin());
+        let Reached { dir, name, slash, before } = self.reach(names, &pin, who, start, path)?;
+        let dir = InodeRef::found(dir?)?;
+        drop(pin);
         let last = searches_by_mode(who, &dir).then_some((name.bytes, slash));
         Some(CachedParent { dir, before, last })
     }
@@ -189,21 +154,22 @@ impl Vfs {
         !self.is_uncached(dir) && searches_by_mode(who, dir)
     }
 
-    /// Walks to the directory that contains the last component; `step` finds the inode of a name.
+    /// Walks to the directory that contains the last component.
     #[inline]
-    fn reach<'a, D: AsRef<Inode>>(
-        &self,
+    fn reach<'a, 'p>(
+        &'p self,
+        names: &'p NameCache,
+        pin: &'p Pin,
         who: &Credentials,
         start: &Inode,
         path: &'a [u8],
-        step: impl Fn(&Inode, HashedName<'_>) -> Option<D>,
-    ) -> Option<Reached<'a, D>> {
+    ) -> Option<Reached<'a, 'p>> {
         // A path with a NUL byte is invalid too. It needs no check here, because no name in the
         // cache has a NUL byte.
         if path.len() > MAX_PATH {
             return None;
         }
-        let (mut dir, key) = (None, NameKey::of_process());
+        let (mut dir, key) = (None::<&Arc<Inode>>, NameKey::of_process());
         let mut left = without_slashes(path);
         loop {
             let (end, hash) = key.hash_before(b'/', left);
@@ -219,12 +185,12 @@ impl Vfs {
             if rest.is_empty() {
                 return Some(Reached { dir, name, slash, before: path.len() - left.len() });
             }
-            let at = dir.as_ref().map_or(start, AsRef::as_ref);
+            let at = dir.map_or(start, |dir| &**dir);
             if !self.searches(who, at) {
                 return None;
             }
-            let next = step(at, name)?;
-            if next.as_ref().file_type() != FileType::Directory {
+            let next = self.step(names, pin, at, name)?;
+            if next.file_type() != FileType::Directory {
                 return None;
             }
             (dir, left) = (Some(next), rest);
@@ -236,22 +202,22 @@ impl Vfs {
     #[inline(always)]
     fn step<'p>(
         &'p self,
-        names: &'p LaneNames,
+        names: &'p NameCache,
         pin: &'p Pin,
         dir: &Inode,
         name: HashedName<'_>,
     ) -> Option<&'p Arc<Inode>> {
         let (inode, sighting) = self.sight(names, pin, dir, name)?;
-        names.still(pin, id(dir), name, &sighting).then_some(inode)
+        sighting.still().then_some(inode)
     }
 
     /// Returns the inode that `name` in `dir` refers to, if both the name and the inode are in
-    /// memory. Also returns a sighting, with which [`NameCache::still`] checks later that the name
+    /// memory. Also returns a sighting, with which [`Sighting::still`] checks later that the name
     /// still refers to the inode.
     #[inline(always)]
     fn sight<'p>(
         &'p self,
-        names: &'p LaneNames,
+        names: &'p NameCache,
         pin: &'p Pin,
         dir: &Inode,
         name: HashedName<'_>,

@@ -49,8 +49,7 @@ mod walk;
 mod xattr;
 
 pub use credentials::Credentials;
-pub use lanefs_ext4::{Error, NameCachePolicy};
-pub use names::{HashedName, Known, LaneNames, NameCache, Sighting};
+pub use lanefs_ext4::Error;
 pub use open::{OpenFile, OpenFlags};
 pub use path::{Last, MAX_NAME, MAX_PATH, MAX_SYMLINKS, Slash};
 pub use rules::{NewNode, Want};

@@ -1,17 +1,15 @@
 //! The mounted file system, with its name cache.
 
-use crate::names::{Known, LaneNames, MountNames};
+use crate::names::{Known, NameCache};
 use lanefs_device::Device;
-use lanefs_ext4::{
-    DirId, Error, Fs, Inode, InodeRef, Mount, MountOptions, Named, OneLockCache, StatFs,
-};
+use lanefs_ext4::{DirId, Error, Fs, Inode, InodeRef, Mount, MountOptions, Named, StatFs};
 use std::sync::Arc;
 
 /// The options of a mount and of its name cache.
 #[derive(Clone, Default)]
 pub struct VfsOptions {
     /// The options of ext4. The field `names` of these options is ignored, and replaced by the name
-    /// cache that their field `policies` selects.
+    /// cache of the mount.
     pub mount: MountOptions,
     /// The approximate number of names in the cache; `None` chooses 65,536, or fewer if the memory
     /// for cached names is too small for that number.
@@ -27,7 +25,8 @@ const NAMES: usize = 1 << 16;
 /// declared first, so that it is dropped before the mount.
 pub struct Vfs {
     root: InodeRef,
-    names: MountNames,
+    /// `None` if the caller caches names itself.
+    names: Option<Arc<NameCache>>,
     mount: Mount,
 }
 
@@ -43,16 +42,17 @@ impl Vfs {
     pub fn open(device: Arc<dyn Device>, options: VfsOptions) -> Result<Vfs, Error> {
         let within = lanefs_ext4::names_within(options.mount.cache_bytes);
         let count = options.names.unwrap_or(NAMES.min(within));
-        let names = MountNames::new(options.mount.policies.name_cache, count);
-        let mount = Mount::open(device, MountOptions { names: names.for_ext4(), ..options.mount })?;
+        let names = Arc::new(NameCache::new(count));
+        let mount = Mount::open(device, MountOptions { names: names.clone(), ..options.mount })?;
         let root = mount.fs().root()?;
-        Ok(Vfs { root, names, mount })
+        Ok(Vfs { root, names: Some(names), mount })
     }
 
-    /// Creates a `Vfs` without a name cache from a mount, for a server whose kernel caches names.
+    /// Creates a `Vfs` without a name cache from a mount, for a caller that caches names itself,
+    /// like the server of a mount, whose kernel does.
     pub fn without_names(mount: Mount) -> Result<Vfs, Error> {
         let root = mount.fs().root()?;
-        Ok(Vfs { root, names: MountNames::Nothing, mount })
+        Ok(Vfs { root, names: None, mount })
     }
 
     /// Unmounts: writes all changes in place and marks the file system clean.
@@ -78,22 +78,9 @@ impl Vfs {
         &self.root
     }
 
-    /// Returns the name cache if it also contains the inodes.
     #[inline]
-    pub(crate) fn one_lock(&self) -> Option<&OneLockCache> {
-        match &self.names {
-            MountNames::OneLock(names) => Some(names),
-            _ => None,
-        }
-    }
-
-    /// Returns the name cache if look-ups in it need only a pin.
-    #[inline]
-    pub(crate) fn lane_names(&self) -> Option<&LaneNames> {
-        match &self.names {
-            MountNames::Lanes(names) => Some(names),
-            _ => None,
-        }
+    pub(crate) fn names(&self) -> Option<&NameCache> {
+        self.names.as_deref()
     }
 
     /// Returns the numbers of free and used blocks and inodes.
@@ -151,7 +138,7 @@ impl Vfs {
         if name == b".." || self.is_uncached(dir) {
             return self.fs().lookup(dir, name);
         }
-        match self.names.find(id, name) {
+        match self.names().map_or(Known::Unknown, |names| names.find(id, name)) {
             Known::Entry(named) => Ok(Some(named)),
             Known::Absent => Ok(None),
             Known::Unknown => self.fs().lookup(dir, name),

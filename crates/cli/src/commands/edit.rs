@@ -118,10 +118,8 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     }
     let draft = Draft::open(whole.device()).map_err(|error| whole.failure(error))?;
     let within = |error: lanefs::Error| Failure::within(arguments.image.display(), &error);
-    let options = lanefs::OpenOptions::new()
-        .keys(&keys)
-        .cache_bytes(CACHE_BYTES)
-        .name_cache(lanefs::NameCachePolicy::default(), NAMES);
+    let options =
+        lanefs::OpenOptions::new().keys(&keys).cache_bytes(CACHE_BYTES).cached_names(NAMES);
     let fs = FileSystem::open_device(draft.device(), &options).map_err(within)?;
     let mut job = Job { fs: &fs, keys: &keys, outputs: Vec::new() };
     for line in &lines {

@@ -80,7 +80,6 @@ Options for speed, with their cost:
 Other options:
   -o key=FILE           the master key of encrypted directories
   -o journal_path=PATH  the image or device of the journal, if the journal is not in the image
-  -o policies=POLICIES  older locking policies, for comparison (docs/seeds.md)
   -o fast_commit        with the feature fast_commit, an fsync may write a small record instead of a
                         commit. Cost: after a crash only Lanefs or the kernel may replay the log
   -o transport=TRANSPORT  read: requests by read(2); ring: by io_uring; auto, the default: by

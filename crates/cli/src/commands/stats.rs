@@ -83,9 +83,8 @@ journal: {journal.commits} commits, {journal.blocks_logged} blocks logged, {jour
 flushes, {journal.checkpoints} checkpoints, {journal.blocks_in_place} blocks written in place, \
 {journal.credit_waits} waits for log space
 allocators: {alloc.block_searches} searches for blocks, {alloc.inode_searches} for inodes, \
-{alloc.groups_tried} groups tried, {alloc.groups_busy} skipped as busy, {alloc.bits_lost} bits \
-lost, {alloc.moves} moves; {alloc.windows} windows of {alloc.window_blocks} blocks, \
-{alloc.window_hits} hits
+{alloc.groups_tried} groups tried, {alloc.groups_busy} skipped as busy, {alloc.moves} moves; \
+{alloc.windows} windows of {alloc.window_blocks} blocks, {alloc.window_hits} hits
 caches: {cache.inodes} inodes, {cache.metadata_blocks} metadata blocks, {cache.table_blocks} \
 inode-table blocks (cap {cache.cap_bytes})
 free: {free.blocks} blocks, {free.inodes} inodes

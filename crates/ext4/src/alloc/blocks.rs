@@ -42,7 +42,8 @@ impl Groups {
         let start = self.region_of(caller).start;
         let place = geometry.group_of(request.goal);
         let (group, bit) = place.map_or((start, 0), |(group, bit)| (group.0, bit));
-        let stream = request.stream.and_then(|ino| self.policy.stream_goal(ino));
+        let stream =
+            request.stream.and_then(|ino| self.allocation.stream_goal(&shared.summaries, ino));
         let goal = Goal { group, if_busy: start, if_lacking: stream.unwrap_or(group + 1) };
         let by = request.owner.and_then(|owner| self.worker(caller, owner, group));
         let groups = BlockSearch { groups: self, read, by: by.as_ref() };
@@ -65,9 +66,9 @@ impl Groups {
         let at_least = self.shared.format.geometry().clusters().holding(request.at_least);
         for _ in 0..ROUNDS {
             let asks = Ask::in_turn(bit, drawn, at_least.min(drawn));
-            if let Some(run) = choose(groups, goal, asks, self.policy.busy_group())? {
+            if let Some(run) = choose(groups, goal, asks, self.allocation.busy_group())? {
                 if let Some(ino) = request.stream {
-                    self.policy.note_stream(ino, run.group);
+                    self.allocation.note_stream(ino, run.group);
                 }
                 return Ok(run);
             }
@@ -106,7 +107,7 @@ impl Candidates for BlockSearch<'_> {
     }
 
     fn next(&self, ask: &Ask, from: u32) -> Option<u32> {
-        self.groups.policy.next_with_order(&self.groups.shared.summaries, ask.order, from)
+        self.groups.allocation.next_with_order(&self.groups.shared.summaries, ask.order, from)
     }
 
     fn attempt(&self, group: u32, ask: &Ask, wait: Wait) -> Result<Attempt<Run>, Error> {

@@ -32,7 +32,7 @@ pub(crate) struct Ask {
 
 /// The result of trying a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attempt<T> {
+pub enum Attempt<T> {
     /// The request succeeded; this is the claim.
     Taken(T),
     /// Another thread held the guard.
@@ -51,10 +51,12 @@ impl<T> Attempt<T> {
     }
 }
 
-/// Whether to wait for a guard.
+/// What a search does at a group whose guard another thread holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub enum Wait {
+    /// It tries another group.
     Skip,
+    /// It waits.
     Wait,
 }
 
@@ -83,7 +85,7 @@ pub(crate) trait Candidates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Goal {
     pub group: u32,
-    /// The group to try next if the goal's group is busy. With the default policy it is in the
+    /// The group to try next if the goal's group is busy. With the default decisions it is in the
     /// region of the caller, so that contending threads spread over the groups.
     pub if_busy: u32,
     /// The group to try next if the goal's group cannot satisfy the request.
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_waiting_policy_no_group_is_skipped() {
+    fn if_searches_wait_no_group_is_skipped() {
         let mut fake = Fake::new(&[100; 4]);
         fake.busy[2] = true;
         let goal = Goal { group: 2, if_busy: 0, if_lacking: 3 };

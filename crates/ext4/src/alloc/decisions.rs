@@ -1,4 +1,4 @@
-//! The allocators' decisions that a policy can switch to the behaviour of older kernels.
+//! The allocators' decisions that determine how long threads wait for each other.
 
 use super::choose::{Attempt, Wait};
 use super::summary::Summaries;
@@ -7,9 +7,11 @@ use crate::error::Error;
 use lanefs_ondisk::Ino;
 use std::fmt::Debug;
 
-/// The decisions of the allocators that a policy can change. The default methods implement the
-/// present policies, and [`older`](super::older) implements the older ones.
-pub(super) trait AllocPolicy: Debug + Send + Sync {
+/// The allocators' decisions that determine how long threads wait for each other. The default
+/// methods are those of [`Scaling`]. Another implementation changes where data is placed and how
+/// long threads wait, but not what is correct: the benchmark implements the decisions of older
+/// kernels (`docs/seeds.md`).
+pub trait Allocation: Debug + Send + Sync {
     /// Returns what a search does at a group whose guard is held. This applies to all passes except
     /// the last.
     fn busy_group(&self) -> Wait {
@@ -28,30 +30,30 @@ pub(super) trait AllocPolicy: Debug + Send + Sync {
 
     /// Returns the group to try if the goal of the large file `ino` has no room; `None` means the
     /// group after the goal's group.
-    fn stream_goal(&self, _ino: Ino) -> Option<u32> {
+    fn stream_goal(&self, _groups: &Summaries, _ino: Ino) -> Option<u32> {
         None
     }
 
     /// Notes that blocks for the large file `ino` were found in `group`.
     fn note_stream(&self, _ino: Ino, _group: u32) {}
 
-    /// Returns whether the policy spreads new directories over the groups. If it does, it also
-    /// separates callers that use the same group at the same time.
+    /// Returns whether new directories are spread over the groups. If they are, callers that use
+    /// the same group at the same time are separated too.
     fn spreads(&self) -> bool {
         true
     }
 
     /// Claims an inode in a group; returns the inode's index.
+    ///
+    /// # Errors
+    /// Damage to the group's bitmaps, or an I/O error when they are read.
     fn claim_inode(&self, group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
-        group.enter(|ready| {
-            let index = ready.find_inode(0)?;
-            group.take_inode(ready, index).then_some(index)
-        })
+        group.claim_inode()
     }
 }
 
-/// The present policies.
-#[derive(Debug)]
-pub(super) struct Present;
+/// The decisions that scale: searches skip busy groups, and callers are kept apart.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Scaling;
 
-impl AllocPolicy for Present {}
+impl Allocation for Scaling {}

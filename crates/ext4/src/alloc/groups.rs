@@ -2,10 +2,9 @@
 
 use super::caller::Caller;
 use super::claim::Claim;
-use super::decisions::AllocPolicy;
+use super::decisions::Allocation;
 use super::group::{Dirtied, GroupState, Maps};
 use super::load::Bitmaps;
-use super::older;
 use super::presence::Presence;
 use super::read::{Format, damage};
 use super::region;
@@ -15,7 +14,6 @@ use super::summary::Summaries;
 use super::tally::{AllocStatistics, Count, Tally};
 use super::visit::Worker;
 use crate::error::Error;
-use crate::policy::Policies;
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -45,8 +43,7 @@ pub(crate) struct Request {
     pub at_least: u32,
     /// Whether the reserved blocks may be used.
     pub privilege: Privilege,
-    /// The inode of the file, if the file is large; [`StreamGoal`](crate::StreamGoal) depends on
-    /// it.
+    /// The inode of the file, if the file is large.
     pub stream: Option<Ino>,
     /// The file that gets the blocks. `None` if the caller cannot place further blocks in another
     /// group, and so does not use [`Found::elsewhere`].
@@ -92,12 +89,12 @@ pub(crate) trait Changes {
 }
 
 /// The settings of a file system's groups.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Setup {
     /// Number of clusters reserved for privileged callers: only they can claim the last free
     /// clusters.
     pub reserved: u64,
-    pub policies: Policies,
+    pub allocation: Arc<dyn Allocation>,
     /// Data clusters in a whole row of the underlying RAID, see
     /// [`stripe_of`](super::stripe::stripe_of); 0 without a RAID.
     pub row: u32,
@@ -123,7 +120,7 @@ pub(crate) struct Groups {
     /// A [`LaneArc`], because every lane creates claims, and each claim refers to this value.
     pub(super) shared: LaneArc<Shared>,
     pub(crate) bitmaps: Bitmaps,
-    pub(super) policy: Box<dyn AllocPolicy>,
+    pub(super) allocation: Arc<dyn Allocation>,
     reuse: Reuse,
     /// Clusters that are not allocated; some of them may be claimed.
     pub(super) free_clusters: LaneCounter,
@@ -147,7 +144,7 @@ impl Groups {
         system: Arc<SystemBlocks>,
         setup: Setup,
     ) -> Groups {
-        let Setup { reserved, policies, row, bitmap_bytes, reuse } = setup;
+        let Setup { reserved, allocation, row, bitmap_bytes, reuse } = setup;
         assert_eq!(descriptors.len(), geometry.group_count() as usize, "a descriptor a group");
         let summaries = Summaries::new(geometry.group_count());
         let (mut blocks, mut inodes) = (0u64, 0u64);
@@ -176,7 +173,7 @@ impl Groups {
             reuse,
             bitmaps: Bitmaps::new(shared.clone(), bitmap_bytes),
             shared,
-            policy: older::implementation(&policies, geometry.group_count()),
+            allocation,
             free_clusters: LaneCounter::new(blocks as i64),
             free_inodes: LaneCounter::new(inodes as i64),
             pending: LaneCounter::new(0),
@@ -220,9 +217,9 @@ impl Groups {
     }
 
     /// Returns the worker to be noted in `group`: the caller, working for the inode `owner`.
-    /// Returns `None` if the caller is unknown or the policy does not separate callers.
+    /// Returns `None` if the caller is unknown or callers are not separated.
     pub(super) fn worker(&self, caller: Option<Caller>, owner: Ino, group: u32) -> Option<Worker> {
-        let caller = caller.filter(|_| self.policy.spreads())?;
+        let caller = caller.filter(|_| self.allocation.spreads())?;
         Some(Worker { caller, owner, group, met: Cell::new(false) })
     }
 

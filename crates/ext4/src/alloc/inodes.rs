@@ -43,7 +43,7 @@ impl Groups {
         self.count(Count::InodeSearches, 1);
         let caller = Caller::current();
         let region = self.region_of(caller);
-        let spreads = self.policy.spreads();
+        let spreads = self.allocation.spreads();
         let start = match kind {
             FileType::Directory if spreads => self.group_of_directory(parent, caller),
             _ => self.group_of_file(parent, caller),
@@ -58,7 +58,7 @@ impl Groups {
             _ => self.worker(caller, parent.ino, start),
         };
         let groups = InodeSearch { groups: self, read, by: by.as_ref() };
-        let found = choose(&groups, goal, asks, self.policy.busy_group())?;
+        let found = choose(&groups, goal, asks, self.allocation.busy_group())?;
         if let Some(group) = by.and_then(|by| self.escape(&by)) {
             parent.place.move_to(group);
         }
@@ -73,7 +73,7 @@ impl Groups {
 
     fn group_of_file(&self, parent: &Parent<'_>, caller: Option<Caller>) -> u32 {
         let place = parent.place.moved().or_else(|| self.own_group(parent.ino));
-        let spreads = self.policy.spreads();
+        let spreads = self.allocation.spreads();
         match place {
             Some(group) if spreads && parent.place.is_shared(caller) => self.near(group).0,
             Some(group) => group.0,
@@ -180,7 +180,7 @@ impl Candidates for InodeSearch<'_> {
     }
 
     fn next(&self, _: &Room, from: u32) -> Option<u32> {
-        self.groups.policy.next_with_inodes(&self.groups.shared.summaries, from)
+        self.groups.allocation.next_with_inodes(&self.groups.shared.summaries, from)
     }
 
     fn attempt(&self, group: u32, room: &Room, wait: Wait) -> Result<Attempt<(Group, u32)>, Error> {
@@ -192,6 +192,6 @@ impl Candidates for InodeSearch<'_> {
         self.groups.count(Count::GroupsTried, 1);
         let visit =
             Visit { bitmaps: &self.groups.bitmaps, read: self.read, group, wait, by: self.by };
-        Ok(self.groups.policy.claim_inode(&visit)?.map(|index| (Group(group), index)))
+        Ok(self.groups.allocation.claim_inode(&visit)?.map(|index| (Group(group), index)))
     }
 }

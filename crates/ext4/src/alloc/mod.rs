@@ -17,7 +17,7 @@
 //! | `load` | reads the bitmaps of groups |
 //! | `choose` | the order in which groups are tried, without I/O |
 //! | `visit` | a search's visit to one group |
-//! | `decisions`, `older` | the decisions that older kernels make differently, and the older ways |
+//! | `decisions` | the decisions that determine how long threads wait for each other |
 //! | `space` | how many blocks may still be claimed |
 //! | `claim` | a claimed run or inode number |
 //! | `trim` | claims free blocks for a moment, so that they can be discarded |
@@ -81,7 +81,6 @@ mod growth;
 mod inodes;
 mod load;
 mod meetings;
-mod older;
 mod presence;
 mod read;
 mod region;
@@ -99,13 +98,17 @@ mod visit;
 mod work_place;
 
 pub use caller::work_for;
+pub use choose::{Attempt, Wait};
 pub(crate) use claim::{Claim, InodeClaim};
+pub use decisions::{Allocation, Scaling};
 pub(crate) use group::GroupImage;
 pub(crate) use groups::{Changes, Found, Groups, Request, Reuse, Setup};
 pub(crate) use inodes::Parent;
 pub(crate) use presence::GroupHold;
 pub use space::Privilege;
 pub(crate) use stripe::stripe_of;
+pub use summary::Summaries;
 pub use tally::AllocStatistics;
 pub(crate) use tally::Count;
+pub use visit::Visit;
 pub(crate) use work_place::WorkPlace;

@@ -27,9 +27,10 @@ struct Summary {
 #[cfg(not(any(loom, shuttle)))] // the checkers' atomics are larger
 const _: () = assert!(size_of::<Padded<[Summary; GROUPS_A_LINE]>>() == 128);
 
-/// The summaries of all groups, and sets that index them.
+/// The summaries of all groups, and sets that index them. A search reads them without a lock, so
+/// they may be outdated.
 #[derive(Debug)]
-pub(crate) struct Summaries {
+pub struct Summaries {
     lines: Growing<Padded<[Summary; GROUPS_A_LINE]>>,
     groups: Latest<u32>,
     /// For each order, the groups with a run of this order or longer.
@@ -70,7 +71,7 @@ impl Summaries {
     }
 
     /// Returns the number of groups.
-    pub(crate) fn groups(&self) -> u32 {
+    pub fn groups(&self) -> u32 {
         *self.groups.get()
     }
 
@@ -98,7 +99,7 @@ impl Summaries {
     }
 
     /// Returns whether the group has inodes that are not taken; may be outdated.
-    pub(crate) fn has_inodes(&self, group: u32) -> bool {
+    pub fn has_inodes(&self, group: u32) -> bool {
         self.of(group).has_inodes.load(Ordering::Relaxed)
     }
 
@@ -121,17 +122,17 @@ impl Summaries {
     ///
     /// # Locking
     /// The bound is valid as long as the group's guard is held.
-    pub(crate) fn bound(&self, group: u32) -> u32 {
+    pub fn bound(&self, group: u32) -> u32 {
         (1 << self.of(group).level.load(Ordering::Relaxed)) - 1
     }
 
     /// Returns the next group at `from` or later that may have a run of `order` or longer.
-    pub(crate) fn next_with_order(&self, order: u32, from: u32) -> Option<u32> {
+    pub fn next_with_order(&self, order: u32, from: u32) -> Option<u32> {
         self.orders.get(order as usize)?.next(from)
     }
 
     /// Returns the next group at `from` or later that may have free inodes.
-    pub(crate) fn next_with_inodes(&self, from: u32) -> Option<u32> {
+    pub fn next_with_inodes(&self, from: u32) -> Option<u32> {
         self.inodes.next(from)
     }
 

@@ -12,8 +12,6 @@ pub(crate) enum Count {
     /// using them.
     GroupsTried,
     GroupsBusy,
-    /// Free inodes that another thread took between search and claim.
-    BitsLost,
     /// Moves of the place for a file's new blocks, or for a directory's new inodes, to a group of
     /// the caller's region.
     Moves,
@@ -40,9 +38,6 @@ pub struct AllocStatistics {
     pub groups_tried: u64,
     /// Groups that these searches skipped because another thread was using them.
     pub groups_busy: u64,
-    /// Free inodes that another thread took between the search and the claim; only with the policy
-    /// `inode_claim=two-step`.
-    pub bits_lost: u64,
     /// How often the place for a directory's new inodes, or for a file's new blocks, moved to the
     /// caller's own region, because several callers worked in one group.
     pub moves: u64,
@@ -69,7 +64,6 @@ impl Tally {
             inode_searches: of(Count::InodeSearches),
             groups_tried: of(Count::GroupsTried),
             groups_busy: of(Count::GroupsBusy),
-            bits_lost: of(Count::BitsLost),
             moves: of(Count::Moves),
             windows: of(Count::Windows),
             window_blocks: of(Count::WindowBlocks),
@@ -80,13 +74,12 @@ impl Tally {
 
 impl AllocStatistics {
     /// Returns all counts with their names.
-    pub(crate) fn entries(&self) -> [(&'static str, u64); 9] {
+    pub(crate) fn entries(&self) -> [(&'static str, u64); 8] {
         [
             ("alloc.block_searches", self.block_searches),
             ("alloc.inode_searches", self.inode_searches),
             ("alloc.groups_tried", self.groups_tried),
             ("alloc.groups_busy", self.groups_busy),
-            ("alloc.bits_lost", self.bits_lost),
             ("alloc.moves", self.moves),
             ("alloc.windows", self.windows),
             ("alloc.window_blocks", self.window_blocks),

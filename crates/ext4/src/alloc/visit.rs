@@ -10,14 +10,14 @@ use crate::volume::reader::BlockReader;
 use lanefs_ondisk::{Group, Ino};
 use std::cell::Cell;
 
-/// A group that a search tries.
-pub(super) struct Visit<'a> {
-    pub bitmaps: &'a Bitmaps,
-    pub read: &'a dyn BlockReader,
-    pub group: u32,
-    pub wait: Wait,
+/// A group that a search for an inode or for blocks tries.
+pub struct Visit<'a> {
+    pub(super) bitmaps: &'a Bitmaps,
+    pub(super) read: &'a dyn BlockReader,
+    pub(super) group: u32,
+    pub(super) wait: Wait,
     /// The caller that claims, if the group is to note it (`meetings.rs`).
-    pub by: Option<&'a Worker>,
+    pub(super) by: Option<&'a Worker>,
 }
 
 /// A caller that claims blocks or inodes for an inode. `met` is set if several callers claim in one
@@ -73,12 +73,34 @@ impl Visit<'_> {
         }
     }
 
-    /// Takes an inode under the guard; false if it is taken already.
-    pub(super) fn take_inode(&self, ready: &mut Ready, index: u32) -> bool {
-        let free = ready.take_inode(index);
-        if free {
+    /// Finds and claims a free inode under one hold of the group's guard (S1 in `docs/seeds.md`).
+    pub(super) fn claim_inode(&self) -> Result<Attempt<u32>, Error> {
+        self.enter(|ready| {
+            let index = ready.find_inode(0)?;
+            self.take(ready, index)
+        })
+    }
+
+    /// Finds a free inode with the index `from` or a higher one. Does not claim it.
+    ///
+    /// # Errors
+    /// Damage to the group's bitmaps, or an I/O error when they are read.
+    pub fn find_inode(&self, from: u32) -> Result<Attempt<u32>, Error> {
+        self.enter(|ready| ready.find_inode(from))
+    }
+
+    /// Claims the inode with this index. [`Attempt::Lacking`] if it is taken.
+    ///
+    /// # Errors
+    /// Damage to the group's bitmaps, or an I/O error when they are read.
+    pub fn take_inode(&self, index: u32) -> Result<Attempt<u32>, Error> {
+        self.enter(|ready| self.take(ready, index))
+    }
+
+    fn take(&self, ready: &mut Ready, index: u32) -> Option<u32> {
+        ready.take_inode(index).then(|| {
             self.bitmaps.shared.summaries.set_open_inodes(self.group, ready.inodes.open);
-        }
-        free
+            index
+        })
     }
 }

@@ -65,9 +65,6 @@ pub enum InvalidArgument {
     /// The value is not an access control list.
     #[error("the access control list is not valid")]
     AccessList,
-    /// The name cache contains inodes of another mount.
-    #[error("the name cache belongs to another mount")]
-    NameCacheInUse,
     /// A journal device was given, but the file system has no journal or an internal one.
     #[error("a journal device was given, and the journal is inside or absent")]
     NoJournalDevice,

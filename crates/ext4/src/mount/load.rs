@@ -9,7 +9,7 @@ use crate::fs::Fs;
 use crate::object::fast_commits::FastCommits;
 use crate::object::inodes::Inodes;
 use crate::object::meta::MetaCache;
-use crate::object::mount_ref::{Counting, MountRef};
+use crate::object::mount_ref::MountRef;
 use crate::object::objects::Objects;
 use crate::object::orphan::Orphans;
 use crate::object::pressure::{Pressure, bitmaps_within, images_within};
@@ -56,14 +56,9 @@ pub(super) fn load(opened: Opened, options: &MountOptions) -> Result<Arc<Fs>, Er
         image_cap: images_within(options.cache_bytes),
     })?;
     let image = read_block(&*device, &geometry, geometry.super_block())?;
-    let one_lock = options.names.clone().one_lock();
-    let counting = match one_lock {
-        Some(_) => Counting::InOneWord,
-        None => Counting::ByLane,
-    };
     let setup = Setup {
         reserved: volume.reserved_blocks >> geometry.cluster_bits(),
-        policies: options.policies,
+        allocation: options.allocation.clone(),
         row: stripe_of(&superblock, options.stripe, device.row_len()),
         bitmap_bytes: bitmaps_within(options.cache_bytes),
         reuse: if fast.is_some() { Reuse::OnceDurable } else { Reuse::AtOnce },
@@ -71,11 +66,11 @@ pub(super) fn load(opened: Opened, options: &MountOptions) -> Result<Arc<Fs>, Er
     let pressure = Pressure::new(options.cache_bytes, geometry.block_size().bytes() as u64);
     let (inodes_room, meta_room) = pressure.room();
     let objects = Objects {
-        mount: MountRef::new(counting),
+        mount: MountRef::new(),
         journal,
         tables: Tables::new(&geometry, &descriptors),
         groups: Groups::new(geometry, volume.checksums, descriptors, system, setup),
-        inodes: Inodes::new(one_lock, inodes_room),
+        inodes: Inodes::new(inodes_room),
         meta: MetaCache::new(meta_room),
         orphans: Orphans::new(),
         superblock: SuperState::new(superblock, image),
@@ -99,7 +94,6 @@ pub(super) fn load(opened: Opened, options: &MountOptions) -> Result<Arc<Fs>, Er
         growing: Mutex::new(Rank::Topology, ()),
         atime: options.atime,
         synchronous: options.synchronous,
-        overwrite: options.policies.overwrite,
         cache_bytes: options.cache_bytes,
     }))
 }

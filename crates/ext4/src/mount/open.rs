@@ -9,7 +9,7 @@ use super::orphans::{finish_orphans, orphans_left};
 use super::primary::Primary;
 use super::quotas::keep_quotas;
 use crate::clock::now;
-use crate::error::{Error, InvalidArgument};
+use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::inode::Inode;
 use crate::object::mount_ref::LaneRefs;
@@ -41,14 +41,7 @@ impl Mount {
     ///
     /// A read-only mount writes nothing: a dirty log is replayed in memory. A file system with
     /// features that permit only reading is mounted read-only, whatever the options request.
-    ///
-    /// # Errors
-    /// Among other errors, [`Error::InvalidArgument`] if the name cache has inodes of another
-    /// mount.
     pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<Mount, Error> {
-        if options.names.clone().one_lock().is_some_and(|cache| cache.inode_count() > 0) {
-            return Err(InvalidArgument::NameCacheInUse.into());
-        }
         let journal = options.journal.as_ref();
         let primary = Primary::read_with(&*device, journal)?;
         let exclusive = log::take_mmp(&device, &primary.superblock, &options)?;

@@ -1,10 +1,9 @@
 //! The options of a mount.
 
+use crate::alloc::{Allocation, Scaling};
 use crate::crypt::MasterKey;
-use crate::object::name_cache::{Names, NoNames};
-use crate::policy::{
-    Access, Atime, FastCommitting, OnError, Policies, Purpose, Recovery, Synchronous,
-};
+use crate::names::{Names, NoNames};
+use crate::policy::{Access, Atime, FastCommitting, OnError, Purpose, Recovery, Synchronous};
 use lanefs_device::Device;
 use lanefs_ondisk::quota::Kind;
 use std::sync::Arc;
@@ -38,8 +37,8 @@ pub struct MountOptions {
     /// Large allocations are aligned to stripes of this many blocks. 0 uses the stripe that the
     /// superblock or the device specifies.
     pub stripe: u32,
-    /// The locking and allocation policies.
-    pub policies: Policies,
+    /// The decisions of the allocators that determine how long threads wait for each other.
+    pub allocation: Arc<dyn Allocation>,
     /// The most memory that the caches may take, in bytes.
     pub cache_bytes: u64,
     /// The kinds of owners whose quota limits are enforced. Usage is counted in any case.
@@ -65,7 +64,7 @@ impl Default for MountOptions {
             on_error: OnError::ReadOnly,
             discard: false,
             stripe: 0,
-            policies: Policies::default(),
+            allocation: Arc::new(Scaling),
             cache_bytes: 256 << 20,
             limits: Vec::new(),
             keys: Vec::new(),

@@ -525,7 +525,7 @@ impl Holdable for Inode {
         &self.holds
     }
     fn shares(&self) -> Option<&Shares<Inode>> {
-        self.mount.shares()
+        Some(&self.mount.shares)
     }
 }
 

@@ -78,7 +78,6 @@ pub(crate) mod load;
 pub(crate) mod map_slot;
 pub(crate) mod meta;
 pub(crate) mod mount_ref;
-pub(crate) mod name_cache;
 pub(crate) mod objects;
 pub(crate) mod orphan;
 pub(crate) mod pressure;

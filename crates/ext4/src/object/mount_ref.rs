@@ -20,9 +20,8 @@ pub(crate) trait LastReference<T>: Send + Sync {
 pub(crate) struct MountRef<T: Holdable> {
     /// The lanes' references to the mount, set as soon as the mount exists.
     lanes: OnceLock<PerLane<Weak<LaneRef<T>>>>,
-    /// The lanes' counts of references to inodes. `None` if all inodes are behind one lock: each
-    /// inode then has a single count, because every thread takes that lock anyway.
-    shares: Option<Shares<T>>,
+    /// The lanes' counts of references to inodes.
+    pub(crate) shares: Shares<T>,
     pub(crate) totals: LaneArc<Totals>,
     /// The quotas, set at mount if the file system keeps them.
     quotas: OnceLock<Quotas>,
@@ -41,16 +40,9 @@ pub(crate) struct LaneRefs<T: Holdable> {
     mount: LaneArc<MountRef<T>>,
 }
 
-/// Selects whether each lane counts its references separately.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counting {
-    ByLane,
-    InOneWord,
-}
-
 impl<T: Holdable> MountRef<T> {
-    pub(crate) fn new(counting: Counting) -> LaneArc<MountRef<T>> {
-        let shares = (counting == Counting::ByLane).then(Shares::new);
+    pub(crate) fn new() -> LaneArc<MountRef<T>> {
+        let shares = Shares::new();
         let (lanes, quotas, fast_commits) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         LaneArc::new(MountRef { lanes, shares, totals: Totals::new(), quotas, fast_commits })
     }
@@ -77,10 +69,6 @@ impl<T: Holdable> MountRef<T> {
     pub(crate) fn note_fast_commits(&self) {
         let noted = self.fast_commits.set(());
         debug_assert!(noted.is_ok(), "a mount decides once");
-    }
-
-    pub(crate) fn shares(&self) -> Option<&Shares<T>> {
-        self.shares.as_ref()
     }
 
     /// Tells the mount that the last reference to the nameless `object` was dropped. Does nothing
@@ -111,8 +99,6 @@ impl<T: Holdable> Drop for LaneRefs<T> {
     fn drop(&mut self) {
         // The lanes' counts keep inodes in memory, these inodes keep the `MountRef` in memory, and
         // the `MountRef` contains the counts. Without this call, none of them would ever be freed.
-        if let Some(shares) = self.mount.shares() {
-            shares.clear();
-        }
+        self.mount.shares.clear();
     }
 }

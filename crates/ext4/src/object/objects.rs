@@ -3,13 +3,13 @@
 use crate::alloc::{Claim, Found, Groups, Request};
 use crate::clock::now;
 use crate::error::{Error, Fault};
+use crate::names::Names;
 use crate::object::dirty::{Deferred, Dirty, Handle};
 use crate::object::fast_commits::FastCommits;
 use crate::object::inode::Inode;
 use crate::object::inodes::Inodes;
 use crate::object::meta::MetaCache;
 use crate::object::mount_ref::MountRef;
-use crate::object::name_cache::Names;
 use crate::object::orphan::Orphans;
 use crate::object::pressure::Pressure;
 use crate::object::superblock::SuperState;

@@ -11,7 +11,6 @@ pub(crate) mod fallocate;
 pub(crate) mod grow;
 pub(crate) mod link;
 pub(crate) mod lookup;
-mod older;
 pub(crate) mod quota;
 pub(crate) mod read;
 pub(crate) mod rename;

@@ -10,7 +10,6 @@ use crate::fs::Fs;
 use crate::object::fast_track::FastPart;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
-use crate::policy::Overwrite;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::Time;
 
@@ -96,15 +95,12 @@ impl Fs {
                 return Ok((offset, 0));
             }
         }
-        match self.overwrite {
-            Overwrite::Shared => match self.write_shared(inode, write)? {
-                Some((offset, n)) => Ok((offset, self.write_rest(inode, offset, n, write)?)),
-                None => {
-                    let _exclusive = inode.op.exclusive();
-                    self.write_locked(inode, write)
-                }
-            },
-            Overwrite::Exclusive => self.write_exclusively(inode, write),
+        match self.write_shared(inode, write)? {
+            Some((offset, n)) => Ok((offset, self.write_rest(inode, offset, n, write)?)),
+            None => {
+                let _exclusive = inode.op.exclusive();
+                self.write_locked(inode, write)
+            }
         }
     }
 

@@ -10,9 +10,8 @@ pub mod tree;
 pub mod words;
 
 use disk::Disk;
-use lanefs_ext4::{
-    Error, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Policies, Privilege,
-};
+use lanefs_ext4::allocation::{Allocation, Wait};
+use lanefs_ext4::{Error, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::unscheduled::{LazyLock, Mutex, Once};
 use lanefs_lanes::sync::{Arc, thread};
@@ -333,30 +332,25 @@ fn check_unmounted(start: &Start, disk: Arc<Disk>, promises: &[(String, Vec<u8>)
 }
 
 fn options() -> MountOptions {
-    let policies = match below(4) {
-        0 => Policies::before(),
-        1 => mixed(),
-        _ => Policies::default(),
-    };
     let cache_bytes = if below(2) == 0 { 0 } else { 1 << 20 };
-    MountOptions { policies, cache_bytes, ..MountOptions::default() }
+    let options = MountOptions { cache_bytes, ..MountOptions::default() };
+    match below(4) {
+        0 => MountOptions { allocation: Arc::new(Waiting), ..options },
+        _ => options,
+    }
 }
 
-/// Chooses a value for each policy independently of the other policies, because combinations that
-/// no named set contains must work too.
-fn mixed() -> Policies {
-    let mut mixed = Policies::default();
-    for (name, values) in [
-        ("inode_claim", &["one-step", "two-step"][..]),
-        ("placement", &["lanes", "shared"]),
-        ("busy_group", &["skip", "wait"]),
-        ("stream_goal", &["inode", "global", "hashed"]),
-        ("group_search", &["index", "scan"]),
-        ("overwrite", &["shared", "exclusive"]),
-    ] {
-        mixed.set(name, values[below(values.len() as u32) as usize]).unwrap();
+/// Threads meet in the same groups, and wait for each other there.
+#[derive(Debug)]
+struct Waiting;
+
+impl Allocation for Waiting {
+    fn busy_group(&self) -> Wait {
+        Wait::Wait
     }
-    mixed
+    fn spreads(&self) -> bool {
+        false
+    }
 }
 
 fn read_only() -> MountOptions {

@@ -5,9 +5,7 @@ mod words;
 
 use crate::ids::{Conflict, IdOptions, Ids};
 use crate::protocol::{Caching, Checks, Opens, Wishes};
-use lanefs_ext4::{
-    Access, Atime, FastCommitting, MountOptions, OnError, Policies, Recovery, Synchronous,
-};
+use lanefs_ext4::{Access, Atime, FastCommitting, MountOptions, OnError, Recovery, Synchronous};
 use lanefs_ondisk::quota::Kind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,8 +66,6 @@ pub struct Options {
     pub stripe: u32,
     /// The number of rows of an array that may be written at once; `None` means the default.
     pub rows: Option<usize>,
-    /// The variants of algorithms, for measurements and tests.
-    pub policies: Policies,
     /// The name to show for the source, if it differs from the source.
     pub shown_source: Option<String>,
     /// How ids of the host and of the image are mapped.
@@ -148,7 +144,6 @@ impl Default for Options {
             fast_commits: FastCommitting::default(),
             stripe: 0,
             rows: None,
-            policies: Policies::default(),
             shown_source: None,
             ids: IdOptions::default(),
             kept_safer: Vec::new(),
@@ -251,7 +246,6 @@ impl Options {
             stripe: self.stripe,
             synchronous: self.synchronous,
             limits: self.limits.clone(),
-            policies: self.policies,
             ..MountOptions::default()
         };
         if self.read_only || self.no_recovery {

@@ -4,11 +4,11 @@ use lanefs_lanes::NameKey;
 
 /// A name with its hash.
 #[derive(Debug, Clone, Copy)]
-pub struct HashedName<'a> {
+pub(crate) struct HashedName<'a> {
     /// The name.
-    pub bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
     /// The hash of the name ([`NameKey::hash`]), computed with this process's key.
-    pub hash: u64,
+    pub(crate) hash: u64,
 }
 
 impl<'a> From<&'a [u8]> for HashedName<'a> {

@@ -4,7 +4,7 @@ use lanefs_ext4::Named;
 
 /// The result for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub(crate) enum Known {
     /// The name refers to this inode.
     Entry(Named),
     /// The name does not exist.

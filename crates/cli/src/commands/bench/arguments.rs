@@ -1,8 +1,8 @@
 //! The arguments of `lanefs bench`.
 
 use super::what::What;
+use lanefs_bench::older::{Policies, UnknownPolicy};
 use lanefs_bench::{Mix, Mounting, Scale, StripeWake, TargetSpec, Tree, Workload};
-use lanefs_ext4::Policies;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -150,7 +150,7 @@ impl FromStr for NamedPolicies {
         }
         let policies = match &others[..] {
             [] => Policies::default(),
-            some => some.join("+").parse().map_err(|error: lanefs_ext4::UnknownPolicy| {
+            some => some.join("+").parse().map_err(|error: UnknownPolicy| {
                 format!("{error}; lib:raid5 has stripe_wake=one|all too")
             })?,
         };

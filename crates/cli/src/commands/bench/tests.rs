@@ -2,8 +2,8 @@
 
 use super::*;
 use clap::Parser;
+use lanefs_bench::older::Policies;
 use lanefs_bench::{Mounting, StripeWake, TargetSpec, Workload};
-use lanefs_ext4::Policies;
 use std::time::Duration;
 
 #[derive(Debug, Parser)]

@@ -65,8 +65,8 @@ fn other_blocks_are_free_once_the_transaction_is_durable() {
 
 #[test]
 fn every_block_can_be_claimed_and_the_reserve_by_the_privileged() {
-    let policies = Policies::default();
-    let Some(f) = Fixture::with(32, SMALL, 1000, policies) else { return };
+    let setup = Setup { reserved: 1000, ..setup(Arc::new(Scaling)) };
+    let Some(f) = Fixture::set_up(32, SMALL, setup) else { return };
     let free = f.groups.free_counts().0;
     let mut all = Vec::new();
     while let Ok(claim) = f.claim(1, 700) {
@@ -161,8 +161,7 @@ fn every_inode_can_be_claimed() {
 
 #[test]
 fn two_step_claims_and_waiting_choosers_give_the_same_without_competitors() {
-    let old = Policies::before();
-    let Some(f) = Fixture::with(32, SMALL, 0, old) else { return };
+    let Some(f) = Fixture::set_up(32, SMALL, setup(Arc::new(Waiting))) else { return };
     let one = f.claim_inode(FileType::Directory, 2).unwrap();
     let two = f.claim_inode(FileType::Directory, 2).unwrap();
     assert_eq!((one.group(), two.group()), (Group(0), Group(0)));

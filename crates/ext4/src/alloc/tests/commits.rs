@@ -116,13 +116,7 @@ fn each_commit_writes_the_groups_as_its_transaction_left_them() {
 #[test]
 fn bitmaps_that_left_memory_come_back_as_they_were() {
     for options in ["^dir_nlink", "^metadata_csum,uninit_bg,^64bit", "^metadata_csum,^uninit_bg"] {
-        let setup = Setup {
-            reserved: 0,
-            policies: Policies::default(),
-            row: 0,
-            bitmap_bytes: 0,
-            reuse: Reuse::AtOnce,
-        };
+        let setup = Setup { bitmap_bytes: 0, ..setup(Arc::new(Scaling)) };
         let options = ["-b", "1024", "-g", "256", "-O", options];
         let Some(f) = Fixture::set_up(64, &options, setup) else { return };
         run_model(&f);
@@ -179,19 +173,7 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
     // All bitmaps are read again with all checks, to test that the counts are right and that no
     // block of the model can be claimed.
     let system = Arc::new(SystemBlocks::new(&f.geometry, &now, []));
-    let again = Groups::new(
-        f.geometry,
-        f.checksums,
-        now,
-        system,
-        Setup {
-            reserved: 0,
-            policies: Policies::default(),
-            row: 0,
-            bitmap_bytes: u64::MAX,
-            reuse: Reuse::AtOnce,
-        },
-    );
+    let again = Groups::new(f.geometry, f.checksums, now, system, setup(Arc::new(Scaling)));
     for group in 0..f.geometry.group_count() {
         let _hold = again.bitmaps.load(&f.device, Group(group)).expect("what was written is right");
     }

@@ -11,7 +11,6 @@ mod threads;
 
 use super::*;
 use crate::Error;
-use crate::policy::{BusyGroup, Policies, StreamGoal};
 use crate::volume::reader::BlockReader;
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
@@ -62,6 +61,38 @@ impl Device {
     }
 }
 
+/// Searches wait for busy groups, new inodes are near their parents, and an inode is found under one
+/// hold of the guard and claimed under the next.
+#[derive(Debug)]
+struct Waiting;
+
+impl Allocation for Waiting {
+    fn busy_group(&self) -> Wait {
+        Wait::Wait
+    }
+    fn spreads(&self) -> bool {
+        false
+    }
+    fn stream_goal(&self, _: &Summaries, ino: Ino) -> Option<u32> {
+        Some(ino.0 % 2)
+    }
+    fn claim_inode(&self, group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
+        let mut from = 0;
+        while let Attempt::Taken(found) = group.find_inode(from)? {
+            if let Attempt::Taken(index) = group.take_inode(found)? {
+                return Ok(Attempt::Taken(index));
+            }
+            from = found + 1;
+        }
+        Ok(Attempt::Lacking)
+    }
+}
+
+/// Returns the settings of groups without a reserve, whose bitmaps all stay in memory.
+fn setup(allocation: Arc<dyn Allocation>) -> Setup {
+    Setup { reserved: 0, allocation, row: 0, bitmap_bytes: u64::MAX, reuse: Reuse::AtOnce }
+}
+
 impl Groups {
     /// Claims blocks. The returned claim does not count as under way (see [`Found`]).
     fn claim(&self, read: &dyn BlockReader, request: &Request) -> Result<Claim, Error> {
@@ -73,13 +104,7 @@ impl Fixture {
     /// Creates an image of `mib` MiB with these mke2fs options. If mke2fs is not installed, prints
     /// a message and returns `None`.
     fn new(mib: u64, options: &[&str]) -> Option<Fixture> {
-        Fixture::with(mib, options, 0, Policies::default())
-    }
-
-    fn with(mib: u64, options: &[&str], reserved: u64, policies: Policies) -> Option<Fixture> {
-        let setup =
-            Setup { reserved, policies, row: 0, bitmap_bytes: u64::MAX, reuse: Reuse::AtOnce };
-        Fixture::set_up(mib, options, setup)
+        Fixture::set_up(mib, options, setup(Arc::new(Scaling)))
     }
 
     fn set_up(mib: u64, options: &[&str], setup: Setup) -> Option<Fixture> {

@@ -122,10 +122,11 @@ fn a_file_goes_to_the_group_of_its_directory() {
 }
 
 #[test]
-fn a_busy_group_is_skipped_and_with_the_waiting_policy_waited_for() {
-    for busy_group in [BusyGroup::Skip, BusyGroup::Wait] {
-        let policies = Policies { busy_group, ..Policies::default() };
-        let Some(f) = Fixture::with(64, &["-b", "1024"], 0, policies) else { return };
+fn a_busy_group_is_skipped_or_waited_for() {
+    let both: [Arc<dyn Allocation>; 2] = [Arc::new(Scaling), Arc::new(Waiting)];
+    for allocation in both {
+        let waits = allocation.busy_group() == Wait::Wait;
+        let Some(f) = Fixture::set_up(64, &["-b", "1024"], setup(allocation)) else { return };
         let goal = f.geometry.group_first_block(Group(5)).expect("a group").0 + 4000;
         let parent = f.geometry.ino_at(Group(5), 0).expect("a group");
         drop(f.claim(goal, 1).expect("room"));
@@ -135,7 +136,7 @@ fn a_busy_group_is_skipped_and_with_the_waiting_policy_waited_for() {
                 let blocks = f.claim(goal, 10).expect("room");
                 (blocks.start(), f.claim_inode(FileType::Regular, parent.0).expect("room").group())
             });
-            if busy_group == BusyGroup::Wait {
+            if waits {
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 assert!(!claims.is_finished());
                 drop(guard);
@@ -144,8 +145,8 @@ fn a_busy_group_is_skipped_and_with_the_waiting_policy_waited_for() {
             claims.join().expect("no panic")
         });
         let elsewhere = f.geometry.group_of(blocks).map(|(group, _)| group) != Some(Group(5));
-        assert_eq!(elsewhere, busy_group == BusyGroup::Skip);
-        assert_eq!(inode != Group(5), busy_group == BusyGroup::Skip);
+        assert_eq!(elsewhere, !waits);
+        assert_eq!(inode != Group(5), !waits);
     }
 }
 
@@ -160,12 +161,7 @@ pub(super) fn imagined_with(
     count: u32,
     change: &dyn Fn(u32, &mut GroupDesc),
 ) -> (Groups, Geometry) {
-    let policies = Policies::default();
-    imagined_set_up(
-        count,
-        Setup { reserved: 0, policies, row: 0, bitmap_bytes: u64::MAX, reuse: Reuse::AtOnce },
-        change,
-    )
+    imagined_set_up(count, setup(Arc::new(Scaling)), change)
 }
 
 /// Does the same as [`imagined_with`], but with the settings `setup`.

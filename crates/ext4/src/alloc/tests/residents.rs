@@ -26,13 +26,7 @@ impl BlockReader for Committing<'_> {
 
 #[test]
 fn bitmaps_just_read_are_not_evicted_before_their_use() {
-    let setup = Setup {
-        reserved: 0,
-        policies: Policies::default(),
-        row: 0,
-        bitmap_bytes: 0,
-        reuse: Reuse::AtOnce,
-    };
+    let setup = Setup { bitmap_bytes: 0, ..setup(Arc::new(Scaling)) };
     let (groups, _) = imagined_set_up(64, setup, &|_, _| ());
     let read = Committing { groups: &groups, rounds: AtomicU64::new(0) };
     let held = (0..64).map(|group| groups.bitmaps.load(&read, Group(group)).expect("no damage"));

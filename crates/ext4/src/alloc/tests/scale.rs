@@ -5,7 +5,7 @@
 //! To count the instructions of the second round, in which no bitmap is read, run one of these
 //! tests under `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*claim_again*'`.
 
-use super::decisions::{AllocPolicy, Present};
+use super::decisions::{Allocation, Scaling};
 use super::placement::imagined_with;
 use super::summary::Summaries;
 use super::*;
@@ -61,10 +61,10 @@ impl BlockReader for Bitmaps {
 #[derive(Debug, Default)]
 struct Counting(Arc<AtomicU64>);
 
-impl AllocPolicy for Counting {
+impl Allocation for Counting {
     fn next_with_order(&self, groups: &Summaries, order: u32, from: u32) -> Option<u32> {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Present.next_with_order(groups, order, from)
+        Scaling.next_with_order(groups, order, from)
     }
 }
 
@@ -86,7 +86,7 @@ fn cost(groups: u32, free: Free, claims: u64, sizes: &[(u32, u32)]) -> Cost {
     });
     let reader = Bitmaps { geometry, free, reads: AtomicU64::new(0) };
     let count = Arc::default();
-    fixture.policy = Box::new(Counting(Arc::clone(&count)));
+    fixture.allocation = Arc::new(Counting(Arc::clone(&count)));
     let looked = || count.load(Ordering::Relaxed);
     let request = |n: u64| {
         let group = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % u64::from(groups);

@@ -29,20 +29,14 @@ fn blocks_of(claim: &Claim) -> std::ops::Range<u64> {
     claim.start().0..claim.start().0 + u64::from(claim.len())
 }
 
-fn all_policies() -> Vec<Policies> {
-    vec![
-        Policies::default(),
-        Policies::before(),
-        Policies { stream_goal: StreamGoal::Hashed, ..Policies::default() },
-    ]
-}
-
 #[test]
 fn nothing_is_claimed_twice_and_nothing_is_lost() {
-    for policies in all_policies() {
-        let Some(f) = Fixture::with(16, &["-b", "1024"], 50, policies) else { return };
+    let all: [Arc<dyn Allocation>; 2] = [Arc::new(Scaling), Arc::new(Waiting)];
+    for allocation in all {
+        let setup = Setup { reserved: 50, ..setup(allocation) };
+        let Some(f) = Fixture::set_up(16, &["-b", "1024"], setup.clone()) else { return };
         nothing_is_given_twice(&f);
-        let setup = Setup { reserved: 50, policies, row: 0, bitmap_bytes: 0, reuse: Reuse::AtOnce };
+        let setup = Setup { bitmap_bytes: 0, ..setup };
         let Some(f) = Fixture::set_up(16, &["-b", "1024", "-g", "256"], setup) else { return };
         nothing_is_given_twice(&f);
     }

@@ -18,7 +18,7 @@ fn options_that_mount_8_passes_on_are_accepted() {
 fn options_are_honoured() {
     let options = parsed(
         "no_writeback,no_open,async_dio,ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
-         nodev,nosuid,noexec,sync,dirsync,fsname=disk,stripe=48,rows=7,policies=before,\
+         nodev,nosuid,noexec,sync,dirsync,fsname=disk,stripe=48,rows=7,\
          transport=ring",
     )
     .unwrap();
@@ -43,7 +43,7 @@ fn options_are_honoured() {
     assert_eq!((ext4.access, ext4.recovery), (Access::ReadOnly, Recovery::Skip));
     assert_eq!(ext4.commit_interval, Duration::from_secs(30));
     assert_eq!(ext4.on_error, OnError::Continue);
-    assert_eq!((ext4.policies, ext4.stripe, options.rows), (Policies::before(), 48, Some(7)));
+    assert_eq!((ext4.stripe, options.rows), (48, Some(7)));
     assert_eq!(ext4.fast_commits, FastCommitting::Never);
     let asked = parsed("no_fast_commit,fast_commit").unwrap().for_ext4();
     assert_eq!(asked.fast_commits, FastCommitting::IfPossible);
@@ -94,9 +94,6 @@ fn sloppy_ignores_only_unknown_options() {
 
 #[test]
 fn options_that_would_be_false_promises_are_refused() {
-    for list in ["policies=name_cache=global", "policies=before+stripe_wake=all"] {
-        assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
-    }
     for list in ["data=journal", "errors=panic", "bsdgroups", "rbind", "noacl", "nouser_xattr"] {
         assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
     }
@@ -111,7 +108,6 @@ fn options_that_would_be_false_promises_are_refused() {
         "rows=0",
         "rows=65537",
         "offset=99999999T",
-        "policies=fast",
         "transport=carrier",
     ] {
         assert!(matches!(parsed(list), Err(OptionError::Value { .. })), "{list}");

@@ -242,11 +242,6 @@ impl Options {
                 let rows = Some(word.number(wanted)?).filter(|rows| (1..=MAX_ROWS).contains(rows));
                 self.rows = Some(rows.ok_or_else(|| word.wrong(wanted))?);
             }
-            "policies" => {
-                refuse_other_policies(word.value.unwrap_or_default())?;
-                self.policies =
-                    word.number("before, after, or some policies with + between them")?;
-            }
             "data" => match word.value {
                 Some("ordered") => {}
                 Some("writeback") => {
@@ -328,22 +323,4 @@ fn parse_bytes(text: &str) -> Option<u64> {
         _ => (text, 0),
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-/// The policies that have no effect on a mount, each with the reason.
-const NOT_MOUNTED: [(&str, &str); 2] = [
-    ("name_cache", "the kernel caches the names of a mount"),
-    ("stripe_wake", "a mounted array always wakes one writer; 'lanefs bench' compares both"),
-];
-
-/// Refuses a list with a policy that has no effect on a mount. The list `before` is accepted:
-/// it selects the older policies that have an effect.
-fn refuse_other_policies(list: &str) -> Result<(), OptionError> {
-    let names = || list.split('+').map(|word| word.split_once('=').map_or(word, |(name, _)| name));
-    match NOT_MOUNTED.iter().find(|(refused, _)| names().any(|name| name == *refused)) {
-        Some((name, reason)) => {
-            Err(OptionError::Refused { name: format!("policies={name}"), reason })
-        }
-        None => Ok(()),
-    }
 }

@@ -14,7 +14,7 @@ mod table;
 
 use clap::Parser;
 use lanefs::device::RamDevice;
-use lanefs::{FileSystem, FormatOptions, OpenOptions, Policies};
+use lanefs::{FileSystem, FormatOptions, OpenOptions};
 use lanefs_ext4::mkfs::Contents;
 use lanefs_lanes::LineHeap;
 use lanefs_lanes::sync::unscheduled::Mutex;
@@ -69,10 +69,6 @@ struct Arguments {
     /// Compare pairs of lines (128 bytes), which processors fetch together.
     #[arg(long)]
     pairs_of_lines: bool,
-    /// Use these policies: before, after, or single policies joined by +, such as
-    /// name_cache=global+placement=shared. This shows what a policy costs in instructions.
-    #[arg(long, default_value = "after")]
-    policies: Policies,
     /// Instead of printing the matrix and the table, trace this many operations of each thread in
     /// turn, and count every line that moves. Nothing is counted separately, freed memory is used
     /// again, and tables have their usual sizes. Takes some milliseconds for each operation of each
@@ -153,13 +149,11 @@ fn file_system(arguments: &Arguments) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
     FileSystem::format(&*device, &options)?;
-    let policies = arguments.policies;
-    let mut options =
-        OpenOptions::new().commit_interval(Duration::from_secs(3600)).policies(policies);
+    let mut options = OpenOptions::new().commit_interval(Duration::from_secs(3600));
     if arguments.steady.is_none() {
         // With this many slots, two names of the run are unlikely to be in the same bucket of the
         // name cache.
-        options = options.name_cache(policies.name_cache, 1 << 22);
+        options = options.cached_names(1 << 22);
     }
     Ok(FileSystem::open_device(device, &options)?)
 }
@@ -181,9 +175,7 @@ fn trace_all(
         println!("\n== {} ==", setting.title());
         if setting.is_served() {
             if arguments.rounds > 0 {
-                let Arguments { only, rounds, policies, .. } = arguments;
-                let found =
-                    served::trace(&mut reasons, setting, granule, only, *rounds, *policies)?;
+                let found = served::trace(&mut reasons, setting, granule, only, arguments.rounds)?;
                 report(&found, arguments);
                 pairs.extend(found);
             }

@@ -8,7 +8,7 @@ use crate::setting::Setting;
 use lanefs::FormatOptions;
 use lanefs::device::RamDevice;
 use lanefs_ext4::mkfs::Contents;
-use lanefs_ext4::{Mount, MountOptions, Policies};
+use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::abi::{ROOT_ID, fattr, opcode};
 use lanefs_fuse::{Answer, Channel, Errno, Ids, Outbox, Request, Server, Service, Wishes};
 use lanefs_lanes::sync::Arc;
@@ -286,13 +286,12 @@ pub fn trace(
     granule: Granule,
     only: &[String],
     rounds: usize,
-    policies: Policies,
 ) -> Result<Vec<Pair>, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
     lanefs::FileSystem::format(&*device, &options)?;
     let commit_interval = Duration::from_secs(3600);
-    let options = MountOptions { commit_interval, policies, ..MountOptions::default() };
+    let options = MountOptions { commit_interval, ..MountOptions::default() };
     let mount = Mount::open(device, options)?;
     let server = Server::new(mount, Wishes::default(), Ids::default())?;
     let nowhere = Channel::new(std::fs::File::options().write(true).open("/dev/null")?.into());

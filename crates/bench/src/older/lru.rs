@@ -142,26 +142,6 @@ impl<T> LruList<T> {
         value
     }
 
-    /// Returns up to `most` entries, the oldest ones, and makes them the newest, so that the next
-    /// call returns other entries.
-    pub(super) fn turn_over(&mut self, most: usize) -> Vec<T>
-    where
-        T: Clone,
-    {
-        let mut found = Vec::with_capacity(most.min(self.len));
-        for _ in 0..most.min(self.len) {
-            let at = self.oldest;
-            found.extend(self.slot(at).value.clone());
-            self.use_now(at);
-        }
-        found
-    }
-
-    /// Returns all entries, in no particular order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().filter_map(|slot| slot.value.as_ref())
-    }
-
     fn grow(&mut self) {
         self.buckets = vec![NONE; self.buckets.len() * 2];
         for at in 0..self.slots.len() as Link {
@@ -237,18 +217,12 @@ mod tests {
                     let gone = lru.remove(hash, is);
                     assert_eq!(gone, place.map(|at| list.remove(at)), "step {step}");
                 }
-                6 => {
+                _ => {
                     let oldest = (!list.is_empty()).then(|| list.remove(0));
                     assert_eq!(lru.remove_oldest(), oldest, "step {step}");
                 }
-                _ => {
-                    let most = random.usize(..5).min(list.len());
-                    assert_eq!(lru.turn_over(most), list[..most], "step {step}");
-                    list.rotate_left(most);
-                }
             }
             assert_eq!(lru.len(), list.len());
-            assert_eq!(lru.iter().count(), list.len());
         }
     }
 }
