@@ -32,12 +32,12 @@ impl Array {
         if self.is_read_only() || self.is_stopped() {
             return Err(lost.error.clone());
         }
-        let whole = self.correct_range(lost, place, len);
         let end = place.from + len;
-        if whole.is_ok() || end.div_ceil(BLOCK) - place.from / BLOCK == 1 {
-            return whole;
+        if end.div_ceil(BLOCK) - place.from / BLOCK == 1 {
+            return self.correct_range(lost, place, len);
         }
-        // Other members may have unreadable blocks at other places of the range.
+        // Only blocks that cannot be read are computed. Elsewhere in the range, other members may
+        // have unreadable blocks, or parity may be wrong without anybody knowing.
         let mut is_corrected = false;
         for block in place.from / BLOCK..end.div_ceil(BLOCK) {
             let place = Stretch { from: block * BLOCK, ..place };

@@ -554,6 +554,29 @@ fn blocks_of_all_places_cannot_be_read() {
 }
 
 #[test]
+fn only_the_block_that_cannot_be_read_is_computed() {
+    let mut trial = Trial::new(&mut fastrand::Rng::with_seed(6), NewConsistency::Resync, false);
+    let array = trial.members.open(None).expect("an array");
+    // The parity of the first block of row 1 is wrong, and nobody knows.
+    let (row, slot) = (1, trial.place(PER_CHUNK * (COUNT as u64 - 1)).2);
+    let parity = trial.data + row * PER_CHUNK * BLOCK;
+    let on = COUNT - 1 - row as usize;
+    trial.members.0[on].1.write_at(parity, &[0x5a; BLOCK as usize]).expect("a write");
+    trial.bad = vec![(row, 3, slot)];
+    trial.make_unreadable();
+    let (from, len) = (trial.model.len() / trial.rows as usize, (PER_CHUNK * BLOCK) as usize);
+    let mut buf = vec![0; len];
+    for _ in 0..2 {
+        array.read_at(from as u64, &mut buf).expect("a read of the chunk");
+        assert!(buf == trial.model[from..from + len]);
+    }
+    assert!(trial.devices[slot].bad.lock().unwrap().is_empty(), "it was written");
+    let scrubbed = array.array().scrub(Scrub::Repair, &mut { GO_ON }).expect("a scrub");
+    assert_eq!(scrubbed.0.wrong_blocks, 1);
+    trial.judge(&array, &BTreeSet::new(), "scrubbed");
+}
+
+#[test]
 fn a_named_block_of_the_log_is_computed_and_named_no_more() {
     let made = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
     let array = made.open(None).expect("an array");

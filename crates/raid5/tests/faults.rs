@@ -92,14 +92,14 @@ fn fail_every(step: usize) -> usize {
                     let fault = format!("{operation:?} {nth} of {slot} {duration:?}");
                     assert!(load(&array, &mut model).is_none(), "{fault}");
                     // A member does not fail if the unreadable blocks can be read after they were
-                    // rewritten.
-                    let (failed, corrected) = match (operation, duration) {
+                    // rewritten. Of a longer range, only blocks that fail again are rewritten.
+                    let (failed, most) = match (operation, duration) {
                         (Operation::Read, Duration::Once) => (Slots::NONE, 1),
                         _ => (Slots::one(slot), 0),
                     };
                     assert_eq!(rig.record.said().failed, failed, "{fault}");
                     assert_eq!(array.degraded(), failed, "{fault}");
-                    assert_eq!(array.statistics().reads_corrected, corrected, "{fault}");
+                    assert!(array.statistics().reads_corrected <= most, "{fault}");
                     assert!(content(&array) == model, "{fault}");
                     array.stop().unwrap();
                     faults += 1;
