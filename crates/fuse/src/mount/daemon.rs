@@ -53,9 +53,10 @@ impl Parent {
 ///
 /// # Errors
 /// The process has more than one thread already (a lock that another thread holds would stay locked
-/// for ever in the child), or the host cannot start another process.
+/// for ever in the child), /proc is not mounted, or the host cannot start another process.
 pub fn background() -> io::Result<Half> {
-    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    let no_proc = |error| io::Error::other(format!("/proc/self/task: {error} (is /proc mounted?)"));
+    let threads = std::fs::read_dir("/proc/self/task").map_err(no_proc)?.count();
     if threads != 1 {
         return Err(io::Error::other("a process with threads cannot go to the background"));
     }
