@@ -150,20 +150,26 @@ impl Library {
         Ok(Library { array: Some(Below::OfMembers(array)), ..library })
     }
 
-    fn walk(&self, path: &str) -> Told<InodeRef> {
+    /// Runs `act` on the inode to which `path` leads.
+    fn at_end<T>(&self, path: &str, act: impl FnOnce(&InodeRef) -> Told<T>) -> Told<T> {
         let Some(Front(table)) = &self.one_lock else {
-            return self.vfs.walk(&self.who, self.vfs.root(), path.as_bytes(), Follow::Nothing);
+            let (root, path) = (self.vfs.root(), path.as_bytes());
+            return act(&self.vfs.walk(&self.who, root, path, Follow::Nothing)?);
         };
-        let names = path.split('/').filter(|name| !matches!(*name, "" | "."));
-        names.map(str::as_bytes).try_fold(self.vfs.root().clone(), |dir, name| {
-            let id = DirId { ino: dir.ino(), generation: dir.generation() };
-            if let Some(inode) = table.hold(id, name) {
-                return Ok(inode);
-            }
-            let inode = self.vfs.lookup(&self.who, &dir, name)?;
-            table.keep(inode.clone());
-            Ok(inode)
-        })
+        let mut dir = None;
+        for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
+            let at: &InodeRef = dir.as_deref().unwrap_or(self.vfs.root());
+            let id = DirId { ino: at.ino(), generation: at.generation() };
+            dir = match table.hold(id, name.as_bytes()) {
+                Some(inode) => Some(inode),
+                None => {
+                    let inode = Arc::new(self.vfs.lookup(&self.who, at, name.as_bytes())?);
+                    table.keep(inode.clone());
+                    Some(inode)
+                }
+            };
+        }
+        act(dir.as_deref().unwrap_or(self.vfs.root()))
     }
 
     /// Runs `act` on the parent directory and the last name of `path`.
@@ -178,7 +184,7 @@ impl Library {
             return act(&parent.dir, name);
         };
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let done = act(&self.walk(dir)?, name.as_bytes());
+        let done = self.at_end(dir, |dir| act(dir, name.as_bytes()));
         table.settle();
         done
     }
@@ -193,9 +199,9 @@ impl Library {
     }
 
     /// Runs `each` on the entries of `dir`, except "." and "..".
-    fn each_entry(&self, dir: InodeRef, mut each: impl FnMut(&DirEntry<'_>)) -> Told<()> {
+    fn each_entry(&self, dir: &InodeRef, mut each: impl FnMut(&DirEntry<'_>)) -> Told<()> {
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        let open = self.vfs.open_inode(&self.who, dir, flags)?;
+        let open = self.vfs.open_inode(&self.who, dir.clone(), flags)?;
         let read = self.vfs.read_dir(&open, 0, &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
                 each(entry);
@@ -208,7 +214,7 @@ impl Library {
 
     fn empty(&self, dir: &InodeRef) -> Told<()> {
         let mut entries = Vec::new();
-        self.each_entry(dir.clone(), |entry| entries.push((entry.name.to_vec(), entry.file_type)))?;
+        self.each_entry(dir, |entry| entries.push((entry.name.to_vec(), entry.file_type)))?;
         for (name, kind) in entries {
             if kind == Some(FileType::Directory) {
                 let inner = self.vfs.lookup(&self.who, dir, &name)?;
@@ -251,7 +257,7 @@ impl TargetTree for Library {
             Some(_) if flags.contains(OpenFlags::CREATE) => self
                 .in_parent(path, |dir, name| self.vfs.open_at(&self.who, dir, name, flags, &FILE)),
             Some(_) => {
-                self.walk(path).and_then(|inode| self.vfs.open_inode(&self.who, inode, flags))
+                self.at_end(path, |inode| self.vfs.open_inode(&self.who, inode.clone(), flags))
             }
         };
         Ok(Box::new(self.file(path, at(path, open)?)))
@@ -260,18 +266,17 @@ impl TargetTree for Library {
     fn stat(&self, path: &str) -> Result<u64> {
         let attr = match &self.one_lock {
             None => self.vfs.stat(&self.who, self.vfs.root(), path.as_bytes(), Follow::Nothing),
-            Some(_) => self.walk(path).map(|inode| self.vfs.fs().stat(&inode)),
+            Some(_) => self.at_end(path, |inode| Ok(self.vfs.fs().stat(inode))),
         };
         Ok(at(path, attr)?.size)
     }
 
     fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>> {
-        let open = self
-            .walk(dir)
-            .and_then(|dir| self.vfs.open_unnamed(&self.who, &dir, OpenFlags::WRITE, &FILE));
+        let open =
+            self.at_end(dir, |dir| self.vfs.open_unnamed(&self.who, dir, OpenFlags::WRITE, &FILE));
         let open = at(dir, open)?;
         if let Some(Front(table)) = &self.one_lock {
-            table.keep(open.inode().clone());
+            table.keep(Arc::new(open.inode().clone()));
         }
         let mut file = self.file(dir, open);
         file.is_unnamed = true;
@@ -293,13 +298,13 @@ impl TargetTree for Library {
 
     fn list(&self, path: &str) -> Result<u64> {
         let mut entries = 0;
-        at(path, self.walk(path).and_then(|dir| self.each_entry(dir, |_| entries += 1)))?;
+        at(path, self.at_end(path, |dir| self.each_entry(dir, |_| entries += 1)))?;
         Ok(entries)
     }
 
     fn names(&self, path: &str) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        let read = self.walk(path).and_then(|dir| {
+        let read = self.at_end(path, |dir| {
             self.each_entry(dir, |entry| {
                 names.push(String::from_utf8_lossy(entry.name).into_owned());
             })
@@ -313,7 +318,7 @@ impl TargetTree for Library {
     }
 
     fn remove_tree(&self, path: &str) -> Result<()> {
-        at(path, self.walk(path).and_then(|dir| self.empty(&dir)))?;
+        at(path, self.at_end(path, |dir| self.empty(dir)))?;
         self.named(path, |dir, name| self.vfs.rmdir(&self.who, dir, name))
     }
 

@@ -6,12 +6,12 @@
 //! allocated under the lock only for new entries and when a table grows; apart from this growth,
 //! every operation takes constant time.
 //!
-//! *Locking*: `table` has the rank [`Rank::LaneList`], since a reference takes a lock of a higher
-//! rank. References to inodes are taken under the lock and dropped outside of it, because dropping
-//! the last one may delete the inode.
+//! *Locking*: `table` has the innermost rank, [`Rank::Bucket`]. References to inodes are taken under
+//! the lock and dropped outside of it, because dropping the last one may delete the inode.
 
 use super::lru::LruList;
 use lanefs_ext4::{DirId, InodeRef, Named, Names};
+use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, NameKey, Rank, hash_of};
 use lanefs_ondisk::Ino;
 
@@ -24,9 +24,9 @@ pub(crate) struct OneLock {
 
 struct Table {
     names: LruList<Name>,
-    inodes: LruList<InodeRef>,
+    inodes: LruList<Arc<InodeRef>>,
     /// Inodes that lost the name by which they were found, until [`OneLock::settle`].
-    gone: Vec<InodeRef>,
+    gone: Vec<Arc<InodeRef>>,
 }
 
 struct Name {
@@ -53,14 +53,15 @@ impl OneLock {
     pub(crate) fn new(capacity: usize) -> OneLock {
         let table = Table { names: LruList::new(), inodes: LruList::new(), gone: Vec::new() };
         OneLock {
-            table: Mutex::new(Rank::LaneList, table),
+            table: Mutex::new(Rank::Bucket, table),
             capacity: capacity.max(1),
             key: NameKey::of_process(),
         }
     }
 
-    /// Returns the inode to which `name` in `dir` refers, if both are in the table.
-    pub(crate) fn hold(&self, dir: DirId, name: &[u8]) -> Option<InodeRef> {
+    /// Returns the inode to which `name` in `dir` refers, if both are in the table. All threads count
+    /// their references in one word, because they take the lock in any case.
+    pub(crate) fn hold(&self, dir: DirId, name: &[u8]) -> Option<Arc<InodeRef>> {
         let hash = dir.hash_of(name, self.key);
         let mut table = self.table.lock();
         let ino = table.names.find(hash, |entry| entry.is(dir, name))?.target?.ino;
@@ -68,7 +69,7 @@ impl OneLock {
     }
 
     /// Keeps a reference to the inode.
-    pub(crate) fn keep(&self, inode: InodeRef) {
+    pub(crate) fn keep(&self, inode: Arc<InodeRef>) {
         let (hash, ino) = (hash_of(&inode.ino().0), inode.ino());
         let mut table = self.table.lock();
         if table.inodes.find(hash, |kept| kept.ino() == ino).is_some() {
