@@ -245,6 +245,41 @@ fn a_shrunk_image_is_the_smallest_and_its_size_the_limit() {
     assert!(status.code() == Some(1) && said.contains("give them by --from"), "{said}");
 }
 
+/// A command that fails leaves an earlier hash tree as it is, and no new one.
+#[test]
+fn a_hash_tree_is_replaced_only_when_it_is_complete() {
+    let dir = scratch();
+    shell(dir.path(), "mkdir t; seq 1000 >t/numbers; echo precious >other");
+    let seal = |tree: &str, last: &str| {
+        let line = format!("{LANEFS} mkfs -F a.img auto -d t --verity {tree} {last}");
+        let (status, said) =
+            try_run(Command::new("sh").args(["-c", &line]).current_dir(dir.path()));
+        (status.code(), said)
+    };
+    let lock = std::fs::File::open(dir.path().join("other")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let (code, said) = seal("other", "");
+    assert!(code == Some(1) && said.contains("other") && said.contains("in use"), "{said}");
+    drop(lock);
+    assert_eq!(shell(dir.path(), "cat other; ls"), "precious\nother\nt\n");
+    let (code, said) = seal("other", "");
+    assert_eq!(code, Some(0), "{said}");
+    let whole = std::fs::read(dir.path().join("other")).unwrap();
+    assert!(whole.len() >= 4096 && whole.starts_with(b"verity\0\0"), "{said}");
+    let (code, said) = seal("new", "");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(shell(dir.path(), "ls -A"), "a.img\nnew\nother\nt\n");
+}
+
+#[test]
+fn a_journal_device_is_kept_if_only_its_description_is_lost() {
+    let dir = scratch();
+    let line = format!("{LANEFS} mkfs -O journal_dev j.img 16M >/dev/full");
+    let (status, said) = try_run(Command::new("sh").args(["-c", &line]).current_dir(dir.path()));
+    assert!(status.code() == Some(1) && said.contains("standard output"), "{said}");
+    assert_eq!(dir.path().join("j.img").metadata().unwrap().len(), 16 << 20);
+}
+
 /// veritysetup accepts the image and its hash tree, and finds a changed byte.
 #[test]
 fn an_image_is_sealed_by_the_hash_tree_of_dm_verity() {

@@ -33,7 +33,7 @@ fn run_with(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
         _ if arguments.image.as_os_str() == "-" => {
             "an image cannot be written to standard output; ./- is the file of this name"
         }
-        _ if arguments.makes_journal_device() => return journal_device::make(arguments),
+        _ if arguments.makes_journal_device() => return journal_device::make(arguments, report),
         _ if fill.is_given() && arguments.journal_device().is_some() => {
             "--from makes journals inside: leave out -J device="
         }

@@ -5,14 +5,25 @@ use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{Clusters, OnError};
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::fs::File;
+use std::io::Read;
 
 /// Returns a random UUID (version 4), by getrandom(2) itself. Crates that look for this function in
 /// the dynamic linker do not find it in a static binary, and then want /dev/urandom.
 pub fn random_uuid() -> [u8; 16] {
     let mut bytes = [0; 16];
-    // Linux before 3.17 lacks the call. Then the UUID is as random as the seeds of hash tables.
-    if getrandom(&mut bytes, GetRandomFlags::empty()) != Ok(bytes.len()) {
+    let drawn = loop {
+        match getrandom(&mut bytes, GetRandomFlags::empty()) {
+            Err(Errno::INTR) => {}
+            drawn => break drawn == Ok(bytes.len()),
+        }
+    };
+    // Linux before 3.17 lacks the call, and a filter may forbid it.
+    let read = |bytes: &mut [u8]| File::open("/dev/urandom").and_then(|mut f| f.read_exact(bytes));
+    if !drawn && read(&mut bytes).is_err() {
+        // Unlike the others, these bits could be guessed: they follow from the time.
         bytes = fastrand::u128(..).to_ne_bytes();
     }
     uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()

@@ -87,8 +87,9 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
     let built = make(arguments, options, builder, &place)?;
     place.fit(&built)?;
     let names = (place.path, &*place.file());
-    let sealed = seal(&arguments.fill, names, &built, arguments.fill.threads())?;
+    let mut sealed = seal(&arguments.fill, names, &built, arguments.fill.threads())?;
     place.publish()?;
+    sealed.as_mut().map_or(Ok(()), Made::publish)?;
     for loss in &built.losses {
         complain(format_args!("lanefs: warning: {loss}; left out"));
     }

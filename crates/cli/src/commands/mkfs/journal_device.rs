@@ -2,7 +2,7 @@
 
 use super::arguments::{Arguments, options};
 use super::target::{open_for, refuse_overwriting};
-use crate::cli::{Failure, MadeFile, open_image};
+use crate::cli::{Failure, MadeFile, Report, open_image};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const DEFAULT_BLOCK_SIZE: u32 = 4096;
 
 /// Turns the whole image or device into a journal, and prints a description.
-pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn make(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
     let path = arguments.image.as_path();
     // An invalid option is refused, even if it would not change the journal.
     let given = options(arguments).map_err(Failure::about(path))?.block_size;
@@ -32,12 +32,13 @@ pub(super) fn make(arguments: &Arguments) -> Result<(), Failure> {
         arguments.size_of_new()?;
         new = Some(MadeFile::create(path, 0).map_err(Failure::on_host(path))?);
     }
-    fill(arguments, block_size)?;
+    let found = fill(arguments, block_size)?;
     new.into_iter().for_each(MadeFile::keep);
+    report.printed(print(arguments, &found));
     Ok(())
 }
 
-fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<(), Failure> {
+fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<JournalDevice, Failure> {
     let path = arguments.image.as_path();
     let device = open_for(arguments, arguments.size())?;
     refuse_overwriting(arguments, &device)?;
@@ -45,8 +46,7 @@ fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<(), Failure> {
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let time = time.map_or(0, |since| since.as_secs() as u32);
     make_journal_device(&device, block_size, uuid, time).map_err(Failure::about(path))?;
-    let found = JournalDevice { uuid, block_size, blocks: device.len() >> block_size.bits() };
-    print(arguments, &found).map_err(Failure::about(path))
+    Ok(JournalDevice { uuid, block_size, blocks: device.len() >> block_size.bits() })
 }
 
 fn print(arguments: &Arguments, made: &JournalDevice) -> std::io::Result<()> {

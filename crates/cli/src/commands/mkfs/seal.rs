@@ -2,11 +2,11 @@
 
 use super::fill::From;
 use super::verity::Place;
-use crate::cli::{Failure, hex};
+use crate::cli::{Failure, MadeFile, OutputFile, hex};
 use lanefs::build::{Built, Sealed, Verity};
 use lanefs_device::{Access, FileDevice, OpenOptions};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A hash tree, with the values that are needed to open it.
 pub(super) struct Made {
@@ -14,6 +14,37 @@ pub(super) struct Made {
     sealed: Sealed,
     /// The offset of the tree in its file, in bytes.
     offset: u64,
+    /// The file of the tree, unless the tree is in the image.
+    tree: Option<TreeFile>,
+}
+
+/// The file of a hash tree. An earlier file stays until [`Made::publish`], and a new one is removed
+/// if the command fails.
+struct TreeFile {
+    path: PathBuf,
+    made: Option<MadeFile>,
+    output: Option<OutputFile>,
+}
+
+impl TreeFile {
+    /// Creates the file. Refuses one that another program uses.
+    fn create(path: &Path) -> Result<TreeFile, Failure> {
+        let (mut made, mut output) = (None, None);
+        if path.symlink_metadata().is_err() {
+            made = Some(MadeFile::create(path, 0).map_err(Failure::on_host(path))?);
+        } else {
+            if path.exists() {
+                drop(FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?);
+            }
+            output = Some(OutputFile::create(path).map_err(Failure::on_host(path))?);
+        }
+        Ok(TreeFile { path: path.into(), made, output })
+    }
+
+    /// Returns the path at which the file can be written now.
+    fn unfinished(&self) -> &Path {
+        self.output.as_ref().and_then(OutputFile::unfinished).unwrap_or(&self.path)
+    }
 }
 
 /// Writes the hash tree of an image file. `name` is the file's name in messages, and `image` is the
@@ -33,9 +64,13 @@ pub(super) fn seal(
         let why = "--verity needs a size that is a multiple of 4096 bytes";
         return Err(Failure::new(name.display(), why));
     };
-    let (name, path, offset) = match place {
-        Place::Append => (name, image, len),
-        Place::File(path) => (path.as_path(), path.as_path(), 0),
+    let tree = match place {
+        Place::Append => None,
+        Place::File(path) => Some(TreeFile::create(path)?),
+    };
+    let (name, path, offset) = match &tree {
+        None => (name, image, len),
+        Some(tree) => (&*tree.path, tree.unfinished(), 0),
     };
     let file = File::options().create(true).write(true).truncate(false).open(path);
     let sized = file.and_then(|file| file.set_len(offset).and(file.set_len(offset + hash_bytes)));
@@ -56,10 +91,18 @@ pub(super) fn seal(
         }
     };
     let sealed = written.map_err(Failure::about(name))?;
-    Ok(Some(Made { verity, sealed, offset }))
+    Ok(Some(Made { verity, sealed, offset, tree }))
 }
 
 impl Made {
+    /// Puts the complete tree in the place of an earlier one.
+    pub(super) fn publish(&mut self) -> Result<(), Failure> {
+        let Some(TreeFile { path, made, output }) = self.tree.take() else { return Ok(()) };
+        output.map_or(Ok(()), OutputFile::finish).map_err(Failure::on_host(&path))?;
+        made.into_iter().for_each(MadeFile::keep);
+        Ok(())
+    }
+
     /// Returns the values for `veritysetup open`.
     pub(super) fn line(&self) -> String {
         format!(
