@@ -4,6 +4,7 @@ use crate::array::Array;
 use crate::assemble_error::{AssembleError, MemberFault};
 use crate::bad_blocks::{BadBlocks, BadBlocksDevice};
 use crate::candidate::Candidate;
+use crate::error::ArrayError;
 use crate::maintenance::Rebuild;
 use crate::metadata::{Known, KnownMember, Metadata};
 use crate::standing::{LogArea, Member, Standing};
@@ -64,7 +65,11 @@ impl Admission<'_> {
             }
             self.give(new, superblock, slot, Some(Rebuild::Whole))
         });
-        if given.is_err() {
+        // Another change may have given the slot away meanwhile: the spare did not fail.
+        let is_taken = |error: &AssembleError| {
+            matches!(error, AssembleError::Array(ArrayError::SlotTaken { .. }))
+        };
+        if given.as_ref().is_err_and(|error| !is_taken(error)) {
             failed.push(name);
         }
         Some(given)

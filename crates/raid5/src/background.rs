@@ -82,17 +82,23 @@ fn keep(array: &Array, metadata: &Metadata, shared: &Shared) {
     let admission = Admission { array, metadata };
     let mut failed = Vec::new();
     let mut is_done = false;
+    // The last error of a spare that could not take over. It stays as long as a slot is empty.
+    let mut not_taken = None;
     let mut guard = shared.sleep.lock();
     while !shared.ends() {
         drop(guard);
         let spare = admission.take_spare(&mut failed);
         if spare.is_some() || !is_done {
             is_done = !matches!(spare, Some(Err(_)));
+            if let Some(Err(error)) = &spare {
+                not_taken = Some(error.to_string());
+            }
+            not_taken = not_taken.filter(|_| admission.free_slot().is_some());
             *shared.caught_up.lock() = CatchUp::Working;
             // After an error the array stays in use. Its state has the effect of the error: writes
             // are stopped, a member has failed, or the data of a missing member is unknown.
             *shared.caught_up.lock() = match spare.transpose().map(|_| catch_up(array, shared)) {
-                Ok(Ok(Ended::Done)) => CatchUp::Done,
+                Ok(Ok(Ended::Done)) => not_taken.clone().map_or(CatchUp::Done, CatchUp::Failed),
                 Ok(Ok(Ended::Stopped)) => CatchUp::Stopped,
                 Ok(Err(error)) => CatchUp::Failed(error.to_string()),
                 Err(error) => CatchUp::Failed(error.to_string()),

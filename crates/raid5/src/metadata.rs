@@ -472,13 +472,21 @@ impl State {
             let others = self.members.iter().filter(|known| known.live && !known.is_same(new));
             others.map(|known| known.superblock.number()).any(|other| other == number)
         };
-        let free = |number: &u32| {
-            !taken(*number) && !matches!(self.array.role_of(*number), Role::Active(_))
+        // A number that a superblock still shows as active would make the device a member in sync.
+        // Only in its own slot may it be that.
+        let shown = |number: u32, slot: Option<usize>| match self.recorded.role_of(number) {
+            Role::Active(active) => Some(usize::from(active)) != slot,
+            _ => false,
         };
+        let free_for = |number: u32, slot: Option<usize>| {
+            let is_active = matches!(self.array.role_of(number), Role::Active(_));
+            !taken(number) && !is_active && !shown(number, slot)
+        };
+        let free = |number: &u32| free_for(*number, None);
         let spare = |number: &u32| free(number) && self.array.role_of(*number) == Role::Spare;
         let numbers = || 0..self.array.numbers();
         let own = Some(new.superblock.number());
-        let own = own.filter(|own| *own < self.array.numbers() && free(own));
+        let own = own.filter(|own| *own < self.array.numbers() && free_for(*own, new.slot));
         own.or_else(|| numbers().find(spare)).or_else(|| numbers().find(free))
     }
 
@@ -621,8 +629,8 @@ impl State {
     /// The failure is not yet recorded on the other members. Returns `None` if `failed` is empty.
     ///
     /// If the array cannot work without these members, or the host has no space for the write, none
-    /// is recorded as failed. The array still needs each of them, so the metadata of the other members must stay sufficient to assemble
-    /// the array.
+    /// is recorded as failed. The array still needs each of them, so the metadata of the other
+    /// members must stay sufficient to assemble the array.
     fn lose(&mut self, failed: Vec<(u32, DeviceError)>) -> Result<Option<Slots>, DeviceError> {
         let slot_of = |(number, _): &(u32, DeviceError)| {
             let known = self.members.iter().find(|k| k.live && k.superblock.number() == *number);
@@ -630,7 +638,8 @@ impl State {
         };
         let slots: Slots = failed.iter().filter_map(slot_of).collect();
         let numbers: Vec<u32> = failed.iter().map(|(number, _)| *number).collect();
-        let full = failed.iter().position(|(_, error)| is_full(error));
+        // A spare has no data, so the array can do without it.
+        let full = failed.iter().position(|lost| is_full(&lost.1) && slot_of(lost).is_some());
         let Some((_, error)) = failed.into_iter().nth(full.unwrap_or(0)) else { return Ok(None) };
         if full.is_some() || (self.degraded() | slots).count() > 1 {
             return Err(error);

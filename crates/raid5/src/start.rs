@@ -18,7 +18,7 @@ use crate::slots::Slots;
 use crate::standing::{LogArea, Member};
 use lanefs_device::{Access, OverlayDevice};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::md::{Features, Recovery, SECTOR, Superblock, bitmap, ppl};
+use lanefs_ondisk::md::{Features, Recovery, Role, SECTOR, Superblock, bitmap, ppl};
 
 /// The number of bytes that recovery may change in memory while an array is open read-only. It
 /// exceeds the size of the parity that all logs of the array can restore.
@@ -93,8 +93,15 @@ impl Start {
 
     fn check(&self, absent: usize) -> Result<(), AssembleError> {
         let (plan, members) = (&self.plan, self.fresh.members() as usize);
-        let given = self.candidates.len() + absent;
         let missing = plan.degraded();
+        // A spare stands for a member that failed. One that only is not here may come: it is named,
+        // or said to be missing.
+        let is_awaited = |missing: &usize| {
+            let mut roles = (0..self.fresh.numbers()).map(|number| self.fresh.role_of(number));
+            roles.any(|role| matches!(role, Role::Active(slot) if usize::from(slot) == *missing))
+        };
+        let spares = if missing.iter().any(is_awaited) { plan.spares.len() } else { 0 };
+        let given = self.candidates.len() - spares + absent;
         if missing.len() > 1 && given >= members {
             let left_out = plan.left_out.clone();
             return Err(AssembleError::TooManyMissing { members, missing, left_out });

@@ -1116,6 +1116,27 @@ fn a_spare_named_at_the_start_gets_the_empty_slot() {
 }
 
 #[test]
+fn a_spare_does_not_stand_for_a_member_that_only_is_not_named() {
+    let members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
+    let (name, device) = ram("spare");
+    let array = members.open(None).expect("an array");
+    let new = NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([20; 16]) };
+    array.add_spare(new).expect("a spare");
+    array.close().expect("closed");
+    let candidates = || {
+        let mut candidates = members.candidates(Some(2));
+        candidates.push(Candidate::read(&name, device.clone()).expect("a spare"));
+        candidates
+    };
+    let open =
+        |absent| OpenArray::assemble(candidates(), absent, ArrayOptions::new(Access::ReadWrite));
+    let refused = open(0).map(drop);
+    let expected = AssembleError::Absent { given: 2, members: 3 };
+    assert_eq!(refused.expect_err("one is absent").to_string(), expected.to_string());
+    await_whole(&open(1).expect("said to be missing"));
+}
+
+#[test]
 fn two_changes_do_not_write_the_same_device() {
     let members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");

@@ -4,13 +4,20 @@
 //! error in writing the file is ignored: the next scrub then begins earlier.
 
 use super::scrub_report::{from_json, report_json};
-use lanefs::device::DeviceError;
+use lanefs::device::{Device, DeviceError};
 use lanefs::raid5::{Array, Ended, Progress, Scrub, ScrubReport, Uuid};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// The most bytes of the file with the place that are read.
+const LONGEST: u64 = 4096;
 
 /// Bytes of a member between two records of the place.
 const PART: u64 = 64 << 20;
@@ -34,23 +41,25 @@ pub fn scrub(
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(ScrubReport, Ended), DeviceError> {
     let file = file_of(set, std::env::var_os);
-    let kept = file.as_ref().filter(|_| start == Start::Last).and_then(|file| {
-        let text = std::fs::read_to_string(file).ok()?;
-        from_json(&serde_json::from_str(&text).ok()?)
-    });
-    let rows = array.geometry().rows();
-    let mut found = kept.filter(|kept| kept.rows < rows).unwrap_or_default();
+    let (rows, repairs) = (array.geometry().rows(), what == Scrub::Repair);
+    let kept = file.as_ref().filter(|_| start == Start::Last);
+    let kept = kept.and_then(|file| place_in(&read(file)?, repairs, rows));
+    let mut found = kept.unwrap_or_default();
     let part = (PART / array.geometry().chunk()).max(1);
     while found.rows < rows {
         let (more, ended) =
             array.scrub_rows(what, found.rows..found.rows.saturating_add(part), progress)?;
-        found.rows += more.rows;
-        found.skipped += more.skipped;
-        found.wrong_blocks += more.wrong_blocks;
-        found.wrong_rows += more.wrong_rows;
-        found.unreadable_blocks += more.unreadable_blocks;
+        found.rows = found.rows.saturating_add(more.rows);
+        found.skipped = found.skipped.saturating_add(more.skipped);
+        found.wrong_blocks = found.wrong_blocks.saturating_add(more.wrong_blocks);
+        found.wrong_rows = found.wrong_rows.saturating_add(more.wrong_rows);
+        found.unreadable_blocks = found.unreadable_blocks.saturating_add(more.unreadable_blocks);
         if found.rows < rows {
-            let _ = file.as_ref().map(|file| keep(file, &report_json(&found, false)));
+            // A repair before this place is not done again, so it must be durable.
+            if repairs {
+                array.flush()?;
+            }
+            let _ = file.as_ref().map(|file| keep(file, &report_json(&found, repairs)));
         }
         if ended == Ended::Stopped && found.rows < rows {
             return Ok((found, Ended::Stopped));
@@ -63,8 +72,32 @@ pub fn scrub(
 fn keep(file: &Path, report: &Value) -> std::io::Result<()> {
     file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let new = file.with_extension("new");
-    std::fs::write(&new, report.to_string())?;
+    let _ = std::fs::remove_file(&new); // of a process that was killed
+    File::create_new(&new)?.write_all(report.to_string().as_bytes())?;
     std::fs::rename(new, file)
+}
+
+/// Returns the text of a file of this user. The path may be another's, who may have put a link or a
+/// pipe there.
+fn read(file: &Path) -> Option<String> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+    let file = File::options().read(true).custom_flags(flags.cast_signed()).open(file).ok()?;
+    let found = file.metadata().ok()?;
+    if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Returns the place in `text` from which a scrub of an array of `rows` rows can go on. The place of
+/// a scrub that only compared is none for a repair: what it found was not rewritten.
+fn place_in(text: &str, repairs: bool, rows: u64) -> Option<ScrubReport> {
+    let facts: Value = serde_json::from_str(text).ok()?;
+    let found = from_json(&facts)?;
+    let is_sound = found.rows < rows && found.skipped.max(found.wrong_rows) <= found.rows;
+    (is_sound && facts.get("repaired") == Some(&repairs.into())).then_some(found)
 }
 
 /// Returns the file with the place of this array's scrub.
@@ -78,6 +111,41 @@ fn file_of(set: Uuid, variable: impl Fn(&'static str) -> Option<OsString>) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repair_goes_on_only_from_the_place_of_a_repair() {
+        let found = ScrubReport { rows: 9, skipped: 1, wrong_rows: 2, ..ScrubReport::default() };
+        for repairs in [true, false] {
+            let text = report_json(&found, repairs).to_string();
+            assert!(place_in(&text, repairs, 10).is_some_and(|place| place.rows == 9));
+            assert!(place_in(&text, !repairs, 10).is_none());
+            assert!(place_in(&text, repairs, 9).is_none(), "it was done");
+        }
+        for wrong in [
+            ScrubReport { skipped: 10, ..found },
+            ScrubReport { wrong_rows: u64::MAX, ..found },
+            ScrubReport { rows: u64::MAX, ..found },
+        ] {
+            assert!(place_in(&report_json(&wrong, false).to_string(), false, 10).is_none());
+        }
+        assert!(place_in("{\"rows\": 1}", false, 10).is_none());
+    }
+
+    #[test]
+    fn a_place_is_read_from_a_plain_file_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        keep(&file, &Value::from("text")).unwrap();
+        assert_eq!(read(&file).as_deref(), Some("\"text\""));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(read(&link), None);
+        std::os::unix::fs::symlink(&file, dir.path().join("other.new")).unwrap();
+        keep(&dir.path().join("other"), &Value::from("other")).unwrap();
+        assert_eq!(read(&file).as_deref(), Some("\"text\""), "not through a link");
+        let _pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&_pipe).status().unwrap().success());
+        assert_eq!(read(&_pipe), None);
+    }
 
     #[test]
     fn the_place_is_in_the_folder_for_states() {
