@@ -155,7 +155,7 @@ impl Vfs {
     }
 
     /// Walks to the directory that contains the last component.
-    #[inline]
+    #[inline(always)]
     fn reach<'a, 'p>(
         &'p self,
         names: &'p NameCache,
