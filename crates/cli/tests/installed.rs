@@ -193,6 +193,8 @@ fn bash_completes_paths_with_blanks() {
     fs::write(dir.path().join("rc"), set_up).unwrap();
     let mut bash = Shell::start("bash --noprofile --rcfile rc -i", dir.path());
     completes_blanks(&mut bash);
+    std::os::unix::fs::symlink("a b.img", dir.path().join("it's.img")).unwrap();
+    bash.types("lanefs ls it\\'s.img:/et\t\n", "motd");
     // Bash closes the quote, even after a directory.
     bash.types("lanefs ls \"a b.img:/et\t\n", "motd");
 }
