@@ -190,7 +190,8 @@ impl Fs {
     ///
     /// # Locking
     /// The operation lock is held, shared or exclusively.
-    pub(super) fn overwrite_locked(
+    #[inline(never)] // inlined, it takes 76 instructions more: smaller functions are then called
+    fn overwrite_locked(
         &self,
         inode: &Arc<Inode>,
         offset: u64,
