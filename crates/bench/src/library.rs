@@ -30,8 +30,8 @@ pub struct Mounting {
 
 /// An image that this process has open.
 pub struct Library {
-    // The fields are dropped in this order: inodes before the mount, and the mount before the array,
-    // because dropping `vfs` writes to the array.
+    // The fields are dropped in this order: inodes before the mount, and the mount before the
+    // array, because dropping `vfs` writes to the array.
     one_lock: Option<Front>,
     vfs: Vfs,
     who: Credentials,

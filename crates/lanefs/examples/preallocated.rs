@@ -4,7 +4,7 @@
 //!
 //! ```sh
 //! cargo run --release -p lanefs --example preallocated -- 16 1024         # in memory, MiB
-//! cargo run --release -p lanefs --example preallocated -- 16 1024 IMAGE   # its old contents are lost
+//! cargo run --release -p lanefs --example preallocated -- 16 1024 IMAGE   # its contents are lost
 //! ```
 
 use lanefs::device::{Access, Device, FileDevice, OpenOptions as Part, RamDevice};

@@ -6,8 +6,8 @@
 //! allocated under the lock only for new entries and when a table grows; apart from this growth,
 //! every operation takes constant time.
 //!
-//! *Locking*: `table` has the innermost rank, [`Rank::Bucket`]. References to inodes are taken under
-//! the lock and dropped outside of it, because dropping the last one may delete the inode.
+//! *Locking*: `table` has the innermost rank, [`Rank::Bucket`]. References to inodes are taken
+//! under the lock and dropped outside of it, because dropping the last one may delete the inode.
 
 use super::lru::LruList;
 use lanefs_ext4::{DirId, InodeRef, Named, Names};
@@ -59,8 +59,8 @@ impl OneLock {
         }
     }
 
-    /// Returns the inode to which `name` in `dir` refers, if both are in the table. All threads count
-    /// their references in one word, because they take the lock in any case.
+    /// Returns the inode to which `name` in `dir` refers, if both are in the table. All threads
+    /// count their references in one word, because they take the lock in any case.
     pub(crate) fn hold(&self, dir: DirId, name: &[u8]) -> Option<Arc<InodeRef>> {
         let hash = dir.hash_of(name, self.key);
         let mut table = self.table.lock();

@@ -46,8 +46,8 @@ impl Step {
     }
 }
 
-/// A change of an array's members that can run while the array is in use. As JSON it is a request to
-/// the server of a mount.
+/// A change of an array's members that can run while the array is in use. As JSON it is a request
+/// to the server of a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "lowercase")]
 pub enum Change {
@@ -120,9 +120,9 @@ impl Change {
         }
     }
 
-    /// Carries out the change, and returns the result. `step` is called during a rebuild or copy and
-    /// may stop it. A stopped rebuild continues when the array is used next. A stopped copy leaves
-    /// the array as it was.
+    /// Carries out the change, and returns the result. `step` is called during a rebuild or copy
+    /// and may stop it. A stopped rebuild continues when the array is used next. A stopped copy
+    /// leaves the array as it was.
     pub fn carry_out(
         &self,
         array: &OpenArray,

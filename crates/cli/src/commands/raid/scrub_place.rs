@@ -91,8 +91,8 @@ fn read(file: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Returns the place in `text` from which a scrub of an array of `rows` rows can go on. The place of
-/// a scrub that only compared is none for a repair: what it found was not rewritten.
+/// Returns the place in `text` from which a scrub of an array of `rows` rows can go on. The place
+/// of a scrub that only compared is none for a repair: what it found was not rewritten.
 fn place_in(text: &str, repairs: bool, rows: u64) -> Option<ScrubReport> {
     let facts: Value = serde_json::from_str(text).ok()?;
     let found = from_json(&facts)?;

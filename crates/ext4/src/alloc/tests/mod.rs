@@ -61,8 +61,8 @@ impl Device {
     }
 }
 
-/// Searches wait for busy groups, new inodes are near their parents, and an inode is found under one
-/// hold of the guard and claimed under the next.
+/// Searches wait for busy groups, new inodes are near their parents, and an inode is found under
+/// one hold of the guard and claimed under the next.
 #[derive(Debug)]
 struct Waiting;
 
