@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::assemble_error::{AssembleError, MemberFault};
-use crate::bad_blocks::{BadBlocks, BadBlocksDevice};
+use crate::bad_blocks::{BadBlocks, BadBlocksDevice, address};
 use crate::candidate::Candidate;
 use crate::error::ArrayError;
 use crate::maintenance::Rebuild;
@@ -46,18 +46,20 @@ impl Admission<'_> {
         (0..members.count()).find(|slot| members.standing(*slot) == Standing::Missing)
     }
 
-    /// Gives the slot without a member to a spare that is not in `failed`, and adds the spare there
-    /// if it fails. Returns `None` if there is no such slot or spare, or if nothing can be written.
+    /// Gives the slot without a member to a spare whose address is not in `failed`, and adds it there
+    /// if the spare fails. Returns `None` if there is no such slot or spare, if nothing can be
+    /// written, or if another change has given the slot away meanwhile.
     pub(crate) fn take_spare(
         &self,
-        failed: &mut Vec<PathBuf>,
+        failed: &mut Vec<usize>,
     ) -> Option<Result<Added, AssembleError>> {
         if self.array.is_stopped() || self.array.is_read_only() {
             return None;
         }
         let slot = self.free_slot()?;
         let (Known { name, device, superblock, .. }, _claim) = self.metadata.claim_spare(failed)?;
-        let new = NewMember { name: name.clone(), device, uuid: superblock.device() };
+        let address = address(&device);
+        let new = NewMember { name, device, uuid: superblock.device() };
         let given = self.superblock_for(&new).and_then(|superblock| {
             // A former member of the slot may be a spare now. Its log is not to be written late.
             if self.array.had(slot, &new.device) {
@@ -65,12 +67,10 @@ impl Admission<'_> {
             }
             self.give(new, superblock, slot, Some(Rebuild::Whole))
         });
-        // Another change may have given the slot away meanwhile: the spare did not fail.
-        let is_taken = |error: &AssembleError| {
-            matches!(error, AssembleError::Array(ArrayError::SlotTaken { .. }))
-        };
-        if given.as_ref().is_err_and(|error| !is_taken(error)) {
-            failed.push(name);
+        match &given {
+            Err(AssembleError::Array(ArrayError::SlotTaken { .. })) => return None,
+            Err(_) => failed.push(address),
+            Ok(_) => {}
         }
         Some(given)
     }

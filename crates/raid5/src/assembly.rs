@@ -87,6 +87,17 @@ impl Assembly {
         let own = &candidate.superblock;
         let newest = fresh.superblock.events();
         let mut leave = |why| self.left_out.push(LeftOut { name: candidate.name.clone(), why });
+        if own.role() == Role::Spare && fresh.superblock.role_of(own.number()) == Role::Spare {
+            // A spare has no data, so it need not have been there at each change. Another spare may
+            // have got its number meanwhile.
+            let has_number = |other: &&Candidate| other.superblock.number() == own.number();
+            let spares = self.spares.iter().map(|at| &all[*at]);
+            match spares.clone().any(|other| has_number(&other)) {
+                true => leave(Outside::Unnumbered),
+                false => self.spares.push(at),
+            }
+            return Ok(());
+        }
         if own.events().saturating_add(1) < newest || is_alone_behind(candidate, fresh, all) {
             leave(Outside::Stale { events: own.events(), newest });
             return Ok(());

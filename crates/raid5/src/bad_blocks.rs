@@ -8,7 +8,7 @@
 
 use lanefs_device::{Device, DeviceError, Operation, forward};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::md::{self, BadBlocks as HasEntries, SECTOR, Superblock};
 use std::io;
@@ -31,8 +31,6 @@ pub struct BadBlocks {
     /// Whether the log on the member lacks a change.
     changed: AtomicBool,
     ranges: Mutex<Ranges>,
-    /// The number of bytes that were added since the array was opened.
-    marked: AtomicU64,
 }
 
 /// Byte ranges of a device, in whole sectors.
@@ -66,7 +64,6 @@ impl BadBlocks {
                 Rank::Bucket,
                 Ranges { stored: all.clone(), bad: all, ..Ranges::default() },
             ),
-            marked: AtomicU64::new(0),
         }
     }
 
@@ -94,17 +91,10 @@ impl BadBlocks {
         if with.iter().map(entries).sum::<u64>() > self.most {
             return false;
         }
-        let len = |ranges: &[Range<u64>]| ranges.iter().map(|r| r.end - r.start).sum::<u64>();
-        self.marked.fetch_add(len(&with).saturating_sub(len(&ranges.bad)), Ordering::Relaxed);
         ranges.bad = with;
         self.any.store(true, Ordering::Release);
         self.changed.store(true, Ordering::Release);
         true
-    }
-
-    /// Returns the number of bytes that were added since the array was opened.
-    pub(crate) fn marked(&self) -> u64 {
-        self.marked.load(Ordering::Relaxed)
     }
 
     /// Removes the sectors that are wholly in this range, which was written.
@@ -292,7 +282,6 @@ mod tests {
             any: AtomicBool::new(!ranges.is_empty()),
             changed: AtomicBool::new(false),
             ranges: Mutex::new(Rank::Bucket, Ranges { bad: ranges, ..Ranges::default() }),
-            marked: AtomicU64::new(0),
         };
         BadBlocksDevice::new(below, Arc::new(bad))
     }

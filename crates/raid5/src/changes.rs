@@ -8,7 +8,7 @@ use crate::maintenance::{Ended, Progress, Rebuild};
 use crate::metadata::Known;
 use crate::open::OpenArray;
 use crate::standing::Standing;
-use lanefs_device::DeviceError;
+use lanefs_device::{DeviceError, Operation};
 use lanefs_ondisk::md::{Features, Recovery, Role, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use std::ops::ControlFlow;
 
@@ -62,9 +62,16 @@ impl OpenArray {
         let _claim = self.metadata().claim(&new.device).ok_or(InvalidRequest::Claimed)?;
         let superblock = self.admission().superblock_for(&new)?;
         let NewMember { name, device, .. } = new;
-        let slot = None;
-        let known = Known { name, device, superblock, slot, live: true, bad_blocks: None };
-        self.array().admit_spare(|| self.metadata().admit_spare(known))
+        let (shown, at) = (name.clone(), device.clone());
+        let mut known =
+            Known { name, device, superblock, slot: None, live: true, bad_blocks: None };
+        self.metadata().prepare_spare(&mut known).map_err(|error| failed(&shown, error))?;
+        self.array().admit_spare(|| self.metadata().admit_spare(known))?;
+        if self.metadata().has_spare(&at) {
+            return Ok(());
+        }
+        let error = std::io::Error::other("it failed while it was recorded as a spare");
+        Err(failed(&shown, DeviceError::new(Operation::Write, SUPERBLOCK_OFFSET, 0, error)))
     }
 
     /// Returns the number of bytes that a device needs to become a member.

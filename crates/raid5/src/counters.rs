@@ -75,6 +75,8 @@ counts! {
     ReadRebuilt reads_rebuilt,
     /// Failed reads whose blocks were computed from the other members and rewritten.
     Corrected reads_corrected,
+    /// Blocks of 4 KiB that could not be computed, and so were named in a bad-block log.
+    Unreadable blocks_unreadable,
     /// The times that a thread waited for a range of a row.
     RowWait row_waits,
     /// Parts of rows that a thread took from waiting threads, to write them together with its own

@@ -96,7 +96,7 @@ impl Array {
             return Err(error.into());
         }
         for (from, error) in unknown {
-            self.mark_bad(&shadow, row, from, error)?;
+            self.mark_bad([shadow], row, from, error)?;
         }
         // The shadow's valid rows are published before the row is released, so that the next writer
         // writes to the shadow too.

@@ -13,6 +13,7 @@ use crate::layout::{BLOCK, Geometry};
 use crate::standing::Member;
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::md::{Cause, SECTOR, ppl};
+use std::collections::BTreeSet;
 
 /// The result of recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +22,8 @@ pub struct LogOutcome {
     pub entries: u64,
     /// Damaged entries, and logs without a first header. All of these are ignored.
     pub damaged: u64,
+    /// Blocks of 4 KiB whose parity could not be computed, and that were named in a bad-block log.
+    pub unreadable: u64,
 }
 
 /// A member that cannot be read or written.
@@ -106,7 +109,10 @@ pub fn recover(
         for entry in &header.entries {
             let log = Logged { slot, entry, at: parity_at };
             match log.apply(shape, members)? {
-                Applied::Done => outcome.entries += 1,
+                Applied::Done { unreadable } => {
+                    outcome.entries += 1;
+                    outcome.unreadable += unreadable;
+                }
                 Applied::Damaged => outcome.damaged += 1,
             }
             parity_at = parity_at.saturating_add(entry.pp_size.into());
@@ -187,7 +193,7 @@ fn newest_header(member: &Member, signature: u32) -> Result<Newest, DeviceError>
 }
 
 enum Applied {
-    Done,
+    Done { unreadable: u64 },
     Damaged,
 }
 
@@ -218,13 +224,16 @@ impl Logged<'_> {
         let partial = self.partial_parity(parity).map_err(Failed::of(self.slot))?;
         let Some(partial) = partial else { return Ok(Applied::Damaged) };
         let block = block_of(&extent);
-        let mut at = 0;
+        let (mut at, mut bad) = (0, BTreeSet::new());
         while at < extent.strip {
             let place = shape.place(extent.first + at);
             let on_member = place.row * shape.chunk() + place.offset;
             let sum = match xor_of_data(shape, members, &extent, at, block) {
                 // Nothing must be computed from this parity, since it may be that of other data.
-                Err(_) if parity.mark_bad(on_member, block) => None,
+                Err(_) if parity.mark_bad(on_member, block) => {
+                    bad.insert(on_member / BLOCK);
+                    None
+                }
                 sum => sum?,
             };
             if let Some(mut bytes) = sum {
@@ -236,7 +245,7 @@ impl Logged<'_> {
             }
             at += block;
         }
-        Ok(Applied::Done)
+        Ok(Applied::Done { unreadable: bad.len() as u64 })
     }
 
     /// Returns the bytes of the array that the entry covers; `None` if the entry does not lie

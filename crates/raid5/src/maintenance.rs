@@ -13,7 +13,7 @@ use crate::lost::{Lost, ReadError, Stretch};
 use crate::metadata::AssignError;
 use crate::rows::{Mode, RowHold, Span};
 use crate::slots::Slots;
-use crate::standing::{Member, MemberId, Standing};
+use crate::standing::{Member, MemberId, Present, Standing};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_ondisk::md::Recovery;
 use std::ops::{ControlFlow, Range};
@@ -178,6 +178,10 @@ impl Array {
                 self.record_recovered(member, Recovered::Below(row))?;
                 recorded = row;
             }
+            if self.members.standing(slot) == Standing::InSync {
+                // Another rebuild of the member has been faster.
+                break;
+            }
             if stop && row < self.shape.rows() {
                 return Ok(Ended::Stopped);
             }
@@ -189,6 +193,11 @@ impl Array {
     fn rebuild_row(&self, id: MemberId, row: u64, which: Rebuild) -> Result<(), DeviceError> {
         let _hold = self.lock_row(row);
         let _unit = self.budget.take(row, &self.counters);
+        // Where another rebuild has come first, the array relies on the row: it must not be computed
+        // again, from blocks that may be unreadable by now.
+        if self.members.of_row(id.slot, row).is_some_and(|member| member.id == id) {
+            return Ok(());
+        }
         if which == Rebuild::Whole || self.row_is_intended(row) {
             let place = Stretch { row, from: 0 };
             let mut bytes = self.scratch.take(self.shape.chunk());
@@ -209,7 +218,7 @@ impl Array {
                 return Err(error);
             }
             for (from, error) in unknown {
-                self.mark_bad(&member, row, from, error)?;
+                self.mark_bad([member], row, from, error)?;
             }
         }
         // The standing is published before the row is released, so that the next writer writes to
@@ -244,20 +253,24 @@ impl Array {
         Ok(unknown)
     }
 
-    /// Records that a block of a member is bad, since it cannot be computed. Its other members then
-    /// cannot be computed from it either.
+    /// Records that a block of a member (and of its shadow) is bad, since it cannot be computed. Its
+    /// other members then cannot be computed from it either.
     ///
     /// # Errors
-    /// `error`, which is the reason, if the member's bad-block log has no room.
-    pub(crate) fn mark_bad(
+    /// `error`, which is the reason, if a bad-block log has no room.
+    pub(crate) fn mark_bad<'m>(
         &self,
-        member: &Member,
+        members: impl IntoIterator<Item = Present<'m>>,
         row: u64,
         from: u64,
         error: DeviceError,
     ) -> Result<(), DeviceError> {
-        let is_marked = member.mark_bad(row * self.shape.chunk() + from, BLOCK);
-        if is_marked { Ok(()) } else { Err(error) }
+        let at = row * self.shape.chunk() + from;
+        if !members.into_iter().all(|member| member.mark_bad(at, BLOCK)) {
+            return Err(error);
+        }
+        self.counters.add(Count::Unreadable, 1);
+        Ok(())
     }
 
     fn record_recovered(&self, id: MemberId, so_far: Recovered) -> Result<(), DeviceError> {
@@ -268,6 +281,9 @@ impl Array {
         self.refuse_if_stopped(0, 0)?;
         if self.members.still(id).is_none() {
             return Err(gone(id.slot));
+        }
+        if self.members.standing(id.slot) == Standing::InSync {
+            return Ok(());
         }
         let lost = match so_far {
             Recovered::Below(row) => self.record.set_recovered(id.slot, row * self.shape.chunk()),
@@ -339,9 +355,8 @@ impl Array {
         let slot = self.shape.parity_slot(row);
         for (from, error) in blocks {
             let shadow = self.members.shadow_of_row(slot, row);
-            for member in shadow.into_iter().chain(self.members.of_row(slot, row)) {
-                self.mark_bad(&member, row, from, error.clone())?;
-            }
+            let members = shadow.into_iter().chain(self.members.of_row(slot, row));
+            self.mark_bad(members, row, from, error)?;
         }
         Ok(())
     }

@@ -146,7 +146,7 @@ impl Array {
         let _state = self.state();
         self.refuse_if_stopped(0, 0)?;
         let lost = record().map_err(|error| self.not_assigned(error))?;
-        Ok(self.note(lost)?)
+        self.note(lost).map_err(AssembleError::Unsettled)
     }
 
     /// Handles the members that failed while a slot assignment was recorded. After an error here,

@@ -47,6 +47,10 @@ impl Known {
         self.live && self.slot.is_some()
     }
 
+    fn is_spare(&self) -> bool {
+        self.live && self.slot.is_none()
+    }
+
     /// Returns whether these are the same device, whose name may have been written differently.
     fn is_same(&self, other: &Known) -> bool {
         self.name == other.name || address(&self.device) == address(&other.device)
@@ -251,29 +255,51 @@ impl Metadata {
         Some(Claim { metadata: self, address: address(device) })
     }
 
-    /// Claims a spare that has none of these names.
-    pub(crate) fn claim_spare(&self, not: &[PathBuf]) -> Option<(Known, Claim<'_>)> {
+    /// Claims a spare whose device has none of these addresses.
+    pub(crate) fn claim_spare(&self, not: &[usize]) -> Option<(Known, Claim<'_>)> {
         let mut state = self.known.lock();
-        let is_spare = |k: &&Known| k.live && k.slot.is_none() && !not.contains(&k.name);
+        let is_in = |known: &Known| not.contains(&address(&known.device));
+        let is_spare = |known: &&Known| known.is_spare() && !is_in(known);
         let spares: Vec<Known> = state.members.iter().filter(is_spare).cloned().collect();
         let spare = spares.into_iter().find(|k| state.claim(address(&k.device)).is_some())?;
         let address = address(&spare.device);
         Some((spare, Claim { metadata: self, address }))
     }
 
-    /// Makes a device a spare, and records this on all members.
+    /// Writes the bitmap and a superblock to a device that is to become a spare. No lock is held
+    /// meanwhile, since the device may hang.
+    ///
+    /// # Errors
+    /// If no number is free, or the device cannot be written.
+    pub(crate) fn prepare_spare(&self, new: &mut Known) -> Result<(), DeviceError> {
+        let (intents, recorded) = {
+            let state = self.known.lock();
+            state.number(new)?;
+            (state.intents.clone(), state.recorded.clone())
+        };
+        write_intents(intents.as_ref(), &*new.device)?;
+        new.superblock.set_recovery(Recovery::InSync);
+        new.write(&recorded)
+    }
+
+    /// Makes a prepared device a spare, and records this on all members.
     ///
     /// # Errors
     /// If no number is free, or the change cannot be recorded.
     pub(crate) fn admit_spare(&self, mut new: Known) -> Result<Slots, AssignError> {
         let mut state = self.known.lock();
-        let number = state.admit(&mut new).map_err(AssignError::Unchanged)?;
+        // Another device may have got the number meanwhile.
+        let number = state.number(&mut new).map_err(AssignError::Unchanged)?;
         state.array.set_role_of(number, Role::Spare);
-        new.superblock.set_recovery(Recovery::InSync);
-        new.write(&state.recorded).map_err(AssignError::Unchanged)?;
-        state.members.retain(|known| known.has_slot() || !known.is_same(&new));
-        state.members.push(new);
+        state.put(new);
         state.commit(self.writes).map_err(AssignError::Unsettled)
+    }
+
+    /// Returns whether a device is a spare, to which changes are written.
+    pub(crate) fn has_spare(&self, device: &Arc<dyn Device>) -> bool {
+        let state = self.known.lock();
+        let is_it = |known: &Known| known.is_spare() && address(&known.device) == address(device);
+        state.members.iter().any(is_it)
     }
 
     /// Replaces each device name that messages use with the name that `name` returns for it. A
@@ -305,7 +331,8 @@ impl Metadata {
         recovery: Recovery,
     ) -> Result<Slots, AssignError> {
         let mut state = self.known.lock();
-        let number = state.admit(&mut new).map_err(AssignError::Unchanged)?;
+        write_intents(state.intents.as_ref(), &*new.device).map_err(AssignError::Unchanged)?;
+        let number = state.number(&mut new).map_err(AssignError::Unchanged)?;
         let had = |known: &&Known| known.live && known.slot == Some(slot);
         if let Some(before) = state.members.iter().find(had).map(|k| k.superblock.number()) {
             state.fail(before);
@@ -314,9 +341,7 @@ impl Metadata {
         new.superblock.set_recovery(recovery);
         new.slot = Some(slot);
         new.live = true;
-        // The device may have been a spare, or a member that has failed.
-        state.members.retain(|known| known.has_slot() || !known.is_same(&new));
-        state.members.push(new);
+        state.put(new);
         state.commit(self.writes).map_err(AssignError::Unsettled)
     }
 
@@ -444,14 +469,20 @@ impl State {
         }
     }
 
-    /// Writes the bitmap to a new device, and gives the device a number, which is set in its
-    /// superblock in memory. The device is not yet a member. Returns the number.
-    fn admit(&self, new: &mut Known) -> Result<u32, DeviceError> {
-        if let Some(intents) = &self.intents {
-            let (at, bits_at) = (intents.offset, intents.offset + bitmap::HEADER_SIZE as u64);
-            new.device.write_at(at, &intents.header.encode())?;
-            new.device.write_durable_at(bits_at, &intents.bits)?;
+    /// Adds a device, which may have been a spare, or a member that has failed. It keeps the name
+    /// that it has by now.
+    fn put(&mut self, mut new: Known) {
+        let same = |known: &&Known| address(&known.device) == address(&new.device);
+        if let Some(known) = self.members.iter().find(same) {
+            new.name.clone_from(&known.name);
         }
+        self.members.retain(|known| known.has_slot() || !known.is_same(&new));
+        self.members.push(new);
+    }
+
+    /// Gives a new device a number, which is set in its superblock in memory. The device is not yet
+    /// a member. Returns the number.
+    fn number(&self, new: &mut Known) -> Result<u32, DeviceError> {
         let number = self.number_for(new).ok_or_else(|| refused("no device number is left"))?;
         let device = new.superblock.device();
         new.superblock.set_device(number, device);
@@ -647,6 +678,13 @@ impl State {
         numbers.into_iter().for_each(|number| self.fail(number));
         Ok(Some(slots))
     }
+}
+
+/// Writes the bitmap to a new device.
+fn write_intents(intents: Option<&Intents>, device: &dyn Device) -> Result<(), DeviceError> {
+    let Some(intents) = intents else { return Ok(()) };
+    device.write_at(intents.offset, &intents.header.encode())?;
+    device.write_durable_at(intents.offset + bitmap::HEADER_SIZE as u64, &intents.bits)
 }
 
 fn refused(why: &'static str) -> DeviceError {

@@ -5,7 +5,6 @@ use crate::array_options::{ArrayOptions, Upkeep};
 use crate::assemble_error::AssembleError;
 use crate::background::{Background, CatchUp};
 use crate::candidate::Candidate;
-use crate::layout::BLOCK;
 use crate::left_out::LeftOut;
 use crate::log_recovery::LogOutcome;
 use crate::metadata::{Known, Metadata};
@@ -103,9 +102,8 @@ impl OpenArray {
     /// Returns the number of blocks of 4 KiB that could not be computed since the array was opened,
     /// and so were named in bad-block logs.
     pub fn unreadable_blocks(&self) -> u64 {
-        let devices = self.metadata.devices().into_iter();
-        let marked = |known: Known| known.bad_blocks.map_or(0, |bad| bad.marked());
-        devices.map(marked).sum::<u64>().div_ceil(BLOCK)
+        let at_the_start = self.log.map_or(0, |log| log.unreadable);
+        at_the_start + self.array.statistics().blocks_unreadable
     }
 
     /// Returns the name of each member that has a bad-block log, with the bad ranges of its device

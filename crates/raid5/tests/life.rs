@@ -1137,6 +1137,132 @@ fn a_spare_does_not_stand_for_a_member_that_only_is_not_named() {
 }
 
 #[test]
+fn a_spare_that_was_not_named_for_a_while_is_still_one() {
+    let mut members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
+    let spares = ["one", "two"].map(ram);
+    for (at, (name, device)) in (20..).zip(&spares) {
+        let array = members.open(None).expect("an array");
+        let new = NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([at; 16]) };
+        array.add_spare(new).expect("a spare");
+        scribble(&array, 5, 3);
+        array.close().expect("closed");
+    }
+    // The second has the number of the first, which was not there.
+    let read = |(name, device): &(PathBuf, Arc<dyn Device>)| {
+        Candidate::read(name, device.clone()).expect("a spare")
+    };
+    let array = open_with_spares(&members, &[read(&spares[0]), read(&spares[1])]);
+    let left: Vec<_> = array.left_out().iter().map(|out| &out.name).collect();
+    assert_eq!(left, [&spares[1].0], "of two with one number, one is a spare");
+    array.close().expect("closed");
+    let array = open_with_spares(&members, &[read(&spares[0])]);
+    assert_eq!(array.left_out(), []);
+    let model = scribble(&array, 6, 20);
+    array.array().fail(1).expect("failed");
+    await_whole(&array);
+    array.close().expect("closed");
+    members.0[1] = spares[0].clone();
+    assert!(content(&members.open(Some(2)).expect("an array")) == model);
+}
+
+#[test]
+fn a_spare_that_fails_when_it_is_recorded_is_no_spare() {
+    // The writes of the superblock: before the change, its announcement, and the change.
+    for nth in 0..3 {
+        let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+        let array = members.open(None).expect("an array");
+        let (name, device) = ram("spare");
+        let hook = Arc::new(HookDevice::new(device));
+        hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
+        let new = || NewMember { name: name.clone(), device: hook.clone(), uuid: Uuid([20; 16]) };
+        let error = array.add_spare(new()).expect_err("it fails").to_string();
+        assert!(error.contains("spare"), "{error}");
+        assert!(!hook.is_set() && array.metadata().members().len() == 3, "write {nth}");
+        assert!(!array.array().status().stopped);
+        array.add_spare(new()).expect("it can be written again");
+    }
+}
+
+#[test]
+fn a_change_that_may_be_recorded_is_not_taken_for_undone() {
+    // Member 1 fails when the spare is recorded, and meanwhile member 0 is lost.
+    let mut members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+    let hook = hook(&mut members, 1);
+    let array = members.open(None).expect("an array");
+    array.array().fail(0).expect("failed");
+    hook.on(Kind::WriteDurable, 0, || Outcome::Failed);
+    let (name, device) = ram("spare");
+    let error = array.add_spare(NewMember { name, device, uuid: Uuid([20; 16]) });
+    assert!(matches!(error, Err(AssembleError::Unsettled(_))), "{error:?}");
+}
+
+#[test]
+fn a_spare_is_first_written_while_the_array_can_change() {
+    for consistency in ALL {
+        let members = Members::create(3, consistency, InitialParity::Right);
+        let array = Arc::new(members.open(None).expect("an array"));
+        let (name, device) = ram("spare");
+        let hook = Arc::new(HookDevice::new(device));
+        let meanwhile = array.clone();
+        hook.on(Kind::WriteDurable, 0, move || {
+            let (done, is_done) = std::sync::mpsc::channel();
+            std::thread::spawn(move || done.send(meanwhile.array().fail(1)));
+            let failed = is_done.recv_timeout(std::time::Duration::from_secs(30));
+            failed.expect("it waits for the new device").expect("failed");
+            Outcome::Done
+        });
+        array.add_spare(NewMember { name, device: hook, uuid: Uuid([20; 16]) }).expect("a spare");
+        assert_eq!(array.array().status().members[1], Standing::Missing);
+    }
+}
+
+#[test]
+fn a_spare_keeps_the_name_that_it_gets_while_it_takes_over() {
+    let members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
+    let (name, device) = ram("spare");
+    let array = members.open(None).expect("an array");
+    let new = NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([20; 16]) };
+    array.add_spare(new).expect("a spare");
+    array.close().expect("closed");
+    let mut spare = Candidate::read(&name, device).expect("a spare");
+    let hook = Arc::new(HookDevice::new(spare.device));
+    spare.device = hook.clone();
+    let array = Arc::new(open_with_spares(&members, &[spare]));
+    let renamed = array.clone();
+    hook.on(Kind::Write, 0, move || {
+        renamed.metadata().rename_members(|name| Some(PathBuf::from("/there").join(name)));
+        Outcome::Done
+    });
+    array.array().fail(1).expect("failed");
+    await_whole(&array);
+    assert!(!hook.is_set());
+    let known = array.metadata().members();
+    assert!(known.iter().all(|member| member.name.starts_with("/there")), "{known:?}");
+}
+
+#[test]
+fn a_new_device_does_not_get_the_number_of_a_member_that_is_not_named() {
+    let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+    members.open(None).expect("an array").close().expect("clean");
+    let array = members.open(Some(1)).expect("an array");
+    let (name, device) = ram("spare");
+    let hook = Arc::new(HookDevice::new(device.clone()));
+    // When the change is written, the device has its announcement, in which the number of the
+    // member that is not named is still in slot 1.
+    hook.on(Kind::WriteDurable, 2, move || {
+        let announced = Candidate::read("spare".as_ref(), device).expect("a superblock");
+        assert_ne!(announced.superblock.role(), Role::Active(1));
+        Outcome::Done
+    });
+    let new = NewMember { name, device: hook.clone(), uuid: Uuid([20; 16]) };
+    array.add_spare(new).expect("a spare");
+    assert!(!hook.is_set());
+    let numbers: Vec<_> =
+        array.metadata().members().iter().map(|m| m.superblock.number()).collect();
+    assert!(!numbers.contains(&1), "{numbers:?}");
+}
+
+#[test]
 fn two_changes_do_not_write_the_same_device() {
     let members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");
