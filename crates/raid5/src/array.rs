@@ -1,7 +1,7 @@
 //! The running array: a device whose data is on other devices.
 //!
 //! *Invariants*
-//! - In every row whose parity is not in doubt (see `unsynced.rs`), parity is the XOR of the data,
+//! - In every row whose parity is not in doubt (see `array/unsynced.rs`), parity is the XOR of the data,
 //!   except while a range of the row is held exclusively.
 //! - Acknowledged writes can be read back after any single member has failed.
 //! - When a member fails an operation, the failure is recorded on all other members before the
@@ -13,25 +13,42 @@
 //! *Locking*: a thread takes a range of a row, then a unit of the row budget, then does member I/O.
 //! The locks of the array's state and of the log's state are taken after the range and the unit,
 //! and are held briefly.
+//!
+//! Reads are in `read.rs`, writes in `write.rs`, changes of members in `upkeep`. `array/setup.rs` has
+//! what a start needs.
+//!
+//! *Active or clean* ([`Activity`]): four states are distinguished, so that writers need no lock although the array may become clean
+//! at any time:
+//!
+//! - *on*: active;
+//! - *resting*: recorded as active, but without a write since the last check;
+//! - *off*: clean;
+//! - *unsure*: the array was about to be recorded as clean, but a member could not be written.
+//!
+//! A writer takes its unit of the row budget, issues a memory fence, and reads the state. If the
+//! state is *resting*, the writer exchanges it for *on*; if it is *off* or *unsure*, the writer
+//! first records the array as active. The thread that makes the array clean first sets *resting*.
+//! Later, when all units are released and everything is flushed, that thread exchanges *resting*
+//! for *off*. If a writer set *on* in between, this exchange fails. A writer that comes after the
+//! exchange finds the state *off*.
 
-use crate::activity::{Activity, Rest};
-use crate::budget::RowBudget;
-use crate::counters::{Counters, Statistics};
-use crate::error::ArrayError;
-use crate::gate::FlushGate;
-use crate::intents::Intents;
-use crate::layout::{BLOCK, Geometry};
-use crate::member_check::{check_log, check_size};
-use crate::metadata_store::MetadataStore;
-use crate::parity_log::{LogLocation, ParityLog, per_write};
-use crate::row_write::Durability;
+pub(crate) mod ram;
+pub(crate) mod setup;
+pub(crate) mod unsynced;
+
+use crate::array::setup::{Consistency, MetadataStore, Setup};
+use crate::array::unsynced::{Intents, Unsynced};
+use crate::base::layout::{BLOCK, Geometry};
+use crate::base::resources::{RowBudget, Scratch};
+use crate::base::{ArrayError, Counters, Statistics};
+use crate::log::{LogLocation, ParityLog, per_write};
+use crate::members::flushing::FlushGate;
+use crate::members::{Members, Standing, check_log, check_size};
 use crate::rows::RowLocks;
-use crate::scratch::Scratch;
-use crate::setup::{Consistency, Setup};
-use crate::standing::{Members, Standing};
-use crate::strip::Source;
-use crate::unsynced::Unsynced;
+use crate::rows::plan::Durability;
+use crate::rows::strip::Bytes;
 use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, MutexGuard, Padded, Rank};
 use std::time::Duration;
@@ -107,7 +124,8 @@ impl Array {
         let logs = match consistency {
             Consistency::PartialParity { signature } => {
                 let slots = 0..members.count();
-                let locations: Vec<_> = slots.map(|slot| LogLocation::of(&members, slot)).collect();
+                let locations: Vec<_> =
+                    slots.map(|slot| LogLocation::in_slot(&members, slot)).collect();
                 let most = per_write(locations.iter().flatten().map(|location| location.area));
                 let carries = setup.policies.log_carries;
                 let log =
@@ -162,70 +180,6 @@ impl Array {
         }
     }
 
-    /// Flushes. Then records that the array is clean, unless a write is under way or parity may be
-    /// wrong.
-    ///
-    /// # Errors
-    /// Errors of the flush, and of writing the metadata.
-    pub fn stop(&self) -> Result<(), DeviceError> {
-        self.flush()?;
-        // The first call marks bits as idle, and the second call clears them.
-        self.clear_idle_bits()?;
-        self.clear_idle_bits()?;
-        match self.activity.rest() {
-            Rest::Off => Ok(()),
-            Rest::Began | Rest::Lasted => self.clean(),
-        }
-    }
-
-    /// Clears the bitmap bits of regions that were not written since the last call. If there was no
-    /// write at all since the last call and all parity is right, records that the array is clean.
-    /// The owner of the array calls this at intervals.
-    ///
-    /// # Errors
-    /// Errors of the flush, and of writing the metadata.
-    pub fn settle(&self) -> Result<(), DeviceError> {
-        self.clear_idle_bits()?;
-        match self.activity.rest() {
-            Rest::Off | Rest::Began => Ok(()),
-            Rest::Lasted => self.clean(),
-        }
-    }
-
-    fn clean(&self) -> Result<(), DeviceError> {
-        if self.read_only || self.stopped.get().is_some() || !self.budget.none_taken() {
-            return Ok(());
-        }
-        self.flush()?;
-        if self.unsynced.any() {
-            return Ok(());
-        }
-        let _state = self.state();
-        self.refuse_if_stopped(0, 0)?;
-        if !self.activity.clean() {
-            return Ok(());
-        }
-        let lost = self.record.mark_clean().inspect_err(|_| self.activity.unclean());
-        self.noted(lost).map(drop)
-    }
-
-    /// Records the array as active, so that after a crash its parity is restored. Called before a
-    /// range of a row is written.
-    pub(crate) fn begin(&self) -> Result<(), DeviceError> {
-        if self.activity.is_on() {
-            return Ok(());
-        }
-        let _state = self.state();
-        self.refuse_if_stopped(0, 0)?;
-        if self.activity.is_on() {
-            return Ok(());
-        }
-        let lost = self.record.mark_active().inspect_err(|e| self.stop_writes(&e.error));
-        self.noted(lost)?;
-        self.activity.turn_on();
-        Ok(())
-    }
-
     pub(crate) fn state(&self) -> MutexGuard<'_, ()> {
         self.state.lock()
     }
@@ -234,7 +188,7 @@ impl Array {
         match self.stopped.get() {
             Some(cause) => {
                 let cause = cause.clone();
-                Err(ArrayError::Stopped { cause }.of(Operation::Write, offset, len))
+                Err(ArrayError::Stopped { cause }.during(Operation::Write, offset, len))
             }
             None => Ok(()),
         }
@@ -265,7 +219,7 @@ impl Array {
     }
 
     fn write(&self, offset: u64, bufs: &[&[u8]], how: Durability) -> Result<(), DeviceError> {
-        let source = Source::new(bufs);
+        let source = Bytes::new(bufs);
         let len = source.len();
         self.check(Operation::Write, offset, len)?;
         if self.read_only {
@@ -329,4 +283,77 @@ impl Device for Array {
 /// Returns how many rows are valid on a member that is rebuilt up to this byte.
 fn recovered_rows(shape: &Geometry, bytes: u64) -> u64 {
     if bytes >= shape.member_len() { u64::MAX } else { bytes / shape.chunk() }
+}
+
+const OFF: u8 = 0;
+const ON: u8 = 1;
+const RESTING: u8 = 2;
+const UNSURE: u8 = 3;
+
+/// The result of [`Activity::rest`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// The state is *off*.
+    Off,
+    /// The state was *on*, and is now *resting*: there was a write since the last call.
+    Began,
+    /// The state was *resting* or *unsure* before the call, so there was no write since the last
+    /// call, or since the start.
+    Lasted,
+}
+
+#[derive(Debug)]
+pub(crate) struct Activity(Padded<AtomicU8>);
+
+impl Activity {
+    pub(crate) fn new(active: bool) -> Activity {
+        Activity(Padded(AtomicU8::new(if active { RESTING } else { OFF })))
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != OFF
+    }
+
+    /// Returns whether a write may continue; sets the state *resting* back to *on*.
+    pub(crate) fn is_on(&self) -> bool {
+        match self.0.load(Ordering::Acquire) {
+            ON => true,
+            RESTING => self.exchange(RESTING, ON) || self.0.load(Ordering::Acquire) == ON,
+            _ => false,
+        }
+    }
+
+    /// Sets the state to on. The caller has recorded the array as active.
+    pub(crate) fn turn_on(&self) {
+        self.0.store(ON, Ordering::Release);
+    }
+
+    /// Changes the state *on* to *resting*.
+    pub(crate) fn rest(&self) -> Rest {
+        if self.exchange(ON, RESTING) {
+            return Rest::Began;
+        }
+        if self.0.load(Ordering::Acquire) == OFF { Rest::Off } else { Rest::Lasted }
+    }
+
+    /// Sets the state to off if there was no write since [`Activity::rest`], or if the state is
+    /// unsure. Returns whether the state was set.
+    pub(crate) fn clean(&self) -> bool {
+        self.exchange(RESTING, OFF) || self.exchange(UNSURE, OFF)
+    }
+
+    /// Sets the state to unsure: the array could not be recorded as clean on all members. The next
+    /// write must record the array as active. Until then, `Array::settle` and `Array::stop` try
+    /// again to record the array as clean.
+    ///
+    /// # Locking
+    /// The caller has held the lock of the array's state since [`Activity::clean`], so no writer
+    /// can have set the state to on since then.
+    pub(crate) fn unclean(&self) {
+        self.0.store(UNSURE, Ordering::Release);
+    }
+
+    fn exchange(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
 }

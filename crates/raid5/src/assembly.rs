@@ -1,5 +1,9 @@
 //! Assigns devices to slots from their superblocks.
 //!
+//! A [`Candidate`] is a device that may be a member. `assembly/source.rs` finds them by the name of
+//! the array, `assembly/start.rs` starts the array of them, and `assembly/open.rs` keeps it open
+//! with its superblocks (`assembly/metadata.rs`). `assembly/create.rs` makes new arrays.
+//!
 //! The freshest superblock, which has the highest event count, assigns the roles. A device that is
 //! at most one event behind takes the role that the freshest superblock records for its device
 //! number. A device that is further behind missed writes and is left out.
@@ -19,12 +23,20 @@
 //!   only after that event. An array with a parity log can start without the member, so the member
 //!   is left out. In an array without a log, this rule does not apply.
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
-//!   `start.rs`.
+//!   `assembly/start.rs`.
 
-use crate::assemble_error::{AssembleError, MemberFault};
-use crate::candidate::Candidate;
-use crate::left_out::{LeftOut, Outside};
-use lanefs_ondisk::md::{Recovery, Role, Superblock};
+pub(crate) mod create;
+pub(crate) mod error;
+pub(crate) mod metadata;
+pub(crate) mod open;
+pub(crate) mod source;
+pub(crate) mod start;
+
+use crate::assembly::error::{AssembleError, LeftOut, MemberFault, Outside};
+use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::md::{self, Recovery, Role, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use std::path::{Path, PathBuf};
 
 /// The limit of the event count, far enough below `u64::MAX` that the count never saturates:
 /// saturated counts could not tell two changes apart. No real use of an array reaches this limit.
@@ -203,4 +215,79 @@ fn check_same_shape(candidate: &Candidate, fresh: &Candidate) -> Result<(), Asse
         }
     }
     Ok(())
+}
+
+/// A device with an md superblock.
+#[derive(Clone)]
+pub struct Candidate {
+    /// The device's name in messages.
+    pub name: PathBuf,
+    /// The whole device.
+    pub device: Arc<dyn Device>,
+    /// The device's superblock.
+    pub superblock: Superblock,
+}
+
+impl std::fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Candidate").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Candidate {
+    /// Opens the file or block device at `path`, exclusively if it is to be written.
+    ///
+    /// # Errors
+    /// If the device cannot be opened or read, or has no valid superblock.
+    pub fn open(path: &Path, access: Access) -> Result<Candidate, AssembleError> {
+        let device = FileDevice::open(path, access, OpenOptions::default())?;
+        Candidate::read(path, Arc::new(device.keeping_length()))
+    }
+
+    /// Reads the superblock at `path` while other processes may use and change the device.
+    ///
+    /// # Errors
+    /// The same as for [`Candidate::open`], but a device in use is not an error.
+    pub fn peek(path: &Path) -> Result<Candidate, AssembleError> {
+        let device = FileDevice::peek(path, OpenOptions::default())?;
+        Candidate::read(path, Arc::new(device))
+    }
+
+    /// Reads the superblock of `device`.
+    ///
+    /// # Errors
+    /// If the superblock cannot be read or is not valid.
+    pub fn read(name: &Path, device: Arc<dyn Device>) -> Result<Candidate, AssembleError> {
+        let len = device.len();
+        if len < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+            return Err(AssembleError::member(name, md::Cause::NotASuperblock));
+        }
+        let mut bytes = vec![0; SUPERBLOCK_SIZE];
+        device
+            .read_at(SUPERBLOCK_OFFSET, &mut bytes)
+            .map_err(|error| AssembleError::member(name, error))?;
+        match Superblock::decode(&bytes, len) {
+            Ok(superblock) => Ok(Candidate { name: name.into(), device, superblock }),
+            Err(cause) => Err(AssembleError::member(name, cause)),
+        }
+    }
+
+    /// Returns the bad sectors in the member's bad-block log, as byte ranges of its device.
+    ///
+    /// # Errors
+    /// If the log cannot be read or is not valid.
+    pub fn bad_blocks(&self) -> Result<Vec<std::ops::Range<u64>>, AssembleError> {
+        let has = self.superblock.features().contains(md::Features::BAD_BLOCKS);
+        let Some(area) = self.superblock.bad_block_log().filter(|_| has) else {
+            return Ok(Vec::new());
+        };
+        // The log has at most 65,535 sectors, because its length field has 16 bits.
+        let mut log = vec![0; area.len as usize];
+        let failed = |error| AssembleError::member(&self.name, error);
+        self.device.read_at(area.offset, &mut log).map_err(failed)?;
+        let ranges = md::bad_blocks::decode(&log, self.superblock.bad_block_shift())
+            .map_err(|cause| AssembleError::member(&self.name, cause))?;
+        let bytes = |sector: u64| sector.saturating_mul(md::SECTOR);
+        Ok(ranges.into_iter().map(|range| bytes(range.start)..bytes(range.end)).collect())
+    }
 }

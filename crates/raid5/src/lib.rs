@@ -6,21 +6,21 @@
 //! Parity is kept, locked and logged in *blocks*: a block is 4 KiB at the same offset in every
 //! chunk of a row. A write to a row is cut into *strips*. A strip is a range of blocks. In all of
 //! these blocks, the same chunks are written in full and the same chunks in part. For each strip,
-//! `plan.rs` chooses the plan with the fewest reads. If all data of the strip is written, nothing
+//! `rows/plan.rs` chooses the plan with the fewest reads. If all data of the strip is written, nothing
 //! is read. Otherwise a plan reads either the data that is not written (*reconstruct*), or the old
 //! data and parity (*modify*). If a crash left the parity in doubt, the plan is to reconstruct. If
 //! a missing member has data that is not written, the plan is to modify. A write takes these steps,
-//! on the calling thread (`request.rs`, `write.rs`):
+//! on the calling thread (`write.rs`, `write/row.rs`):
 //!
 //! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If another thread holds
 //!    them, wait. The holder may write this thread's part together with its own part (*gathering*),
 //!    in which case nothing is left to do.
-//! 2. Take a unit of the row budget (`budget.rs`).
-//! 3. Mark the array active (`activity.rs`) and set bits of the write-intent bitmap (`intents.rs`).
+//! 2. Take a unit of the row budget (`base/resources.rs`).
+//! 3. Mark the array active (`array.rs`) and set bits of the write-intent bitmap (`array/unsynced.rs`).
 //!    If the array is active and the bits are set already, each of the two checks costs one load.
 //! 4. Read the blocks that the plans need. If a member fails, the write is planned again. If writes
 //!    that arrived meanwhile complete the strips, the write is planned again with their data.
-//! 5. Compute parity, and log it durably if the array has a partial parity log (`parity_log.rs`).
+//! 5. Compute parity, and log it durably if the array has a partial parity log (`log.rs`).
 //! 6. Write data and parity. From here on nothing is read, so the write continues without a member
 //!    that fails now.
 //! 7. Before the write returns, record failed members on all other members.
@@ -33,105 +33,49 @@
 //! # How do members come and go under I/O?
 //!
 //! The *standing* of a slot is one atomic word with the index of its device and the number of its
-//! valid rows (`standing.rs`). A rebuild locks a row, writes the member's chunk of the row, and
+//! valid rows (`members.rs`). A rebuild locks a row, writes the member's chunk of the row, and
 //! publishes the word before it releases the row. So while an operation holds a range of a row, a
 //! member may be taken out or replaced by its copy, but no further member becomes valid in this
 //! row. If a member is taken out during a read, the read is planned again; a write continues
 //! without the member. A thread that changes a slot holds the lock of the array's state until the
-//! change is made both in the superblocks and in memory. `exchange.rs` replaces a member by a copy
+//! change is made both in the superblocks and in memory. `upkeep/exchange.rs` replaces a member by a copy
 //! of it.
 #![forbid(unsafe_code)]
 
-mod activity;
-mod admission;
 mod array;
-mod array_options;
-mod assemble_error;
 mod assembly;
-mod background;
-mod bad_blocks;
-mod budget;
-mod candidate;
-mod changes;
-mod correct;
-mod counters;
-mod create;
-mod error;
-mod exchange;
-#[cfg(all(test, shuttle))]
-mod exchange_model;
-mod flush;
-mod flusher;
-mod gate;
-mod gather;
-#[cfg(all(test, shuttle))]
-mod gather_model;
-mod group;
-mod held_log;
-mod history;
-mod intent_bits;
-mod intents;
-mod layout;
-mod left_out;
-mod loads;
-#[cfg(all(test, shuttle))]
-mod log_model;
-mod log_recovery;
-mod log_waiters;
-mod logging;
-mod lost;
-mod maintenance;
-mod member_check;
-mod membership;
-mod metadata;
-mod metadata_store;
-#[cfg(all(test, shuttle))]
-mod model_member;
-mod open;
-mod parity_log;
-mod plan;
-mod ram_array;
+mod base;
+mod log;
+mod members;
 mod read;
-mod request;
-mod right_blocks;
-mod row_write;
 mod rows;
 #[cfg(all(test, shuttle))]
-mod schedules;
-mod scratch;
-mod setup;
-mod slots;
-mod source;
-mod standing;
-mod start;
-mod strip;
-mod unflushed;
-mod unsynced;
+mod tests;
+mod upkeep;
 mod write;
 
-pub use admission::{Added, NewMember};
+pub use array::ram::Unrecorded;
+pub use array::setup::{
+    ArrayOptions, Consistency, DirtyAndDegraded, MetadataStore, Policies, RecordError, Setup,
+    Upkeep,
+};
 pub use array::{Array, Status};
-pub use array_options::{ArrayOptions, DirtyAndDegraded, Upkeep};
-pub use assemble_error::{AssembleError, BadBitmapChunk, InvalidRequest, MemberFault};
-pub use assembly::Assembly;
-pub use background::CatchUp;
-pub use bad_blocks::BadBlocks;
-pub use budget::StripeWake;
-pub use candidate::Candidate;
-pub use changes::Replaced;
-pub use counters::Statistics;
-pub use create::{CreateOptions, InitialParity, NewConsistency, create};
-pub use error::ArrayError;
+pub use assembly::create::{CreateOptions, InitialParity, NewConsistency, create};
+pub use assembly::error::{
+    AssembleError, BadBitmapChunk, InvalidRequest, LeftOut, MemberFault, Outside,
+};
+pub use assembly::metadata::{KnownMember, Metadata};
+pub use assembly::open::{OpenArray, Places};
+pub use assembly::source::{MISSING, PREFIX, Source};
+pub use assembly::{Assembly, Candidate};
+pub use base::layout::{BLOCK, Geometry, GeometryError, Layout, Location, Slots};
+pub use base::resources::StripeWake;
+pub use base::{ArrayError, Statistics};
 pub use lanefs_ondisk::md::Uuid;
-pub use layout::{BLOCK, Geometry, GeometryError, Layout, Location};
-pub use left_out::{LeftOut, Outside};
-pub use log_recovery::LogOutcome;
-pub use maintenance::{Ended, Progress, Rebuild, Scrub, ScrubReport};
-pub use metadata::{KnownMember, Metadata};
-pub use metadata_store::{MetadataStore, RecordError};
-pub use open::{OpenArray, Places};
-pub use ram_array::Unrecorded;
-pub use setup::{Consistency, Policies, Setup};
-pub use slots::Slots;
-pub use source::{MISSING, PREFIX, Source};
-pub use standing::{LogArea, Member, Standing};
+pub use log::recovery::LogOutcome;
+pub use members::bad_blocks::BadBlocks;
+pub use members::{LogArea, Member, Standing};
+pub use upkeep::CatchUp;
+pub use upkeep::admission::{Added, NewMember};
+pub use upkeep::changes::Replaced;
+pub use upkeep::maintenance::{Ended, Progress, Rebuild, Scrub, ScrubReport};

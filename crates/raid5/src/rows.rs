@@ -1,5 +1,5 @@
 //! Locks on rows. A lock covers a range of offsets within the chunks of a row, and is shared or
-//! exclusive.
+//! exclusive. `rows/strip.rs` cuts requests into rows and strips; `rows/plan.rs` plans their writes.
 //!
 //! A writer locks the parity blocks that it will change in one row. So two small writes to one row
 //! run in parallel unless they change the same parity block. Adjacent rows are in different shards
@@ -18,8 +18,11 @@
 //! write may overtake waiting threads whose ranges conflict with its own range. These threads lose
 //! nothing: their ranges overlap the held range too, so they have to wait for the holder anyway.
 
-use crate::row_write::Durability;
-use crate::strip::RowPart;
+pub(crate) mod plan;
+pub(crate) mod strip;
+
+use crate::rows::plan::Durability;
+use crate::rows::strip::RowPart;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Borrowed, Condvar, Loan, Mutex, Padded, Rank};
 use std::collections::VecDeque;
@@ -380,125 +383,4 @@ impl Drop for RowHold<'_> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    use std::time::Duration;
-
-    fn span(row: u64, from: u64, to: u64, mode: Mode) -> Span {
-        Span { row, from, to, mode }
-    }
-
-    fn waits(locks: &RowLocks, wanted: Span) -> bool {
-        let got = AtomicBool::new(false);
-        std::thread::scope(|s| {
-            let keep = locks.lock(span(wanted.row, 4096, 8192, Mode::Shared));
-            let thread = s.spawn(|| {
-                drop(locks.lock(wanted));
-                got.store(true, Ordering::SeqCst);
-            });
-            std::thread::sleep(Duration::from_millis(20));
-            let waited = !got.load(Ordering::SeqCst);
-            drop(keep);
-            thread.join().unwrap();
-            waited
-        })
-    }
-
-    #[test]
-    fn only_conflicting_ranges_wait() {
-        let locks = RowLocks::new();
-        assert!(waits(&locks, span(7, 0, 8192, Mode::Exclusive)));
-        assert!(!waits(&locks, span(7, 0, 8192, Mode::Shared)));
-        assert!(!waits(&locks, span(7, 8192, 9000, Mode::Exclusive)));
-        assert!(!waits(&locks, span(7, 0, 4096, Mode::Exclusive)));
-    }
-
-    #[test]
-    fn rows_side_by_side_share_no_cache_line() {
-        let locks = RowLocks::new();
-        let at: Vec<usize> =
-            (0..SHARDS as u64).map(|row| std::ptr::from_ref(locks.shard(row)).addr()).collect();
-        assert!(at.iter().all(|a| a % 128 == 0));
-        assert!(at.windows(2).all(|w| w[1] - w[0] >= 128 + size_of::<Shard>() / 128 * 128));
-    }
-
-    #[test]
-    fn many_threads_on_few_ranges_exclude_each_other_and_all_finish() {
-        let seed = 41;
-        println!("seed {seed}");
-        let locks = RowLocks::new();
-        let inside: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
-        std::thread::scope(|s| {
-            for thread in 0..6 {
-                let (locks, inside) = (&locks, &inside);
-                s.spawn(move || {
-                    let mut rng = fastrand::Rng::with_seed(seed + thread);
-                    for _ in 0..2000 {
-                        let from = rng.u64(..8);
-                        let to = rng.u64(from + 1..=8);
-                        let mode = if rng.u8(..3) == 0 { Mode::Shared } else { Mode::Exclusive };
-                        let mine = if mode == Mode::Shared { 1 } else { 100 };
-                        let _hold = locks.lock(span(3, from, to, mode));
-                        for cell in &inside[from as usize..to as usize] {
-                            let others = cell.fetch_add(mine, Ordering::SeqCst);
-                            assert!(if mine == 100 { others == 0 } else { others < 100 });
-                        }
-                        for cell in &inside[from as usize..to as usize] {
-                            cell.fetch_sub(mine, Ordering::SeqCst);
-                        }
-                    }
-                });
-            }
-        });
-        assert!(locks.shard(3).lock().held.iter().all(Option::is_none));
-    }
-}
-
-#[cfg(all(test, shuttle))]
-mod model {
-    use super::*;
-    use crate::schedules::explore;
-    use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
-    use lanefs_lanes::sync::thread;
-
-    /// Runs writers and readers of overlapping ranges of one row. Checks that they exclude each
-    /// other where they conflict, and that all of them finish: the checker reports a deadlock.
-    fn ranges_of_one_row() {
-        let locks = Arc::new(RowLocks::new());
-        let inside = Arc::new(std::array::from_fn::<_, 3, _>(|_| AtomicUsize::new(0)));
-        let wants = [
-            (0, 2, Mode::Exclusive),
-            (1, 3, Mode::Exclusive),
-            (0, 1, Mode::Shared),
-            (2, 3, Mode::Exclusive),
-            (0, 3, Mode::Shared),
-        ];
-        let threads: Vec<_> = wants
-            .into_iter()
-            .map(|(from, to, mode)| {
-                let (locks, inside) = (locks.clone(), inside.clone());
-                thread::spawn(move || {
-                    for _ in 0..2 {
-                        let _hold = locks.lock(Span { row: 1, from, to, mode });
-                        let mine = if mode == Mode::Shared { 1 } else { 100 };
-                        for cell in &inside[from as usize..to as usize] {
-                            let others = cell.fetch_add(mine, Ordering::SeqCst);
-                            assert!(if mine == 100 { others == 0 } else { others < 100 });
-                        }
-                        thread::yield_now();
-                        for cell in &inside[from as usize..to as usize] {
-                            cell.fetch_sub(mine, Ordering::SeqCst);
-                        }
-                    }
-                })
-            })
-            .collect();
-        threads.into_iter().for_each(|t| t.join().expect("no panic"));
-    }
-
-    #[test]
-    fn shuttle_no_waiter_is_left_behind_on_a_row() {
-        explore(5000, ranges_of_one_row);
-    }
-}
+mod tests;
