@@ -437,7 +437,7 @@ fn check_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize,
     let load = Load {
         layout: Layout::LeftSymmetric,
         members: 3,
-        // With chunks of two blocks, the first unit of a lap (`parity_log.rs`) has one or two
+        // With chunks of two blocks, the first unit of a lap (`log.rs`) has one or two
         // blocks of parity, so it may be longer than the first unit of the previous lap.
         chunk: 8192,
         rows: 9,
