@@ -11,7 +11,7 @@ use crate::source::Source;
 use crate::table::Table;
 use crate::tree::Tree;
 use lanefs_device::Device;
-use lanefs_ext4::mkfs::{Filling, Identity, MkfsError, MkfsOptions, Report, Room};
+use lanefs_mkfs::{Filling, Identity, MkfsError, MkfsOptions, Report, Room};
 use lanefs_ondisk::Time;
 
 /// Builds a file system from sources.

@@ -4,7 +4,7 @@ use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use crate::pipeline::FileData;
 use crate::tree::{Content, NodeId, Tree};
-use lanefs_ext4::mkfs::{NewContent, NewFile, NewTree, ROOT};
+use lanefs_mkfs::{NewContent, NewFile, NewTree, ROOT};
 use lanefs_ondisk::Time;
 use sha2::{Digest, Sha256};
 

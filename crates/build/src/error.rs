@@ -1,6 +1,6 @@
 //! The errors of building an image.
 
-use lanefs_ext4::mkfs::{FileFault, MkfsError};
+use lanefs_mkfs::{FileFault, MkfsError};
 use std::fmt::Display;
 use std::io;
 use thiserror::Error;

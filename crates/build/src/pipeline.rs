@@ -9,8 +9,8 @@ use crate::host_file::HostFile;
 use crate::progress::Meter;
 use crate::tree::NodeId;
 use lanefs_device::Device;
-use lanefs_ext4::mkfs::{Filling, MkfsError};
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use lanefs_mkfs::{Filling, MkfsError};
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
 use std::fs::File;
@@ -502,7 +502,7 @@ impl Feeder<'_, '_> {
 /// Returns `number`, a block of a file, as 32 bits. Fails from `u32::MAX` on, the limit of ext4, so
 /// the number of the next block fits too. `end` is the size of the file, for the message.
 fn file_block(number: u64, end: u64) -> Result<u32> {
-    let fault = lanefs_ext4::mkfs::FileFault::Size { bytes: end };
+    let fault = lanefs_mkfs::FileFault::Size { bytes: end };
     let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
     number.ok_or_else(|| Error::new("", Cause::File(fault)))
 }

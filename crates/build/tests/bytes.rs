@@ -125,8 +125,8 @@ fn fitted_images_of_all_sizes_are_clean() {
         let options = MkfsOptions {
             block_size: lanefs_ondisk::BlockSize::new(1 << bits),
             journal: match random.bool() {
-                true => lanefs_ext4::mkfs::JournalSize::None,
-                false => lanefs_ext4::mkfs::JournalSize::BySize,
+                true => lanefs_mkfs::JournalSize::None,
+                false => lanefs_mkfs::JournalSize::BySize,
             },
             ..Default::default()
         };

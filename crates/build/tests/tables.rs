@@ -222,7 +222,7 @@ fn a_value_that_ext4_cannot_store_is_an_error_or_a_named_loss() {
 /// holes at all levels of the maps.
 #[test]
 fn ext2_and_ext3_are_filled_by_block_maps() {
-    use lanefs_ext4::mkfs::Kind;
+    use lanefs_mkfs::Kind;
     use lanefs_ondisk::features::Compat;
     if !image::can_mount() {
         return;

@@ -270,19 +270,6 @@ impl NewKind<'_> {
     }
 }
 
-/// An entry of a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DirEntry<'a> {
-    /// The inode number.
-    pub ino: Ino,
-    /// The file type, if the directory stores it.
-    pub file_type: Option<FileType>,
-    /// The name: any bytes but `/` and NUL.
-    pub name: &'a [u8],
-    /// The cookie with which [`crate::fs::Fs::read_dir`] continues after this entry.
-    pub next: u64,
-}
-
 /// How rename(2) treats an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
@@ -324,20 +311,6 @@ impl Rename {
         let kind = NewKind::CharDevice(Rdev::default());
         Some(NewInode { kind, permissions: 0, umask: 0, uid, gid })
     }
-}
-
-/// Whether setxattr(2) expects the attribute to exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SetXattr {
-    /// Creates or replaces the attribute.
-    Any,
-    /// Fails with [`crate::error::Error::Exists`] if the attribute exists.
-    Create,
-    /// Fails with [`crate::error::Error::NoAttribute`] if the attribute does not exist.
-    Replace,
-    /// Always fails: with [`crate::error::Error::Exists`] if the attribute exists, otherwise with
-    /// [`crate::error::Error::NoAttribute`].
-    CreateAndReplace,
 }
 
 /// What fallocate(2) does with the range.

@@ -22,15 +22,15 @@ mod keys;
 mod names;
 mod no_key;
 
-pub(crate) use contents::Contents;
-pub use keys::{BadKey, MasterKey};
-pub(crate) use names::Names;
-pub(crate) use no_key::NoKeyName;
+pub(crate) use crate::crypt::contents::Contents;
+pub use crate::crypt::keys::{BadKey, MasterKey};
+pub(crate) use crate::crypt::names::Names;
+pub(crate) use crate::crypt::no_key::NoKeyName;
 
-use crate::error::MissingKey;
-use keys::Purpose;
+use crate::crypt::keys::Purpose;
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::encryption::{Context, KeyName, Policy};
+use lanefs_plan::MissingKey;
 
 /// The context of an encrypted inode, with the inode's cipher if the key is known.
 pub(crate) struct InodeCrypt {

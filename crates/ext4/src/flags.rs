@@ -8,9 +8,9 @@
 //! (`crates/cli/tests/mount_rights.rs`).
 
 use crate::attr::{CHANGEABLE_FLAGS, Fallocate, Rights};
-use crate::error::Error;
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
+use lanefs_plan::Error;
 
 /// `EXT4_IMMUTABLE_FL`: only the flags of the inode can change.
 pub const IMMUTABLE: u32 = InodeFlags::IMMUTABLE.bits();

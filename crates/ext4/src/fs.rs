@@ -1,7 +1,6 @@
 //! The mounted file system.
 
 use crate::data::file_data::FileData;
-use crate::error::Error;
 use crate::flags;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::objects::Objects;
@@ -10,6 +9,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Pin};
 use lanefs_ondisk::Ino;
 use lanefs_ondisk::superblock::Superblock;
+use lanefs_plan::Error;
 
 /// The operations of a mounted file system. All take `&self`, and any number of threads may call
 /// them.

@@ -1,5 +1,6 @@
-//! ext4: mount, groups, allocators, inodes, mappings, directories, extended attributes, orphans and
-//! mkfs.
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
+//! ext4: mount, groups, allocators, inodes, mappings, directories, extended attributes, orphans.
 //!
 //! [`Mount::open`] returns an [`Fs`], whose operations all take `&self` and run on any number of
 //! threads. `docs/architecture.md` describes how an operation is built.
@@ -11,17 +12,13 @@ mod cache;
 mod clock;
 mod crypt;
 mod data;
-mod error;
-mod fast_commit;
 pub mod flags;
 mod fs;
-pub mod mkfs;
 mod mount;
 mod name;
 mod names;
 mod object;
 mod ops;
-mod plan;
 mod policy;
 mod quota;
 mod verity;
@@ -41,13 +38,17 @@ pub mod log {
 pub use alloc::Privilege;
 pub use alloc::{AllocStatistics, work_for};
 pub use attr::{
-    Attr, CHANGEABLE_FLAGS, DirEntry, ExtentFlags, Fallocate, FileExtent, NewInode, NewKind, Rdev,
-    Rename, Rights, Seek, SetAttr, SetTime, SetXattr, StatFs, SyncMode,
+    Attr, CHANGEABLE_FLAGS, ExtentFlags, Fallocate, FileExtent, NewInode, NewKind, Rdev, Rename,
+    Rights, Seek, SetAttr, SetTime, StatFs, SyncMode,
 };
 pub use crypt::{BadKey, MasterKey};
 pub use data::quota_file::LARGEST_QUOTA_FILE;
-pub use error::{BadSize, CannotGrow, Error, Fault, InvalidArgument, MissingKey, UnfitJournal};
 pub use fs::Fs;
+pub use lanefs_ondisk::UnfitJournal;
+pub use lanefs_plan::dir::DirEntry;
+pub use lanefs_plan::xattr::SetXattr;
+pub use lanefs_plan::{CannotGrow, Error, Fault, InvalidArgument, MissingKey};
+pub use lanefs_plan::{block_map, dir, extent, mapping, xattr};
 pub use mount::load::read_descriptors;
 pub use mount::mmp::Exclusive;
 pub use mount::open::Mount;
@@ -62,6 +63,5 @@ pub use ops::link::Acted;
 pub use ops::quota::QuotaReport;
 pub use ops::rename::Ends;
 pub use ops::xattrs::CAPABILITY;
-pub use plan::{block_map, dir, extent, mapping, xattr};
 pub use policy::{Access, Atime, FastCommitting, OnError, Purpose, Recovery, Synchronous};
 pub use verity::{FileDigest, NewVerity};

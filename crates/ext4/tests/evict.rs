@@ -10,10 +10,10 @@ mod image;
 
 use image::{directory, file};
 use lanefs_device::{Device, DeviceError, RamDevice, forward};
-use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
 use lanefs_ext4::{Fs, InodeRef, Mount, MountOptions, Privilege, SetAttr, SyncMode};
 use lanefs_lanes::sync::unscheduled::mpsc::{Receiver, channel};
 use lanefs_lanes::{Condvar, Mutex, Rank};
+use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;

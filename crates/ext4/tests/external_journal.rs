@@ -8,9 +8,9 @@ use image::{Image, file};
 use lanefs_device::{
     Device, DeviceError, Kept, OverlayDevice, RamDevice, RecordingDevice, forward,
 };
-use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
 use lanefs_ext4::{Access, Error, Mount, MountOptions, Privilege, SyncMode, UnfitJournal};
 use lanefs_lanes::{Mutex, Rank};
+use lanefs_mkfs::{MkfsError, attach_journal, make_journal_device};
 use lanefs_ondisk::BlockSize;
 use std::path::Path;
 use std::process::Command;
@@ -187,7 +187,7 @@ fn devices_that_do_not_belong_together_are_refused_by_uuid_and_nothing_is_writte
     let second = Image::made(&["-b", "1024", "-O", "^has_journal"], "8M");
     let second = RamDevice::from_file(second.path()).unwrap();
     let error = attach_journal(&second, &*pair.log, 0).unwrap_err();
-    assert_eq!(why(error), UnfitJournal::Shared);
+    assert!(matches!(error, MkfsError::Unfit(UnfitJournal::Shared)), "{error}");
     // A file system with its journal in a file refuses a journal device.
     let inside = Image::made(&["-b", "1024"], "8M");
     let inside = Arc::new(RamDevice::from_file(inside.path()).unwrap());

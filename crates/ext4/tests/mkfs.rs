@@ -1,12 +1,12 @@
 //! Compares new file systems with those of mke2fs, byte for byte.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, RamDevice};
-use lanefs_ext4::BadSize;
-use lanefs_ext4::mkfs::resized::{SizeError, resized};
-use lanefs_ext4::mkfs::{
+use lanefs_mkfs::resize::{SizeError, resized};
+use lanefs_mkfs::{
     Contents, InodeCount, InodeTables, JournalSize, Kind, MkfsError, MkfsOptions,
     existing_signature, mkfs,
 };
+use lanefs_ondisk::BadSize;
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::Superblock;

@@ -44,7 +44,7 @@ pub enum Cause {
     Array(Box<lanefs_raid5::AssembleError>),
     /// A file system cannot be created.
     #[error(transparent)]
-    Format(#[from] lanefs_ext4::mkfs::MkfsError),
+    Format(#[from] lanefs_mkfs::MkfsError),
     /// The file ends before the buffer of [`crate::File::read_exact_at`] is full.
     #[error("the file ends too early")]
     UnexpectedEof,
@@ -81,7 +81,7 @@ impl Error {
             Cause::Open(lanefs_device::OpenError::WriteProtected { .. }) => {
                 rustix::io::Errno::ROFS.raw_os_error()
             }
-            Cause::Format(lanefs_ext4::mkfs::MkfsError::Device(_)) | Cause::UnexpectedEof => {
+            Cause::Format(lanefs_mkfs::MkfsError::Device(_)) | Cause::UnexpectedEof => {
                 rustix::io::Errno::IO.raw_os_error()
             }
             Cause::FilesOpen => rustix::io::Errno::BUSY.raw_os_error(),

@@ -8,9 +8,9 @@ use crate::mounted::{Mounted, Shared};
 use crate::options::{FileOptions, OpenOptions, UMASK};
 use crate::source::Source;
 use lanefs_device::{Device, FileDevice};
-use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
 use lanefs_ext4::{InodeRef, NewKind, Rename, StatFs, Statistics};
 use lanefs_lanes::LaneArc;
+use lanefs_mkfs::{Contents, MkfsOptions as FormatOptions};
 use lanefs_ondisk::FileType;
 use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Slash, Vfs};
 use std::ffi::OsString;
@@ -80,7 +80,7 @@ impl FileSystem {
 
     /// Creates a new file system on `device`. The old contents of the device are lost.
     pub fn format(device: &dyn Device, options: &FormatOptions) -> Result<()> {
-        lanefs_ext4::mkfs::mkfs(device, options)?;
+        lanefs_mkfs::mkfs(device, options)?;
         Ok(())
     }
 

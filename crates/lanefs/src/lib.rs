@@ -103,11 +103,19 @@ pub use lanefs_build as build;
 pub use lanefs_build::Builder;
 pub use lanefs_device as device;
 pub use lanefs_ext4 as ext4;
+pub use lanefs_ext4::{
+    Atime, Attr, ExtentFlags, Fallocate, FileDigest, FileExtent, MasterKey, NewKind, NewVerity,
+    Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs, Statistics,
+};
+pub use lanefs_journal as journal;
+pub use lanefs_lanes as lanes;
+pub use lanefs_lanes::{Contention, LineHeap, Rank};
+pub use lanefs_mkfs as mkfs;
 /// How to make a file system. The defaults are those of `mke2fs -t ext4`.
 ///
 /// ```
 /// use lanefs::device::RamDevice;
-/// use lanefs::ext4::mkfs::{InodeCount, JournalSize};
+/// use lanefs::mkfs::{InodeCount, JournalSize};
 /// use lanefs::{FileSystem, FormatOptions};
 ///
 /// let device = RamDevice::create(64 << 20)?;
@@ -120,14 +128,7 @@ pub use lanefs_ext4 as ext4;
 /// FileSystem::format(&device, &options)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub use lanefs_ext4::mkfs::MkfsOptions as FormatOptions;
-pub use lanefs_ext4::{
-    Atime, Attr, ExtentFlags, Fallocate, FileDigest, FileExtent, MasterKey, NewKind, NewVerity,
-    Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs, Statistics,
-};
-pub use lanefs_journal as journal;
-pub use lanefs_lanes as lanes;
-pub use lanefs_lanes::{Contention, LineHeap, Rank};
+pub use lanefs_mkfs::MkfsOptions as FormatOptions;
 pub use lanefs_ondisk as ondisk;
 pub use lanefs_ondisk::encryption::Policy as EncryptionPolicy;
 pub use lanefs_ondisk::{FileType, Ino, Time};

@@ -5,7 +5,7 @@
 
 use lanefs::{
     Cause, Error, File, FileOptions, FileSystem, FileTimes, FormatOptions, Metadata, OpenOptions,
-    ReadDir, Source, device, ext4, journal, lanes, ondisk, raid5, vfs,
+    ReadDir, Source, device, ext4, journal, lanes, mkfs, ondisk, raid5, vfs,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn a_cause_is_matched_by_names_of_the_library() {
         match cause {
             Cause::FileSystem(ext4::Error::Device(device::DeviceError { .. }))
             | Cause::Open(device::OpenError::Io { .. })
-            | Cause::Format(ext4::mkfs::MkfsError::Device(_)) => true,
+            | Cause::Format(mkfs::MkfsError::Device(_)) => true,
             Cause::Array(error) => matches!(
                 **error,
                 raid5::AssembleError::Member { fault: raid5::MemberFault::Device(_), .. }

@@ -76,11 +76,11 @@ fn every_lock_and_atomic_comes_from_the_facade() {
     assert!(found.is_empty(), "not from lanefs_lanes (see its `sync`):\n{}", found.join("\n"));
 }
 
-/// The parts of `ext4` that flush a device themselves: new file systems; the log's replay before
-/// the mount; the MMP block, whose failed store ends all writes; the record of an abort, after which
+/// The parts of `ext4` that flush a device themselves: the log's replay before the mount; the MMP
+/// block, whose failed store ends all writes; the record of an abort, after which
 /// every fsync fails.
-const FLUSHES: [&str; 5] =
-    ["mkfs", "mount/find_log.rs", "mount/log.rs", "mount/mmp", "object/superblock.rs"];
+const FLUSHES: [&str; 4] =
+    ["mount/find_log.rs", "mount/log.rs", "mount/mmp", "object/superblock.rs"];
 
 /// A host may report a lost write to only one flush. So of a mounted file system, only the journal
 /// flushes the device, and remembers a failure.

@@ -14,8 +14,8 @@
 use crate::error::{Error, JournalNeed};
 use crate::image::Image;
 use lanefs_ext4::log;
-use lanefs_ext4::mkfs::resized;
 use lanefs_journal::{Log, Single};
+use lanefs_mkfs::resize::backup;
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::{Incompat, RoCompat};
 use lanefs_ondisk::group_desc::GroupFlags;
@@ -308,7 +308,7 @@ impl Image {
 
     /// Returns the superblock as a backup stores it.
     fn backup(&self, group: Group) -> Result<Superblock, Error> {
-        Ok(resized::backup(&self.superblock, group)?)
+        Ok(backup(&self.superblock, group)?)
     }
 
     /// Returns a group's block bitmap for changes.

@@ -1,8 +1,8 @@
 //! The reasons why a change was not made.
 
 use lanefs_device::DeviceError;
-use lanefs_ext4::BadSize;
-use lanefs_ext4::mkfs::resized::SizeError;
+use lanefs_mkfs::resize::SizeError;
+use lanefs_ondisk::BadSize;
 use lanefs_ondisk::inode::TooLarge;
 use lanefs_ondisk::{Corruption, Ino};
 use std::io;

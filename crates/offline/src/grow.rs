@@ -7,12 +7,12 @@
 
 use crate::error::{Error, Refusal};
 use crate::image::Image;
-use lanefs_ext4::BadSize;
-use lanefs_ext4::mkfs::extend::{
+use lanefs_mkfs::resize::resized;
+use lanefs_mkfs::resize::{
     DOUBLE_INDIRECT, NewGroup, descriptor_copies, new_groups, resize_block_count, resize_blocks,
     resize_pointers,
 };
-use lanefs_ext4::mkfs::resized::resized;
+use lanefs_ondisk::BadSize;
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::superblock::{Geometry, Superblock};

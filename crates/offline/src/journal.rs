@@ -18,7 +18,7 @@ use crate::commit::seconds;
 use crate::error::{Error, Refusal, Unchecked};
 use crate::image::Image;
 use lanefs_ext4::log;
-use lanefs_ext4::mkfs::{self, JournalLength};
+use lanefs_mkfs::JournalLength;
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::Inode;
@@ -149,11 +149,11 @@ impl Image {
     ) -> Result<JournalLength, Error> {
         let all = self.geometry().block_count();
         let log = present.map(|now| now.blocks.saturating_sub(now.fast_commit_blocks));
-        let log = size.blocks.or(log).unwrap_or(mkfs::journal_blocks(all).max(MIN_BLOCKS));
+        let log = size.blocks.or(log).unwrap_or(lanefs_mkfs::journal_blocks(all).max(MIN_BLOCKS));
         let takes_fast_commits = self.superblock.features().compat.contains(Compat::FAST_COMMIT);
         let fast_commit_blocks = match size.fast_commit_blocks {
             Some(blocks) => blocks,
-            None if takes_fast_commits => mkfs::fast_commit_blocks(all),
+            None if takes_fast_commits => lanefs_mkfs::fast_commit_blocks(all),
             None => 0,
         };
         let blocks = log.saturating_add(fast_commit_blocks);
@@ -260,7 +260,7 @@ impl Image {
         &mut self,
         change: impl FnOnce(&mut Image) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let blocks = mkfs::journal_blocks(self.geometry().block_count()).max(MIN_BLOCKS);
+        let blocks = lanefs_mkfs::journal_blocks(self.geometry().block_count()).max(MIN_BLOCKS);
         self.check_room(blocks, 0)?;
         self.add_journal(JournalLength { blocks, fast_commit_blocks: 0 })?;
         let changed = change(self);

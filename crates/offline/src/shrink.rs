@@ -11,7 +11,7 @@
 use crate::error::{Error, Refusal};
 use crate::image::Image;
 use crate::quota::Quotas;
-use lanefs_ext4::BadSize;
+use lanefs_ondisk::BadSize;
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::superblock::Geometry;
@@ -187,7 +187,7 @@ impl Image {
             beyond = beyond.saturating_sub(heads + own.sum::<u64>());
         }
         if self.superblock.journal().is_none() {
-            beyond += u64::from(lanefs_ext4::mkfs::journal_blocks(old.block_count()).max(1024)) + 2;
+            beyond += u64::from(lanefs_mkfs::journal_blocks(old.block_count()).max(1024)) + 2;
         }
         let kept = self.descriptors.iter().take(new.group_count() as usize);
         let free_inodes: u64 = kept.map(|desc| u64::from(desc.free_inodes)).sum();

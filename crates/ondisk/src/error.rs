@@ -93,3 +93,78 @@ pub struct Unsupported {
     /// The name or description of the feature.
     pub what: String,
 }
+
+/// Why a file system cannot have the requested size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BadSize {
+    /// Lanefs does not resize the layout with two superblock backups (`sparse_super2`).
+    #[error("a file system with sparse_super2 cannot be resized here")]
+    SparseSuper2,
+    /// Lanefs does not resize file systems with clusters of several blocks (`bigalloc`).
+    #[error("a file system with bigalloc cannot be resized here")]
+    Bigalloc,
+    /// The groups would have more inodes than there are 32-bit inode numbers.
+    #[error("{groups} groups would have more than 2^32 inodes")]
+    TooManyInodes {
+        /// The number of groups.
+        groups: u64,
+    },
+    /// The resize inode reserves too few blocks for descriptors.
+    #[error(
+        "{more} more blocks of descriptors are needed, and the resize inode reserves {reserved}: \
+         resize2fs can move blocks to make room"
+    )]
+    FewDescriptors {
+        /// The number of descriptor blocks to add.
+        more: u64,
+        /// The number of blocks that are reserved for descriptors.
+        reserved: u64,
+    },
+    /// The resize inode would have to refer to a block whose number needs more than 32 bits.
+    #[error(
+        "a backup of the descriptors would lie beyond block 2^32, where the resize inode cannot \
+         reserve blocks: choose a smaller size"
+    )]
+    FarBackup,
+    /// The new groups have no room for their metadata.
+    #[error("a new group has no room for its metadata")]
+    ShortGroup,
+    /// The resize inode refers to blocks outside of the file system.
+    #[error("the resize inode is damaged: check it with e2fsck -f")]
+    ResizeInode,
+}
+
+/// Why the device of a journal cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the fields are the values found
+pub enum UnfitJournal {
+    #[error("give its path (--journal PATH, mount -o journal_path=PATH)")]
+    Missing,
+    #[error("the given device is no journal: {damage}")]
+    NotAJournal { damage: Corruption },
+    #[error("the given device has UUID {}", Dashed(*found))]
+    OtherUuid { found: [u8; 16] },
+    #[error("its list of users does not have the UUID of this file system")]
+    NotAUser,
+    #[error("another file system uses it, and a journal with several users is not supported")]
+    Shared,
+    #[error("it has blocks of {found} bytes, and the file system has blocks of {needs}")]
+    BlockSize { found: usize, needs: usize },
+    #[error("it has {has} bytes and needs {needs}")]
+    TooShort { has: u64, needs: u64 },
+}
+
+/// Prints a UUID as blkid does.
+pub struct Dashed(pub [u8; 16]);
+
+impl std::fmt::Display for Dashed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, byte) in self.0.iter().enumerate() {
+            let dash = if [4, 6, 8, 10].contains(&at) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}

@@ -147,6 +147,10 @@ pub struct Inode {
     pub projid: u32,
 }
 
+/// The largest link count of an inode (ext4's limit). A directory with more links stores the count
+/// 1.
+pub const MAX_LINKS: u16 = 65000;
+
 impl From<InodeFlags> for NameForm {
     /// Returns the form of the names in a directory with these flags.
     fn from(flags: InodeFlags) -> NameForm {
@@ -158,6 +162,24 @@ impl From<InodeFlags> for NameForm {
 }
 
 impl Inode {
+    /// Adds `more` subdirectories to the link count of a directory, or removes some if `more` is
+    /// negative. Past [`MAX_LINKS`] the count becomes 1, which means "many" (feature `dir_nlink`)
+    /// and stays.
+    pub fn add_directory_links(&mut self, more: i32) {
+        for _ in 0..more {
+            self.links = match self.links {
+                1 => 1,
+                links if links >= MAX_LINKS => 1,
+                links => links + 1,
+            };
+        }
+        for _ in more..0 {
+            if self.links > 2 {
+                self.links -= 1;
+            }
+        }
+    }
+
     /// Creates a free inode: all fields are zero except `extra_isize`.
     pub fn zeroed(extra_isize: u16) -> Inode {
         Inode {

@@ -33,5 +33,5 @@ mod types;
 pub mod verity;
 pub mod xattr;
 
-pub use error::{Corruption, Unsupported};
+pub use error::{BadSize, Corruption, Dashed, UnfitJournal, Unsupported};
 pub use types::{Block, BlockSize, FileBlock, FileType, Group, Ino, Time};

@@ -6,9 +6,9 @@
 mod rig;
 
 use lanefs_device::{Device, RamDevice};
-use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
 use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
 use lanefs_lanes::sync::unscheduled::Mutex;
+use lanefs_mkfs::{MkfsOptions, mkfs};
 use lanefs_raid5::{Array, Consistency, Layout};
 use lanefs_suites::image::Image;
 use lanefs_suites::random::{in_parallel, seeds};

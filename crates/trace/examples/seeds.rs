@@ -12,8 +12,8 @@
 //! ```
 
 use lanefs_bench::older::{Policies, lost_bits};
-use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
 use lanefs_ext4::{Fallocate, InodeRef, MountOptions, NewKind};
+use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 use lanefs_trace::{Granule, Recorder};
 use lanefs_vfs::{Credentials, Follow, NewNode, OpenFlags, Vfs, VfsOptions};
 use std::collections::BTreeMap;

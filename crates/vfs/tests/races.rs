@@ -6,9 +6,9 @@
 //! but it never fails unless there is a bug.
 
 use lanefs_device::RamDevice;
-use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
 use lanefs_ext4::{Attr, Error, InodeRef, NewKind, Privilege, SetAttr, SetXattr};
 use lanefs_lanes::sync::unscheduled::Barrier;
+use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 use lanefs_vfs::{Credentials, Follow, NewNode, OpenFlags, Vfs, VfsOptions};
 use std::sync::Arc;
 use std::time::Duration;

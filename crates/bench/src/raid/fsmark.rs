@@ -21,9 +21,9 @@ use crate::error::{Error, Result};
 use crate::latency::Latencies;
 use crate::stop::Stop;
 use lanefs_device::Device;
-use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
 use lanefs_ext4::{Fs, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
 use lanefs_lanes::sync::Arc;
+use lanefs_mkfs::{MkfsOptions, mkfs};
 use lanefs_raid5::{Array, Consistency, Member, Policies, Setup, StripeWake, Unrecorded};
 use std::time::{Duration, Instant};
 

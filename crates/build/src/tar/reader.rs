@@ -5,7 +5,7 @@ use super::pax::Records;
 use super::sparse::{self, Map, ended};
 use crate::entry::{Attribute, Kind, Meta};
 use crate::error::{Cause, Error, Result};
-use lanefs_ext4::mkfs::FileFault;
+use lanefs_mkfs::FileFault;
 use lanefs_ondisk::{FileType, Time, xattr};
 use std::io::Read;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use lanefs_build::{Builder, Built, MkfsOptions, Room, Source, Spare};
 use lanefs_device::FileDevice;
-use lanefs_ext4::mkfs::Contents;
+use lanefs_mkfs::Contents;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

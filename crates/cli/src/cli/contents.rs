@@ -4,7 +4,7 @@
 use super::Failure;
 use lanefs_check::{Backup, Base};
 use lanefs_device::{Device, PartitionTable, TableKind};
-use lanefs_ext4::mkfs::existing_signature;
+use lanefs_mkfs::existing_signature;
 use lanefs_ondisk::md::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use std::fmt::Display;
 

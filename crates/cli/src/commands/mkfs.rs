@@ -17,7 +17,7 @@ use arguments::options;
 use journal_device::JournalDisk;
 use lanefs::Source;
 use lanefs_device::{Access, Device};
-use lanefs_ext4::mkfs::{Contents, MkfsOptions, Report as Made, mkfs, preview};
+use lanefs_mkfs::{Contents, MkfsOptions, Report as Made, mkfs, preview};
 use std::process::ExitCode;
 use target::{facts, fit_to_rows, open, open_for, refuse_overwriting, summary, whole_of};
 use words::Wanted;

@@ -1,16 +1,16 @@
 //! Claims blocks.
 
-use super::caller::Caller;
-use super::choose::{Ask, Attempt, Candidates, Goal, Wait, choose};
-use super::claim::Claim;
-use super::groups::{Found, Groups, Request};
-use super::runs::Rows;
-use super::space::{Alone, Draw};
-use super::tally::Count;
-use super::visit::{Visit, Worker};
-use crate::error::Error;
+use crate::alloc::caller::Caller;
+use crate::alloc::choose::{Ask, Attempt, Candidates, Goal, Wait, choose};
+use crate::alloc::claim::Claim;
+use crate::alloc::groups::{Found, Groups, Request};
+use crate::alloc::runs::Rows;
+use crate::alloc::space::{Alone, Draw};
+use crate::alloc::tally::Count;
+use crate::alloc::visit::{Visit, Worker};
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
+use lanefs_plan::Error;
 
 /// The largest number of times that a claim searches all groups. If none of these searches finds a
 /// run, the claim fails.

@@ -1,10 +1,10 @@
 //! The allocators' decisions that determine how long threads wait for each other.
 
-use super::choose::{Attempt, Wait};
-use super::summary::Summaries;
-use super::visit::Visit;
-use crate::error::Error;
+use crate::alloc::choose::{Attempt, Wait};
+use crate::alloc::summary::Summaries;
+use crate::alloc::visit::Visit;
 use lanefs_ondisk::Ino;
+use lanefs_plan::Error;
 use std::fmt::Debug;
 
 /// The allocators' decisions that determine how long threads wait for each other. The default

@@ -1,18 +1,18 @@
 //! Claims, allocates and frees inodes.
 
-use super::caller::Caller;
-use super::choose::{Asks, Attempt, Candidates, Goal, Wait, choose};
-use super::claim::InodeClaim;
-use super::groups::{Changes, Groups};
-use super::read::damage;
-use super::region;
-use super::tally::Count;
-use super::visit::{Visit, Worker};
-use super::work_place::WorkPlace;
-use crate::error::Error;
+use crate::alloc::caller::Caller;
+use crate::alloc::choose::{Asks, Attempt, Candidates, Goal, Wait, choose};
+use crate::alloc::claim::InodeClaim;
+use crate::alloc::groups::{Changes, Groups};
+use crate::alloc::read::damage;
+use crate::alloc::region;
+use crate::alloc::tally::Count;
+use crate::alloc::visit::{Visit, Worker};
+use crate::alloc::work_place::WorkPlace;
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::{FileType, Group, Ino};
+use lanefs_plan::Error;
 
 /// A directory in which an inode is created.
 pub(crate) struct Parent<'a> {

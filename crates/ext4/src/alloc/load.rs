@@ -1,16 +1,16 @@
 //! Reads the bitmaps of groups, and keeps them while operations need them.
 
-use super::group::{GroupState, Maps};
-use super::presence::GroupHold;
-use super::read::damage;
-use super::resident::Residents;
-use super::shared::Shared;
-use crate::error::Error;
+use crate::alloc::group::{GroupState, Maps};
+use crate::alloc::presence::GroupHold;
+use crate::alloc::read::damage;
+use crate::alloc::resident::Residents;
+use crate::alloc::shared::Shared;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::Tid;
 use lanefs_lanes::{LaneArc, Mutex, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::{Block, Corruption, Group};
+use lanefs_plan::Error;
 
 /// The number of locks for reading bitmaps. Several groups share a lock, so their bitmaps are not
 /// read at the same time.

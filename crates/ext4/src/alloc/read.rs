@@ -1,14 +1,14 @@
 //! Reads a group's bitmaps from their blocks, or computes those that were never written.
 
-use crate::error::Error;
 use crate::volume::reader::BlockReader;
-use crate::volume::system::SystemBlocks;
 use lanefs_lanes::Latest;
 use lanefs_ondisk::bitmap::{Bitmap, Cause};
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Corruption, Group};
+use lanefs_plan::Error;
+use lanefs_plan::system::SystemBlocks;
 use std::sync::Arc;
 
 /// The properties that all groups share.

@@ -1,12 +1,12 @@
 //! Claims free blocks for a moment, so that they can be discarded.
 
-use super::claim::Claim;
-use super::groups::Groups;
-use super::runs;
-use super::space::{Draw, Drawn, Privilege};
-use crate::error::Error;
+use crate::alloc::claim::Claim;
+use crate::alloc::groups::Groups;
+use crate::alloc::runs;
+use crate::alloc::space::{Draw, Drawn, Privilege};
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::Group;
+use lanefs_plan::Error;
 use std::ops::Range;
 
 /// The largest number of clusters that one claim takes. The number is limited because other threads

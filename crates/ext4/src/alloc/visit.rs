@@ -1,13 +1,13 @@
 //! A search's visit to one group.
 
-use super::caller::Caller;
-use super::choose::{Attempt, Wait};
-use super::group::{Maps, Ready};
-use super::load::Bitmaps;
-use super::tally::Count;
-use crate::error::Error;
+use crate::alloc::caller::Caller;
+use crate::alloc::choose::{Attempt, Wait};
+use crate::alloc::group::{Maps, Ready};
+use crate::alloc::load::Bitmaps;
+use crate::alloc::tally::Count;
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::{Group, Ino};
+use lanefs_plan::Error;
 use std::cell::Cell;
 
 /// A group that a search for an inode or for blocks tries.

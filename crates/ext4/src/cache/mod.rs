@@ -16,11 +16,11 @@
 
 pub(crate) mod held;
 
-use crate::error::Error;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use lanefs_lanes::{Map, Mutex, PerLane, Pin, Rank};
+use lanefs_plan::Error;
 
 /// The number of loader locks of a cache. There are many more locks than threads, so that two
 /// numbers that are loaded at the same time rarely share a lock.

@@ -1,11 +1,11 @@
 //! Reads, writes and zeroes bytes of a file through its mappings.
 
 use crate::data::file_data::FileData;
-use crate::error::Error;
-use crate::plan::extent;
-use crate::plan::extent::{END, Extent, Mapping, State};
 use lanefs_device::Device;
 use lanefs_ondisk::FileBlock;
+use lanefs_plan::Error;
+use lanefs_plan::extent;
+use lanefs_plan::extent::{END, Extent, Mapping, State};
 
 /// A piece of a byte range, with its position on the device.
 #[derive(Debug, Clone, Copy)]

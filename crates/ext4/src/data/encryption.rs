@@ -12,16 +12,17 @@
 use crate::crypt::{Contents, InodeCrypt};
 use crate::data::bytes::in_whole_units;
 use crate::data::file_data::FileData;
-use crate::error::Error;
 use crate::flags;
 use crate::object::inode::Inode;
-use crate::plan::extent::{Extent, State};
-use crate::plan::xattr::{self, Stored};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::encryption::Context;
 use lanefs_ondisk::inode::Cause;
 use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{Corruption, FileType};
+use lanefs_plan::Error;
+use lanefs_plan::extent::{Extent, State};
+use lanefs_plan::xattr;
+use lanefs_plan::xattr::Stored;
 
 /// Returns whether inodes of this type are encrypted in an encrypted directory.
 pub(crate) fn has_cipher(file_type: FileType) -> bool {

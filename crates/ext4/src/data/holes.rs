@@ -3,12 +3,13 @@
 use crate::alloc::{Claim, Count, Found, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::data::mapping::EXTENTS_A_STEP;
-use crate::error::Error;
-use crate::plan::cluster::{self, Filling};
-use crate::plan::extent::{Extent, Map, Mapping, State};
 use crate::quota::Held;
 use lanefs_ondisk::superblock::Clusters;
 use lanefs_ondisk::{Block, FileBlock, FileType};
+use lanefs_plan::Error;
+use lanefs_plan::cluster;
+use lanefs_plan::cluster::Filling;
+use lanefs_plan::extent::{Extent, Map, Mapping, State};
 use std::ops::Range;
 
 /// The claims, in whole clusters, each with its first file block; the extents of the claims and of

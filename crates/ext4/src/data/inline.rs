@@ -9,15 +9,15 @@
 use crate::alloc::Privilege;
 use crate::data::file_data::FileData;
 use crate::data::holes::{Overlap, take_front};
-use crate::error::Error;
 use crate::object::inode::Inode;
 use crate::object::state::{Concerns, InodeState};
-use crate::plan::extent::{Extent, State};
-use crate::plan::mapping::Form;
 use crate::volume::Volume;
-use lanefs_ondisk::Corruption;
 use lanefs_ondisk::inode::{Cause, InodeFlags};
-use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Value};
+use lanefs_ondisk::xattr::{Attribute, AttributeName, Value};
+use lanefs_ondisk::{Corruption, xattr};
+use lanefs_plan::Error;
+use lanefs_plan::extent::{Extent, State};
+use lanefs_plan::mapping::Form;
 
 impl FileData<'_> {
     /// Returns whether the inode's data is in the inode.

@@ -3,22 +3,22 @@
 
 use crate::alloc::{Claim, GroupHold, Request};
 use crate::data::file_data::FileData;
-use crate::error::Error;
 use crate::object::dirty::Handle;
 use crate::object::fast_track::FastPart;
 use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
 use crate::object::state::{Concerns, InodeState};
-use crate::plan::cluster::{self, Usage, total};
-use crate::plan::extent;
-use crate::plan::extent::{Extent, Map, Mapping, Nodes, Placed, ROOT_BYTES, State};
-use crate::plan::mapping::Form;
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::block_map::BLOCKS_END;
 use lanefs_ondisk::extent::Cause;
 use lanefs_ondisk::inode::{BlockField, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Unsupported};
+use lanefs_plan::Error;
+use lanefs_plan::cluster::{Usage, total};
+use lanefs_plan::extent::{Extent, Map, Mapping, Nodes, Placed, ROOT_BYTES, State};
+use lanefs_plan::mapping::Form;
+use lanefs_plan::{cluster, extent};
 use std::cell::RefCell;
 use std::ops::Range;
 

@@ -5,16 +5,16 @@ use crate::alloc::Privilege;
 use crate::data::file_data::FileData;
 use crate::data::holes::Overlap;
 use crate::data::quota_file::LARGEST_QUOTA_FILE;
-use crate::error::Error;
 use crate::object::dirty::Dirty;
 use crate::object::inode::Inode;
 use crate::object::objects::Objects;
 use crate::object::state::Concerns;
-use crate::plan::extent::{Extent, State};
 use crate::quota::{Held, Ledger, Owners, Wanted, owners};
-use lanefs_ondisk::inode::{self as disk, InodeFlags};
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::quota::CHANGES_OF_AN_ID;
-use lanefs_ondisk::{FileBlock, Ino};
+use lanefs_ondisk::{FileBlock, Ino, inode as disk};
+use lanefs_plan::Error;
+use lanefs_plan::extent::{Extent, State};
 
 impl Objects {
     /// Makes sure that, from the running transaction on, the owners have entries in the quota

@@ -1,13 +1,13 @@
 //! Reads quota files.
 
 use crate::data::file_data::FileData;
-use crate::error::Error;
 use crate::object::objects::Objects;
-use crate::plan::extent::{Mapping, State};
 use crate::quota::Ledger;
 use crate::volume::reader::BlockReader;
 use lanefs_ondisk::quota::{Kind, QuotaFile};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported, inode as disk};
+use lanefs_plan::Error;
+use lanefs_plan::extent::{Mapping, State};
 
 /// The size in bytes of the largest supported quota file, which has entries for 450,000 ids. Quota
 /// files are kept in memory.

@@ -13,16 +13,16 @@
 use crate::alloc::Claim;
 use crate::data::file_data::FileData;
 use crate::data::mapping::REVOKES_A_CREDIT;
-use crate::error::Error;
 use crate::object::state::{Concerns, InodeState};
-use crate::plan::cluster;
-use crate::plan::extent::{self, Extent, Layout, State};
-use crate::plan::mapping::Form;
 use crate::volume::kind::MetaKind;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::{Block, FileBlock};
+use lanefs_plan::Error;
+use lanefs_plan::extent::{Extent, Layout, State};
+use lanefs_plan::mapping::Form;
+use lanefs_plan::{cluster, extent};
 
 /// Credits for the inode and its orphan record.
 const CREDITS: u32 = 8;

@@ -1,10 +1,10 @@
 //! Frees mappings, in steps of one handle each.
 
 use crate::data::file_data::FileData;
-use crate::error::Error;
-use crate::plan::extent::END;
-use crate::plan::mapping::Form;
 use lanefs_ondisk::{FileBlock, FileType};
+use lanefs_plan::Error;
+use lanefs_plan::extent::END;
+use lanefs_plan::mapping::Form;
 use std::ops::Range;
 
 /// The largest number of groups in which one handle frees blocks; it limits the handle's

@@ -8,16 +8,16 @@
 
 use crate::clock::now;
 use crate::data::file_data::FileData;
-use crate::error::Error;
 use crate::object::dirty::Handle;
 use crate::object::inode::InodeRef;
 use crate::object::objects::Objects;
 use crate::object::state::Concerns;
-use crate::plan::xattr::{BlockChange, ValueInode, XattrPlan, XattrState};
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::xattr::{AttributeName, Cause, Value, hash_with_value, is_hash_with_value};
 use lanefs_ondisk::{Corruption, Unsupported};
+use lanefs_plan::Error;
+use lanefs_plan::xattr::{BlockChange, ValueInode, XattrPlan, XattrState};
 
 /// A shared attribute block is copied only if it refers to at most this number of value inodes,
 /// because the copy increments all their reference counts in one handle.

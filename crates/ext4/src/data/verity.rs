@@ -6,12 +6,12 @@
 
 use crate::data::bytes::in_whole_units;
 use crate::data::file_data::FileData;
-use crate::error::Error;
 use crate::flags;
 use crate::verity::{Hash, Verity};
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::verity::{self as disk, Cause, Descriptor};
-use lanefs_ondisk::{Corruption, FileType};
+use lanefs_ondisk::verity::{Cause, Descriptor};
+use lanefs_ondisk::{Corruption, FileType, verity as disk};
+use lanefs_plan::Error;
 
 /// Page size in bytes. The bytes from the end of a file to the end of its last page must be zeros,
 /// because a program that maps the file sees them.

@@ -11,17 +11,13 @@
 //! signed bytes are accepted too. An ACL that only repeats the mode is not stored.
 
 use crate::alloc::{Claim, GroupHold};
-use crate::attr::SetXattr;
 use crate::data::file_data::FileData;
 use crate::data::values::{Put, ReleasedValues, ValueChange};
-use crate::error::{Error, InvalidArgument};
 use crate::object::dirty::Handle;
 use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
 use crate::object::record::RawRecord;
 use crate::object::state::{Concerns, InodeState, StoredXattrs};
-use crate::plan::xattr;
-use crate::plan::xattr::{BlockChange, Stored, XattrState};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::Lines;
 use lanefs_lanes::sync::Arc;
@@ -29,6 +25,9 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{AttributeName, Value, set_refcount};
 use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
+use lanefs_plan::xattr;
+use lanefs_plan::xattr::{BlockChange, SetXattr, Stored, XattrState};
+use lanefs_plan::{Error, InvalidArgument};
 
 /// A change of an inode's attributes that is ready for Apply.
 pub(crate) struct XattrChange<'f> {
@@ -142,7 +141,7 @@ impl<'m> FileData<'m> {
         Ok((in_inode, block))
     }
 
-    /// Returns the inode's attributes in the form that `plan/xattr.rs` takes.
+    /// Returns the inode's attributes in the form that `lanefs_plan::xattr` takes.
     pub(crate) fn xattr_state<'a>(
         &self,
         in_inode: &'a [u8],

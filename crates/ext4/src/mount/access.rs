@@ -1,11 +1,11 @@
 //! Changes a mount to read-only and back, while it is used.
 
-use super::open::Mount;
-use crate::error::Error;
+use crate::mount::open::Mount;
 use crate::object::inode::Inode;
 use crate::policy::{Access, OnError, Purpose};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::sync::{Arc, thread};
+use lanefs_plan::Error;
 use std::time::{Duration, Instant};
 
 /// How long a change to read-only waits for the deletion of removed files.

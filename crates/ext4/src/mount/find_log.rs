@@ -1,21 +1,22 @@
 //! Finds and reads the log before the journal is started. The log is in a file or on a device of
 //! its own.
 
-use crate::error::{Error, InvalidArgument, UnfitJournal};
-use crate::fast_commit;
 use crate::object::superblock::SUPERBLOCK;
-use crate::plan::extent;
-use crate::plan::extent::Nodes;
-use crate::plan::mapping::Form;
 use lanefs_device::{Device, OverlayDevice};
-use lanefs_journal::recovery::{self, FastImages, Input, Recovered, Replay};
-use lanefs_journal::{Log, LogMap};
+use lanefs_journal::recovery::{FastImages, Input, Recovered, Replay};
+use lanefs_journal::{Log, LogMap, recovery};
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::UnfitJournal;
+use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 use lanefs_ondisk::superblock::{Geometry, JournalDevice, JournalPlace, Superblock};
-use lanefs_ondisk::{Block, Corruption, Ino, Unsupported, checksum::Seed, inode as disk};
+use lanefs_ondisk::{Block, Corruption, Ino, Unsupported, inode as disk};
+use lanefs_plan::extent::Nodes;
+use lanefs_plan::mapping::Form;
+use lanefs_plan::{Error, InvalidArgument};
+use lanefs_plan::{extent, fast_commit};
 
 /// Reads nodes straight from the device, before the journal is started.
 struct BareNodes<'d> {

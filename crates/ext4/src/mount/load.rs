@@ -1,11 +1,10 @@
 //! Reads the parts of a file system and composes them.
 
-use super::find_log::read_block;
-use super::log::Opened;
-use super::options::MountOptions;
 use crate::alloc::{Groups, Reuse, Setup, stripe_of};
-use crate::error::Error;
 use crate::fs::Fs;
+use crate::mount::find_log::read_block;
+use crate::mount::log::Opened;
+use crate::mount::options::MountOptions;
 use crate::object::fast_commits::FastCommits;
 use crate::object::inodes::Inodes;
 use crate::object::meta::MetaCache;
@@ -18,8 +17,6 @@ use crate::object::table::Tables;
 use crate::policy::{Access, FastCommitting};
 use crate::verity::VerifiedBlocks;
 use crate::volume::Volume;
-use crate::volume::descriptors::descriptors;
-use crate::volume::system::SystemBlocks;
 use lanefs_device::Device;
 use lanefs_journal::{Config, Journal};
 use lanefs_lanes::sync::Arc;
@@ -30,6 +27,8 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::jbd2::JournalIncompat;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Ino};
+use lanefs_plan::Error;
+use lanefs_plan::system::{SystemBlocks, descriptors};
 
 /// Composes the file system whose log was replayed. Its journal accepts no transaction before the
 /// committer runs.

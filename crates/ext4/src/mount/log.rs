@@ -1,22 +1,22 @@
 //! Replays the log at mount, and returns the state of the file system after that.
 
-use super::find_log;
-use super::find_log::LogReplay;
-use super::mmp::Exclusive;
-use super::options::MountOptions;
-use super::primary::{Primary, Wholeness};
-use crate::error::Error;
-use crate::mkfs::resized::backup;
+use crate::mount::find_log;
+use crate::mount::find_log::LogReplay;
+use crate::mount::mmp::Exclusive;
+use crate::mount::options::MountOptions;
+use crate::mount::primary::{Primary, Wholeness};
 use crate::object::superblock::SUPERBLOCK;
 use crate::policy::{Access, Recovery};
 use lanefs_device::Device;
-use lanefs_journal::Log;
-use lanefs_journal::recovery::{self, Input};
+use lanefs_journal::recovery::Input;
+use lanefs_journal::{Log, recovery};
 use lanefs_lanes::sync::Arc;
+use lanefs_mkfs::resize::backup;
 use lanefs_ondisk::features::{Incompat, RoCompat, Support};
 use lanefs_ondisk::jbd2::Sequence;
 use lanefs_ondisk::superblock::{OrphanEntries, Recovery as OnDisk, SUPERBLOCK_OFFSET, Superblock};
 use lanefs_ondisk::{BlockSize, Unsupported};
+use lanefs_plan::Error;
 
 /// A file system in the state after the replay of its log.
 pub(super) struct Opened {

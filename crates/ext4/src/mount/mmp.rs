@@ -14,9 +14,8 @@
 mod guarded;
 
 use crate::clock::now;
-use crate::error::Error;
+use crate::mount::mmp::guarded::GuardedDevice;
 use crate::mount::primary::Primary;
-use guarded::GuardedDevice;
 use lanefs_device::Device;
 use lanefs_lanes::sync::{Arc, thread};
 use lanefs_lanes::{Condvar, Mutex, Process, Rank};
@@ -24,6 +23,7 @@ use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::mmp::{LAST_SEQUENCE, Mmp, Use};
 use lanefs_ondisk::superblock::Superblock;
 use lanefs_ondisk::{Block, Corruption};
+use lanefs_plan::{Error, utc};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
@@ -145,7 +145,7 @@ impl Exclusive {
         let place = Place::of(device, &Primary::read(&**device).ok()?.superblock).ok()??;
         let found = place.read().ok()?;
         let wait = 2 * patience(&found, 0);
-        let (node, time) = (printable(&found.node), crate::error::utc(found.time));
+        let (node, time) = (printable(&found.node), utc(found.time));
         (found.state != Use::Checked && wait > 0).then(|| {
             let why = format!("{node} has not unmounted it, and last used it at {time}");
             (Duration::from_secs(wait.into()), why)
@@ -227,7 +227,7 @@ fn claim(
     pause: &dyn Fn(),
 ) -> Result<Mmp, Error> {
     if found.state == Use::Checked && mark == CheckMark::Refused {
-        return Err(found.clone().into());
+        return Err(in_use(found));
     }
     let patience = patience(found, interval);
     place.watch(found, patience, pause)?;
@@ -299,7 +299,7 @@ impl Place {
         let is_same = found.state == expected.state && found.node == expected.node;
         match is_same && (found.state != Use::Checked || found.time == expected.time) {
             true => Ok(()),
-            false => Err(found.into()),
+            false => Err(in_use(&found)),
         }
     }
 
@@ -333,15 +333,13 @@ impl Place {
     }
 }
 
-/// Reports what the MMP block says about the other user of the file system.
-impl From<Mmp> for Error {
-    fn from(found: Mmp) -> Error {
-        let (node, device) = (printable(&found.node), printable(&found.device));
-        let time = found.time;
-        match found.state {
-            Use::Checked => Error::BeingChecked { node, time },
-            Use::Clean | Use::Mounted(_) => Error::OtherComputer { node, device, time },
-        }
+/// Returns what the MMP block says about the other user of the file system.
+fn in_use(found: &Mmp) -> Error {
+    let (node, device) = (printable(&found.node), printable(&found.device));
+    let time = found.time;
+    match found.state {
+        Use::Checked => Error::BeingChecked { node, time },
+        Use::Clean | Use::Mounted(_) => Error::OtherComputer { node, device, time },
     }
 }
 

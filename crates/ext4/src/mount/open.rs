@@ -1,16 +1,15 @@
 //! Mounts and unmounts file systems, and decides the order of a mount's checks and of an unmount's
 //! steps.
 
-use super::load::load;
-use super::log;
-use super::mmp::Exclusive;
-use super::options::MountOptions;
-use super::orphans::{finish_orphans, orphans_left};
-use super::primary::Primary;
-use super::quotas::keep_quotas;
 use crate::clock::now;
-use crate::error::Error;
 use crate::fs::Fs;
+use crate::mount::load::load;
+use crate::mount::log;
+use crate::mount::mmp::Exclusive;
+use crate::mount::options::MountOptions;
+use crate::mount::orphans::{finish_orphans, orphans_left};
+use crate::mount::primary::Primary;
+use crate::mount::quotas::keep_quotas;
 use crate::object::inode::Inode;
 use crate::object::mount_ref::LaneRefs;
 use crate::object::objects::Objects;
@@ -20,6 +19,7 @@ use lanefs_device::Device;
 use lanefs_lanes::sync::{Arc, thread};
 use lanefs_ondisk::superblock::{OrphanEntries, Recovery as NeedsRecovery, State, Superblock};
 use lanefs_ondisk::{Corruption, FileType, Ino, inode as disk};
+use lanefs_plan::Error;
 
 /// A mounted file system and the thread that commits its transactions.
 ///

@@ -1,11 +1,9 @@
 //! Finishes the orphans of the last mount: deletes them or finishes their truncation.
 
 use crate::data::file_data::FileData;
-use crate::error::Error;
 use crate::object::inode::InodeRef;
 use crate::object::objects::Objects;
 use crate::object::record::OrphanSlot;
-use crate::plan::extent;
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::{Nameless, set_nameless};
@@ -13,6 +11,8 @@ use lanefs_ondisk::features::RoCompat;
 use lanefs_ondisk::inode::Cause;
 use lanefs_ondisk::superblock::OrphanEntries;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, orphan as disk};
+use lanefs_plan::Error;
+use lanefs_plan::extent;
 use std::collections::HashSet;
 
 /// At mount: opens the orphan file, then deletes the nameless inodes and finishes the truncations

@@ -10,13 +10,13 @@
 //! only in the fields by which the log was found, since the replay writes this copy over the torn
 //! superblock.
 
-use super::find_log;
-use crate::error::Error;
+use crate::mount::find_log;
 use crate::object::superblock::SUPERBLOCK;
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::superblock::{Cause, Superblock};
 use lanefs_ondisk::{Corruption, Group};
+use lanefs_plan::Error;
 
 /// The largest number of backups that are compared.
 const BACKUPS: usize = 8;

@@ -1,10 +1,10 @@
 //! Starts the counting for quotas when a file system is mounted.
 
-use crate::error::Error;
 use crate::object::objects::Objects;
 use crate::quota::Quotas;
 use lanefs_ondisk::Unsupported;
 use lanefs_ondisk::quota::Kind;
+use lanefs_plan::Error;
 
 /// Reads the quota files, if the file system has any; from now on each commit updates them.
 /// Enforces the limits for the kinds of owners in `obeyed`.

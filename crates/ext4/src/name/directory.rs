@@ -2,27 +2,26 @@
 //! says which blocks a directory has, and which names belong in each block.
 
 use crate::alloc::{Claim, Request};
-use crate::attr::DirEntry;
 use crate::crypt::InodeCrypt;
 use crate::data::file_data::FileData;
 use crate::data::inline::{is_marked, stop_inline};
 use crate::data::mapping::MapChange;
-use crate::error::{Error, InvalidArgument};
 use crate::object::dirty::Handle;
 use crate::object::inode::Inode;
 use crate::object::meta::{Contents, MetaRef};
 use crate::object::objects::Objects;
 use crate::object::state::{Concerns, InodeState};
-use crate::plan::cluster::{self, Filling};
-use crate::plan::dir::{Descent, DirBlocks, DirContext, Found, Indexing, Plan};
-use crate::plan::extent::{Extent, Mapping, State};
-use crate::plan::{dir, extent};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::casefold::Folding;
-use lanefs_ondisk::dirent::{self, DirFormat, Name, Packed};
+use lanefs_ondisk::dirent::{DirFormat, Name, Packed};
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported};
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported, dirent};
+use lanefs_plan::cluster::Filling;
+use lanefs_plan::dir::{Descent, DirBlocks, DirContext, DirEntry, Found, Indexing, Plan};
+use lanefs_plan::extent::{Extent, Mapping, State};
+use lanefs_plan::{Error, InvalidArgument};
+use lanefs_plan::{cluster, dir, extent};
 use std::ops::ControlFlow;
 
 /// An upper bound for the number of blocks that one operation appends to a directory.

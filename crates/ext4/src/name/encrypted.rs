@@ -1,14 +1,14 @@
 //! Converts names in encrypted directories between the form that callers know and the stored form.
 
-use super::directory::Directory;
-use crate::attr::DirEntry;
 use crate::crypt::{InodeCrypt, NoKeyName};
-use crate::error::Error;
-use crate::plan::dir::{self, Indexing};
-use lanefs_ondisk::Corruption;
-use lanefs_ondisk::dirent::{self, Name, NameForm};
+use crate::name::directory::Directory;
+use lanefs_ondisk::dirent::{Name, NameForm};
 use lanefs_ondisk::hash::{NameHash, NameHasher};
 use lanefs_ondisk::inode::Cause;
+use lanefs_ondisk::{Corruption, dirent};
+use lanefs_plan::Error;
+use lanefs_plan::dir;
+use lanefs_plan::dir::{DirEntry, Indexing};
 use std::ops::ControlFlow;
 
 /// A name as a directory stores it.

@@ -13,7 +13,7 @@
 //! The operation lock is held exclusively for:
 //!
 //! - an entry that has no room in its block. Room is made by a compaction, a split, an appended
-//!   block, or the conversion to an index (`plan/dir/room.rs`);
+//!   block, or the conversion to an index (`plan_room`);
 //! - a name that may be in several blocks: in a linear directory of several blocks, or where leaves
 //!   share its hash;
 //! - the first change of a directory that has an index although the file system has no `dir_index`;
@@ -34,7 +34,6 @@
 //! block finds the name published.
 
 use crate::data::file_data::FileData;
-use crate::error::{Error, InvalidArgument};
 use crate::name::directory::Directory;
 use crate::name::encrypted::StoredName;
 use crate::name::locks::DirLocking;
@@ -43,13 +42,14 @@ use crate::object::dirty::Handle;
 use crate::object::inode::Inode;
 use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
-use crate::plan::dir;
-use crate::plan::dir::{DirContext, Found, Indexing, Look};
 use lanefs_lanes::MutexGuard;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::FileBlock;
-use lanefs_ondisk::dirent::{self, Name, NameForm, Packed, Room};
+use lanefs_ondisk::dirent::{Name, NameForm, Packed, Room};
 use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::{FileBlock, dirent};
+use lanefs_plan::dir;
+use lanefs_plan::dir::{DirContext, Found, Indexing, Look};
+use lanefs_plan::{Error, InvalidArgument};
 
 /// The number of credits that changing one name costs. They pay for a block of the directory and
 /// for the directory's inode.

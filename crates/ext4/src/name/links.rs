@@ -3,7 +3,6 @@
 
 use crate::alloc::GroupHold;
 use crate::clock::now;
-use crate::error::Error;
 use crate::flags;
 use crate::name::directory::Directory;
 use crate::name::locks::DirLocking;
@@ -11,11 +10,13 @@ use crate::object::dirty::Handle;
 use crate::object::fast_track::FastPart;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::objects::Objects;
-use crate::object::state::{Concerns, MAX_LINKS};
+use crate::object::state::Concerns;
 use crate::volume::Volume;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, end_as_only_holder, set_nameless};
 use lanefs_ondisk::FileType;
+use lanefs_ondisk::inode::MAX_LINKS;
+use lanefs_plan::Error;
 
 /// The number of credits that [`drop_link`] needs, for an inode and for its group or its orphan
 /// record.

@@ -2,7 +2,6 @@
 //! commit.
 
 use crate::alloc::GroupImage;
-use crate::error::Error;
 use crate::object::dirty::{Captured, CapturedRecord, Deferred, Dirty};
 use crate::object::growth::Growth;
 use crate::object::objects::Objects;
@@ -14,6 +13,7 @@ use crate::volume::reader::BlockReader;
 use lanefs_journal::{Client, Images, Tid};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, Group, Ino, inode as disk};
+use lanefs_plan::Error;
 use std::collections::BTreeMap;
 
 impl Client<Dirty, Deferred> for Objects {

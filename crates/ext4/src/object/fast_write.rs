@@ -30,15 +30,14 @@ use crate::object::inode::Inode;
 use crate::object::objects::Objects;
 use crate::object::record::Record;
 use crate::object::state::InodeState;
-use crate::plan::extent::{State, overlapping};
 use lanefs_journal::{FastBatch, FastClient, FastEnd, FlushMark, Tid};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::Ordering;
-use lanefs_ondisk::FileType;
-use lanefs_ondisk::Ino;
 use lanefs_ondisk::extent::has_nodes;
 use lanefs_ondisk::inode::{BlockField, InodeFlags};
 use lanefs_ondisk::jbd2::{FastChange, FastName};
+use lanefs_ondisk::{FileType, Ino};
+use lanefs_plan::extent::{State, overlapping};
 
 /// The size of a record without its extra fields, in bytes.
 const GOOD_OLD_SIZE: usize = 128;

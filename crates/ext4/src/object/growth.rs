@@ -1,12 +1,12 @@
 //! What only the committer writes when the file system grows: descriptors, the resize inode, and
 //! the superblock.
 
-use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
+use lanefs_plan::Error;
 
 /// Groups that one transaction adds.
 pub(crate) struct Growth {

@@ -4,7 +4,6 @@ use crate::alloc::WorkPlace;
 use crate::attr::{Attr, Rdev, Rights};
 use crate::cache::{Cached, Evicted, Used};
 use crate::crypt::InodeCrypt;
-use crate::error::{Error, InvalidArgument};
 use crate::names::DirId;
 use crate::object::contended::LaneDeltas;
 use crate::object::dirty::{Captured, CapturedRecord, Dirty, Handle, Journaled};
@@ -23,8 +22,9 @@ use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
     Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares,
 };
-use lanefs_ondisk::inode::{self as disk, InodeFlags};
-use lanefs_ondisk::{FileType, Ino, Time};
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::{FileType, Ino, Time, inode as disk};
+use lanefs_plan::{Error, InvalidArgument};
 use std::ops::Deref;
 
 /// An inode in memory.

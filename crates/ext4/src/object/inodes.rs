@@ -2,12 +2,12 @@
 //! them.
 
 use crate::cache::Cache;
-use crate::error::Error;
 use crate::object::inode::{Inode, InodeRef};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Pin, Rank};
 use lanefs_ondisk::Ino;
+use lanefs_plan::Error;
 
 /// The set of inodes in memory.
 pub(crate) struct Inodes {

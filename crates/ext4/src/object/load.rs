@@ -1,6 +1,5 @@
 //! Loads inodes and other objects into memory by number.
 
-use crate::error::Error;
 use crate::object::inode::{Inode, InodeRef, Parts};
 use crate::object::meta::MetaSource;
 use crate::object::objects::Objects;
@@ -10,8 +9,9 @@ use crate::volume::kind::MetaKind;
 use crate::volume::reader::BlockReader;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::Ordering;
-use lanefs_ondisk::inode::{self as disk, InodeFlags};
-use lanefs_ondisk::{Block, Corruption, Group, Ino};
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::{Block, Corruption, Group, Ino, inode as disk};
+use lanefs_plan::Error;
 
 impl MetaSource for Objects {
     fn load(&self, block: Block, kind: MetaKind) -> Result<Arc<[u8]>, Error> {

@@ -11,9 +11,9 @@
 
 use crate::cache::Evicted;
 use crate::object::totals::Totals;
-use crate::plan::extent::Map;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Pin, Slot};
+use lanefs_plan::extent::Map;
 
 /// The size in bytes of a few extents; `object::pressure` assumes that every inode has mappings of
 /// this size.

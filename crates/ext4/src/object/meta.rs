@@ -13,9 +13,7 @@
 
 use crate::cache::held::{Counted, Held};
 use crate::cache::{Cache, Cached, Evicted, Used};
-use crate::error::Error;
 use crate::object::dirty::{Captured, Dirty, Handle, Journaled};
-use crate::plan::dir::NameIndex;
 use crate::volume::kind::MetaKind;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +21,8 @@ use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Holds, Lines, Mutex, MutexGuard, Pin, Rank};
 use lanefs_ondisk::Block;
 use lanefs_ondisk::dirent::DirFormat;
+use lanefs_plan::Error;
+use lanefs_plan::dir::NameIndex;
 
 /// A metadata block in memory.
 pub(crate) struct MetaBlock {

@@ -2,7 +2,6 @@
 
 use crate::alloc::{Claim, Found, Groups, Request};
 use crate::clock::now;
-use crate::error::{Error, Fault};
 use crate::names::Names;
 use crate::object::dirty::{Deferred, Dirty, Handle};
 use crate::object::fast_commits::FastCommits;
@@ -25,6 +24,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord};
 use lanefs_ondisk::{Block, Ino};
+use lanefs_plan::{Error, Fault};
 
 /// How many commits a claim waits for before it fails. A commit makes freed blocks available, but
 /// other claims may take them first, so one commit may not suffice.

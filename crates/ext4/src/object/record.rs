@@ -1,9 +1,9 @@
 //! Handles an inode's record: the bytes of the inode in a block of the inode table.
 
-use crate::error::Error;
 use crate::volume::Volume;
 use lanefs_lanes::Lane;
 use lanefs_ondisk::{Ino, inode as disk};
+use lanefs_plan::Error;
 use std::borrow::Cow;
 use std::ops::Range;
 

@@ -2,16 +2,12 @@
 
 use crate::object::fast_track::FastTrack;
 use crate::object::record::{OrphanSlot, RawRecord, Record};
-use crate::plan::mapping::Form;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::Lines;
-use lanefs_ondisk::inode::{self as disk, BlockField};
+use lanefs_ondisk::inode::BlockField;
 use lanefs_ondisk::superblock::Geometry;
-use lanefs_ondisk::{Block, FileType, Time};
-
-/// The largest link count of an inode (ext4's limit). A directory with more links stores the count
-/// 1.
-pub(crate) const MAX_LINKS: u16 = 65000;
+use lanefs_ondisk::{Block, FileType, Time, inode as disk};
+use lanefs_plan::mapping::Form;
 
 /// Selects the parts of an inode that a change concerns. They determine whether fdatasync(2) waits
 /// for the change.
@@ -146,33 +142,6 @@ impl InodeState {
         };
         let less = (-more).min(most);
         self.owed = (-more - less).max(0);
-        add_directory_links(&mut self.disk, -less);
-    }
-}
-
-/// Adds `more` subdirectories to the link count, or removes some if `more` is negative.
-pub(crate) fn add_directory_links(disk: &mut disk::Inode, more: i32) {
-    for _ in 0..more {
-        add_directory_link(disk);
-    }
-    for _ in more..0 {
-        remove_directory_link(disk);
-    }
-}
-
-/// Counts one more subdirectory; past the limit the count becomes 1, which means "many" (feature
-/// `dir_nlink`).
-fn add_directory_link(disk: &mut disk::Inode) {
-    disk.links = match disk.links {
-        1 => 1,
-        links if links >= MAX_LINKS => 1,
-        links => links + 1,
-    };
-}
-
-/// Counts one subdirectory less.
-fn remove_directory_link(disk: &mut disk::Inode) {
-    if disk.links > 2 {
-        disk.links -= 1;
+        self.disk.add_directory_links(-less);
     }
 }

@@ -1,15 +1,15 @@
 //! Keeps the superblock in memory for the committer.
 
 use crate::clock::now;
-use crate::error::Error;
-use crate::mkfs::resized::resized;
 use crate::object::record::Record;
 use crate::volume::Volume;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
+use lanefs_mkfs::resize::{self, SizeError};
 use lanefs_ondisk::features::{Compat, RoCompat};
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Geometry, Superblock};
 use lanefs_ondisk::{FileType, Ino};
+use lanefs_plan::{CannotGrow, Error};
 
 /// The largest size of a file in bytes that does not need the feature `large_file`.
 const SMALL_FILE: u64 = (1 << 31) - 1;
@@ -129,6 +129,17 @@ impl SuperState {
     pub(crate) fn has_met_errors(&self) -> bool {
         self.errors.lock().are_any
     }
+}
+
+/// Returns the superblock of the file system with `blocks` blocks: see [`resize::resized`].
+///
+/// # Errors
+/// [`Error::CannotGrow`], [`Error::Corruption`].
+pub(crate) fn resized(superblock: &Superblock, blocks: u64) -> Result<Superblock, Error> {
+    resize::resized(superblock, blocks).map_err(|error| match error {
+        SizeError::Refused(reason) => CannotGrow::Size(reason).into(),
+        SizeError::Corruption(cause) => cause.into(),
+    })
 }
 
 /// Records the abort of the journal in the superblock on the device. Patches the superblock that is

@@ -9,7 +9,6 @@
 
 use crate::cache::held::{Counted, Held};
 use crate::cache::{Cache, Cached, Evicted, Used};
-use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
@@ -18,6 +17,7 @@ use lanefs_lanes::{Growing, Holds, LaneCounter, Mutex, Rank};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
+use lanefs_plan::Error;
 
 /// A block of an inode table.
 pub(crate) struct TableBlock {

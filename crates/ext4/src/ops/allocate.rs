@@ -6,19 +6,19 @@
 //! under `Inode::mapping` and without data I/O. If another write has mapped blocks for one of the
 //! holes meanwhile, the claimed blocks are given back, and the data is written to the mapped ones.
 
-use super::write::{At, Stamp, Write};
 use crate::alloc::{Claim, Privilege};
 use crate::clock::now;
 use crate::data::holes::{Overlap, take_front};
-use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::fast_track::FastPart;
 use crate::object::inode::Inode;
 use crate::object::state::Concerns;
-use crate::plan::extent::{Extent, State};
+use crate::ops::write::{At, Stamp, Write};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{ExclusiveHold, SharedHold};
+use lanefs_plan::Error;
+use lanefs_plan::extent::{Extent, State};
 
 /// The largest number of bytes that are written and mapped in one step. Steps end at multiples of
 /// this number, so a write does not split a block between two steps.

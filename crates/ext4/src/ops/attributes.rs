@@ -3,7 +3,6 @@
 use crate::alloc::Privilege;
 use crate::attr::{Attr, SetAttr, SetTime, StatFs, SyncMode};
 use crate::clock::now;
-use crate::error::Error;
 use crate::flags::{IMMUTABLE, folds_names, is_immutable};
 use crate::fs::Fs;
 use crate::name::directory::Directory;
@@ -14,6 +13,7 @@ use crate::quota::{Counted, Held, Wanted};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::quota::Kind;
+use lanefs_plan::Error;
 
 const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEABLE_FLAGS);
 

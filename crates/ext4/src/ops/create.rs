@@ -8,7 +8,6 @@ use crate::crypt::InodeCrypt;
 use crate::data::mapping::check_reach;
 use crate::data::values::NewValue;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
-use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
@@ -25,9 +24,6 @@ use crate::object::record::RawRecord;
 use crate::object::state::Concerns;
 use crate::object::table::TableRef;
 use crate::ops::write::{At, Stamp, Write};
-use crate::plan::dir::Look;
-use crate::plan::extent::{Extent, Nodes, State};
-use crate::plan::mapping::Form;
 use crate::quota::{Counted, Held, Wanted, owners};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
@@ -36,6 +32,10 @@ use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
 use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
+use lanefs_plan::dir::Look;
+use lanefs_plan::extent::{Extent, Nodes, State};
+use lanefs_plan::mapping::Form;
+use lanefs_plan::{Error, InvalidArgument};
 
 const SET_GROUP_ID: u16 = 0o2000;
 /// The length of the longest target that fits into the inode, where ext4 stores a NUL after it.
@@ -379,7 +379,7 @@ impl Fs {
                 let context = self.objects.volume.dir_context(ino, disk.generation, disk.flags);
                 self.map_first_block(ino, disk, &claim)?;
                 disk.size = self.objects.volume.block_size() as u64;
-                Ok(Some((claim, Some(crate::plan::dir::new_directory(&context, parent)))))
+                Ok(Some((claim, Some(lanefs_plan::dir::new_directory(&context, parent)))))
             }
             NewKind::Symlink(target) => self.prepare_symlink(ino, disk, target),
             NewKind::CharDevice(rdev) | NewKind::BlockDevice(rdev) => {

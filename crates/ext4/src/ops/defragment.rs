@@ -8,13 +8,13 @@ use crate::alloc::{Claim, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::data::holes::take_front;
 use crate::data::mapping::EXTENTS_A_STEP;
-use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
-use crate::plan::extent::{END, Extent, State};
-use crate::plan::mapping::Form;
 use lanefs_ondisk::{Block, FileBlock};
+use lanefs_plan::Error;
+use lanefs_plan::extent::{END, Extent, State};
+use lanefs_plan::mapping::Form;
 
 /// The largest number of blocks that are moved at once. Moving them needs at most the same number
 /// of free blocks.

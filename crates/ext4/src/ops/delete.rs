@@ -1,13 +1,13 @@
 //! Counts the references that a FUSE kernel has to inodes, and deletes inodes without names.
 
 use crate::data::xattrs::release_xattr_block;
-use crate::error::Error;
 use crate::fs::Fs;
 use crate::name::links::end_inode;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::mount_ref::LastReference;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{FileType, Ino};
+use lanefs_plan::Error;
 
 impl LastReference<Inode> for Fs {
     fn last_reference_dropped(&self, inode: &Arc<Inode>) {

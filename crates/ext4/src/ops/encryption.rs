@@ -1,11 +1,9 @@
 //! Sets the encryption policies of empty directories, and checks policies.
 
-use crate::attr::SetXattr;
 use crate::clock::now;
 use crate::crypt::InodeCrypt;
 use crate::data::encryption::{has_cipher, random_nonce};
 use crate::data::values::Put;
-use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::Directory;
@@ -16,6 +14,8 @@ use lanefs_ondisk::encryption::{Context, Policy};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{FileType, Ino};
+use lanefs_plan::Error;
+use lanefs_plan::xattr::SetXattr;
 
 impl Inode {
     /// Fails if the file was found in an encrypted directory of another policy. As in the kernel,

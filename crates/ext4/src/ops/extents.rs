@@ -2,12 +2,12 @@
 
 use crate::attr::{ExtentFlags, FileExtent};
 use crate::data::file_data::FileData;
-use crate::error::{Error, InvalidArgument};
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
-use crate::plan::extent::{Extent, State};
-use crate::plan::mapping::Form;
 use lanefs_ondisk::FileType;
+use lanefs_plan::extent::{Extent, State};
+use lanefs_plan::mapping::Form;
+use lanefs_plan::{Error, InvalidArgument};
 
 /// The offset in bytes of the block field (`i_block`) in an inode, where inline data begins.
 const BLOCK_FIELD: u64 = 0x28;

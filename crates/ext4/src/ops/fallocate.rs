@@ -5,14 +5,14 @@ use crate::alloc::Privilege;
 use crate::attr::{Fallocate, SyncMode};
 use crate::clock::now;
 use crate::data::holes::{Overlap, take_front};
-use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::{Concerns, InodeState};
-use crate::plan::extent::{Extent, State, overlapping};
-use crate::plan::mapping::Form;
 use lanefs_lanes::sync::Arc;
+use lanefs_plan::extent::{Extent, State, overlapping};
+use lanefs_plan::mapping::Form;
+use lanefs_plan::{Error, InvalidArgument};
 
 /// The largest number of blocks that one step allocates.
 const STEP: u32 = 1 << 16;
@@ -205,7 +205,7 @@ impl Fs {
         let (mut at, last) = self.zero_edges(inode, offset, end)?;
         while at < last {
             let unwritten = self.data(inode).with_map(|map| {
-                let pieces = crate::plan::extent::overlapping(map, at..last);
+                let pieces = overlapping(map, at..last);
                 let step = pieces.into_iter().take(crate::data::mapping::EXTENTS_A_STEP);
                 step.map(|e| Extent { state: State::Unwritten, ..e }).collect::<Vec<_>>()
             })?;

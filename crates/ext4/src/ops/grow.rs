@@ -16,22 +16,23 @@
 //! Readers of the geometry and of the tables of groups need no lock, because the tables get longer
 //! in place, and the geometry is replaced as a whole.
 
-use crate::error::{BadSize, CannotGrow, Error, InvalidArgument};
 use crate::fs::Fs;
-use crate::mkfs::extend::{
-    descriptor_copies, new_groups, resize_block_count, resize_blocks, resize_pointers,
-};
-use crate::mkfs::resized::{backup, resized};
 use crate::object::dirty::Dirty;
 use crate::object::growth::{Growth, ResizeInode};
 use crate::object::objects::Objects;
+use crate::object::superblock::resized;
 use crate::volume::reader::BlockReader;
 use lanefs_lanes::sync::Arc;
+use lanefs_mkfs::resize::{
+    backup, descriptor_copies, new_groups, resize_block_count, resize_blocks, resize_pointers,
+};
+use lanefs_ondisk::BadSize;
 use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Block, Group, Ino};
+use lanefs_plan::{CannotGrow, Error, InvalidArgument};
 
 /// The credits for the last old group: its bitmap and its descriptor.
 const LAST_GROUP: u32 = 2;

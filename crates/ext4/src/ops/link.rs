@@ -1,7 +1,6 @@
 //! Adds and removes names of existing inodes: link, unlink, rmdir.
 
 use crate::clock::now;
-use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
@@ -14,11 +13,13 @@ use crate::name::locks::{DirLocking, lock_for_names};
 use crate::names::Named;
 use crate::object::dirty::Handle;
 use crate::object::inode::InodeRef;
-use crate::object::state::{Concerns, MAX_LINKS};
-use crate::plan::dir::Look;
+use crate::object::state::Concerns;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
+use lanefs_ondisk::inode::MAX_LINKS;
+use lanefs_plan::dir::Look;
+use lanefs_plan::{Error, InvalidArgument};
 
 /// The number of credits that [`Fs::add_link`] needs for an inode and its orphan record.
 const ADD_LINK_CREDITS: u32 = 6;

@@ -3,20 +3,19 @@
 //! Only names that are not in the name cache are looked up here. A look-up holds the directory's
 //! operation lock shared. `name/directory.rs` goes down the index to the one block where the name
 //! can be. `object/meta.rs` finds the block in memory, or `object/load.rs` reads and checks it, and
-//! `plan/dir/` searches its bytes. If the block did not change meanwhile, the result is published
+//! `lanefs_plan::dir` searches its bytes. If the block did not change meanwhile, the result is published
 //! to the name cache, even if the result is that the name does not exist.
 
-use crate::attr::DirEntry;
-use crate::error::Error;
 use crate::fs::Fs;
 use crate::name::directory::{Directory, checked};
 use crate::names::Named;
 use crate::object::inode::InodeRef;
 use crate::object::meta::Contents;
-use crate::plan::dir::Found;
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::Cause as InodeCause;
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
+use lanefs_plan::Error;
+use lanefs_plan::dir::{DirEntry, Found};
 use std::ops::ControlFlow;
 
 /// How often an entry may be found to refer to the same free inode before the entry counts as

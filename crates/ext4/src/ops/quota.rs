@@ -1,10 +1,10 @@
 //! Reports usage and limits of users, groups and projects, and sets limits.
 
-use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::dirty::Dirty;
 use crate::quota::{Ledger, Owners, entries};
 use lanefs_ondisk::quota::{Kind, Limits, Quota};
+use lanefs_plan::Error;
 
 /// The entries of one quota file.
 #[derive(Debug, Clone, PartialEq, Eq)]

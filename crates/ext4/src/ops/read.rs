@@ -2,12 +2,12 @@
 
 use crate::attr::{Seek, SetTime};
 use crate::clock::now;
-use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::policy::Atime;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, FileType};
+use lanefs_plan::Error;
 
 impl Fs {
     /// Reads into `buf` from `offset`. Returns the number of bytes read, which is less than the

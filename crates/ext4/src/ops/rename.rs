@@ -5,7 +5,6 @@ mod respell;
 
 use crate::attr::Rename;
 use crate::clock::now;
-use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::ascent::{Ascent, IsRing};
@@ -18,12 +17,14 @@ use crate::name::links::{
 use crate::name::locks::{DirLocking, lock_for_names};
 use crate::names::Named;
 use crate::object::inode::{Inode, InodeRef};
-use crate::object::state::{Concerns, MAX_LINKS};
+use crate::object::state::Concerns;
 use crate::ops::create::{BIRTH_CREDITS, Naming};
 use crate::ops::link::Acted;
-use crate::plan::dir::Look;
 use lanefs_ondisk::dirent::{Cause, Name};
+use lanefs_ondisk::inode::MAX_LINKS;
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
+use lanefs_plan::dir::Look;
+use lanefs_plan::{Error, InvalidArgument};
 
 /// Holds the two names of a rename, and the inodes to which the names referred when they were
 /// looked up.

@@ -1,12 +1,12 @@
 //! Collapses and inserts ranges: the modes of fallocate(2) that move the rest of a file.
 
 use crate::clock::now;
-use crate::error::{Error, InvalidArgument};
 use crate::fs::Fs;
 use crate::object::inode::Inode;
 use crate::object::state::InodeState;
-use crate::plan::extent::{Layout, overlapping};
 use lanefs_lanes::sync::Arc;
+use lanefs_plan::extent::{Layout, overlapping};
+use lanefs_plan::{Error, InvalidArgument};
 use std::ops::Range;
 
 impl Fs {

@@ -2,7 +2,6 @@
 
 use crate::attr::Attr;
 use crate::crypt::NoKeyName;
-use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
@@ -10,6 +9,7 @@ use lanefs_lanes::Lines;
 use lanefs_ondisk::hash::NameHash;
 use lanefs_ondisk::inode::Cause;
 use lanefs_ondisk::{Corruption, FileType};
+use lanefs_plan::{Error, InvalidArgument};
 
 impl Fs {
     /// Returns the target of a symbolic link. Without the key of an encrypted link, returns the

@@ -1,13 +1,13 @@
 //! Implements fsync, fdatasync and sync.
 
 use crate::attr::SyncMode;
-use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::policy::{Access, Synchronous};
 use lanefs_journal::{FlushMark, Tid};
 use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_plan::Error;
 
 impl Fs {
     /// Makes the inode durable: its data and its attributes. If the inode got a new name, the name

@@ -1,8 +1,8 @@
 //! Discards free blocks of a file system in use (FITRIM).
 
-use crate::error::Error;
 use crate::fs::Fs;
 use lanefs_ondisk::{Block, Group};
+use lanefs_plan::Error;
 use std::ops::Range;
 
 impl Fs {

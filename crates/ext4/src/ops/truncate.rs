@@ -3,16 +3,16 @@
 use crate::alloc::{Claim, Request};
 use crate::clock::now;
 use crate::data::file_data::FileData;
-use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::dirty::{Deferred, Handle};
 use crate::object::inode::Inode;
 use crate::object::state::{Concerns, InodeState};
-use crate::plan::extent::{END, Extent, Mapping, State};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock, Time};
+use lanefs_plan::Error;
+use lanefs_plan::extent::{END, Extent, Mapping, State};
 
 /// The number of credits for allocating the copy of a file's last block.
 const COPY_CREDITS: u32 = 3;

@@ -5,20 +5,21 @@
 //! One handle then sets the flag `VERITY` and, if the file has a name, removes the orphan record.
 //! The commit of that handle flushes the device first, so the tree is durable before the flag.
 
-use super::write::{At, Stamp, Write};
 use crate::alloc::Privilege;
 use crate::attr::SyncMode;
 use crate::clock::now;
-use crate::error::{Error, InvalidArgument};
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
-use crate::plan::mapping::Form;
+use crate::ops::write::{At, Stamp, Write};
 use crate::verity::{FileDigest, Hasher, NewVerity, Verity};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::verity::{self as disk, Descriptor, Method, Tree};
+use lanefs_ondisk::verity as disk;
+use lanefs_ondisk::verity::{Descriptor, Method, Tree};
+use lanefs_plan::mapping::Form;
+use lanefs_plan::{Error, InvalidArgument};
 
 /// The number of bytes that are hashed at once; a multiple of every block size.
 const BATCH: u64 = 1 << 20;

@@ -4,7 +4,6 @@
 use crate::alloc::Privilege;
 use crate::attr::SyncMode;
 use crate::clock::now;
-use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::fast_track::FastPart;
@@ -12,6 +11,7 @@ use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::Time;
+use lanefs_plan::Error;
 
 /// Selects the position of a write.
 #[derive(Debug, Clone, Copy)]

@@ -7,19 +7,20 @@
 //! With the feature `ea_inode`, a value that fits neither into the inode nor into the inode's
 //! attribute block gets an inode of its own.
 
-use crate::attr::{Attr, SetXattr, SyncMode};
+use crate::attr::{Attr, SyncMode};
 use crate::clock::now;
 use crate::data::values::{NewValue, Put, ReleasedValues};
 use crate::data::xattrs::{XattrChange, is_acl};
-use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::object::state::Concerns;
-use crate::plan::xattr;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::xattr::AttributeName;
+use lanefs_plan::Error;
+use lanefs_plan::xattr;
+use lanefs_plan::xattr::SetXattr;
 
 /// The attribute with a program's file capabilities.
 pub const CAPABILITY: &[u8] = b"security.capability";

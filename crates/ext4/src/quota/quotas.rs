@@ -1,15 +1,15 @@
 //! The quota files of a mount.
 
-use super::counted::{Counted, Owners, Wanted, seconds};
-use super::fold::Fold;
-use super::ledger::Ledger;
-use super::limits::Held;
-use crate::error::Error;
+use crate::quota::counted::{Counted, Owners, Wanted, seconds};
+use crate::quota::fold::Fold;
+use crate::quota::ledger::Ledger;
+use crate::quota::limits::Held;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::quota::{Kind, Usage, is_counted};
 use lanefs_ondisk::{Block, Ino, inode as disk};
+use lanefs_plan::Error;
 use std::collections::{BTreeMap, HashSet};
 
 /// The credits that every handle draws if the file system keeps quotas. They cover a rename, which

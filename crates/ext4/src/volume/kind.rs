@@ -1,14 +1,13 @@
 //! The kinds of metadata blocks, and how their contents are checked and sealed.
 
-use super::Volume;
-use crate::error::Error;
-use crate::plan::dir;
-use crate::plan::mapping::Form;
-use crate::plan::xattr;
+use crate::volume::Volume;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::orphan::{self, OrphanBlock, OrphanSeed};
-use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, extent};
+use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
+use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, extent, orphan};
+use lanefs_plan::Error;
+use lanefs_plan::mapping::Form;
+use lanefs_plan::{dir, xattr};
 
 /// The kind and the owner of a metadata block. They determine the checksum of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,20 +1,13 @@
 //! The properties of a mount that operations do not change: the device, the positions of metadata
 //! on it, and the formats. The size and the positions change only when the file system grows.
 
-pub(crate) mod descriptors;
 pub(crate) mod kind;
 pub(crate) mod reader;
-pub(crate) mod system;
 
 use crate::crypt::MasterKey;
-use crate::error::Error;
-use crate::plan::dir::{DirContext, Indexing};
-use crate::plan::extent::{self, Limits};
-use crate::plan::mapping::Form;
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Growing, Latest};
-use lanefs_ondisk::block_map;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::{DirFormat, NameForm};
@@ -22,12 +15,15 @@ use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::superblock::{
-    Clusters, Geometry, InodePlace, JournalPlace, SuperFlags, Superblock,
-};
-use lanefs_ondisk::{Block, Group, Ino, Unsupported};
+use lanefs_ondisk::superblock::{Clusters, Geometry, InodePlace, SuperFlags, Superblock};
+use lanefs_ondisk::{Block, Group, Ino, Unsupported, block_map};
+use lanefs_plan::Error;
+use lanefs_plan::dir::{DirContext, Indexing};
+use lanefs_plan::extent;
+use lanefs_plan::extent::Limits;
+use lanefs_plan::mapping::Form;
+use lanefs_plan::system::{SystemBlocks, own_files};
 use std::ops::Range;
-use system::SystemBlocks;
 
 /// The part of a mounted file system that operations do not change.
 pub(crate) struct Volume {
@@ -285,16 +281,6 @@ impl Volume {
             (true, true) => Indexing::Indexed,
         }
     }
-}
-
-/// Returns the file system's own files that the superblock names.
-pub(crate) fn own_files(superblock: &Superblock) -> Vec<Ino> {
-    let journal = match superblock.journal() {
-        Some(JournalPlace::Inode(ino)) => Some(ino),
-        _ => None,
-    };
-    let quotas = superblock.quota_files().into_iter().flatten();
-    superblock.orphan_file().into_iter().chain(journal).chain(quotas).collect()
 }
 
 /// Returns how many blocks are reserved for nodes of extent trees, so that a write into allocated

@@ -1,7 +1,7 @@
 //! The interface for reading metadata blocks.
 
-use crate::error::Error;
 use lanefs_ondisk::Block;
+use lanefs_plan::Error;
 use std::sync::Arc;
 
 /// Reads metadata blocks with the changes of all transactions whose block images the journal has,

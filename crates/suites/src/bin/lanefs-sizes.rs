@@ -14,8 +14,8 @@
 use clap::{Parser, ValueEnum};
 use lanefs_check::{Options, Verdict, check};
 use lanefs_device::{Access, FileDevice, OpenOptions};
-use lanefs_ext4::mkfs::{InodeCount, JournalSize, MkfsOptions, mkfs};
 use lanefs_ext4::{Fallocate, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege};
+use lanefs_mkfs::{InodeCount, JournalSize, MkfsOptions, mkfs};
 use lanefs_ondisk::BlockSize;
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -264,7 +264,7 @@ fn options(per_inode: u32) -> Result<MkfsOptions> {
         block_size: Some(BlockSize::new(BLOCK as u32).ok_or("a block size")?),
         inodes: InodeCount::PerBytes(per_inode),
         journal: JournalSize::Blocks(32_768),
-        contents: lanefs_ext4::mkfs::Contents::Zeros,
+        contents: lanefs_mkfs::Contents::Zeros,
         ..MkfsOptions::default()
     })
 }

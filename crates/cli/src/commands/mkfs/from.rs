@@ -17,7 +17,7 @@ use lanefs::build::{
     Builder, Built, Bytes, Owners, Room, Source, Spare, Table, Whiteouts, most_bytes_fitted,
 };
 use lanefs_device::{Access, Device, OpenOptions};
-use lanefs_ext4::mkfs::{Contents, Filling, MkfsOptions, preview};
+use lanefs_mkfs::{Contents, Filling, MkfsOptions, preview};
 use serde_json::json;
 use std::borrow::Cow;
 use std::fs::File;

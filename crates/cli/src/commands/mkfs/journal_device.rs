@@ -5,7 +5,7 @@ use super::target::{open_for, refuse_overwriting};
 use crate::cli::{Failure, MadeFile, Report, open_image};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
-use lanefs_ext4::mkfs::{attach_journal, make_journal_device};
+use lanefs_mkfs::{attach_journal, make_journal_device};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::superblock::{JournalDevice, SUPERBLOCK_OFFSET};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -42,7 +42,7 @@ fn fill(arguments: &Arguments, block_size: BlockSize) -> Result<JournalDevice, F
     let path = arguments.image.as_path();
     let device = open_for(arguments, arguments.size())?;
     refuse_overwriting(arguments, &device)?;
-    let uuid = arguments.uuid.unwrap_or_else(lanefs_ext4::mkfs::random_uuid);
+    let uuid = arguments.uuid.unwrap_or_else(lanefs_mkfs::random_uuid);
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let time = time.map_or(0, |since| since.as_secs() as u32);
     make_journal_device(&device, block_size, uuid, time).map_err(Failure::about(path))?;

@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use crate::cli::{Failure, counted, human, open_image, refuse_contents};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
-use lanefs_ext4::mkfs::{MkfsOptions, Report as Made};
+use lanefs_mkfs::{MkfsOptions, Report as Made};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -3,7 +3,7 @@
 use crate::cli::{Size, parse_ids, parse_size};
 use crate::commands::tune::parse_uuid;
 use lanefs::build::Spare;
-use lanefs_ext4::mkfs::{InodeTables, Kind, MkfsOptions, TablePlaces, Usage};
+use lanefs_mkfs::{InodeTables, Kind, MkfsOptions, TablePlaces, Usage};
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::features::{Features, Incompat};
 

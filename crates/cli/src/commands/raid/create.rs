@@ -88,7 +88,7 @@ fn parse_uuid(text: &str) -> Result<Uuid, String> {
 }
 
 fn random_uuid() -> Uuid {
-    Uuid(lanefs_ext4::mkfs::random_uuid())
+    Uuid(lanefs_mkfs::random_uuid())
 }
 
 impl Arguments {

@@ -212,7 +212,7 @@ pub fn ask(
             error => Failure::on_host(place)(error),
         }
     };
-    let id = uuid::Uuid::from_bytes(lanefs_ext4::mkfs::random_uuid()).to_string();
+    let id = uuid::Uuid::from_bytes(lanefs_mkfs::random_uuid()).to_string();
     let request = Request { id: id.clone(), change: change.clone() };
     let request = serde_json::to_string(&request).map_err(Failure::about(place))?;
     rustix::fs::setxattr(place, ATTRIBUTE, request.as_bytes(), XattrFlags::empty())

@@ -58,6 +58,6 @@ pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMemb
     if !force && own.is_none() {
         refuse_contents(path.display(), &*device)?;
     }
-    let uuid = Uuid(lanefs_ext4::mkfs::random_uuid());
+    let uuid = Uuid(lanefs_mkfs::random_uuid());
     Ok(NewMember { name: path.into(), device, uuid })
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     match text {
-        "random" | "time" => Ok(lanefs_ext4::mkfs::random_uuid()),
+        "random" | "time" => Ok(lanefs_mkfs::random_uuid()),
         "clear" | "null" => Ok([0; 16]),
         text => match text.parse::<uuid::Uuid>() {
             Ok(uuid) => Ok(*uuid.as_bytes()),

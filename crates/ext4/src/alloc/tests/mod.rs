@@ -9,15 +9,15 @@ mod residents;
 mod scale;
 mod threads;
 
-use super::*;
 use crate::Error;
+use crate::alloc::*;
 use crate::volume::reader::BlockReader;
-use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Block, BlockSize, FileType, Group, Ino};
+use lanefs_plan::system::SystemBlocks;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;

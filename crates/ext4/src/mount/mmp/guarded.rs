@@ -1,10 +1,9 @@
 //! A device that refuses writes after this computer has lost the right to write.
 
-use crate::error::Error;
 use lanefs_device::{Device, DeviceError, Operation};
-use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::OnceLock;
+use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, Rank};
+use lanefs_plan::Error;
 use std::io;
 
 /// Wraps the device of a file system with the feature `mmp`. After [`GuardedDevice::stop`] no write

@@ -1,8 +1,8 @@
-use super::*;
-use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::object::map_slot::*;
 use crate::{Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
+use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 
 const FILES: usize = 12;
 const EXTENTS: u64 = 600;

@@ -1,9 +1,9 @@
-use crate::mkfs::{Contents, MkfsOptions, mkfs};
 use crate::volume::kind::MetaKind;
 use crate::{Fs, InodeRef, Mount, MountOptions, NewInode, NewKind};
 use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::mpsc::channel;
+use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 use std::time::Duration;
 
 const FILE: NewInode =

@@ -1,8 +1,8 @@
-use super::{AtomicBool, Ordering};
-use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::object::window::{AtomicBool, Ordering};
 use crate::{Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
+use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 
 const FILE: NewInode =
     NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };

@@ -1,8 +1,8 @@
-use crate::mkfs::{Contents, MkfsOptions, mkfs};
 use crate::{Fallocate, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, SetAttr};
 use lanefs_device::{Device, DeviceError, RamDevice, forward};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex};
+use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 use std::time::Duration;
 
 /// The byte that fills the data of each write.

@@ -1,9 +1,9 @@
 //! Tests of creating inodes.
 
-use super::*;
-use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::ops::create::*;
 use crate::{Mount, MountOptions, OnError, Privilege};
 use lanefs_device::RamDevice;
+use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 
 fn new_mount() -> Mount {
     let ram = RamDevice::create(64 << 20).expect("memory");

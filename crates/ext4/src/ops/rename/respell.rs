@@ -1,8 +1,6 @@
 //! Gives a name another spelling in a directory that ignores case.
 
-use super::Ends;
 use crate::clock::now;
-use crate::error::Error;
 use crate::fs::Fs;
 use crate::name::directory::Directory;
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot, lock_both};
@@ -10,9 +8,11 @@ use crate::name::links::{NameChange, names_changed};
 use crate::name::locks::{DirLocking, lock_for_names};
 use crate::names::Named;
 use crate::object::state::Concerns;
-use crate::plan::dir::{Found, Look};
+use crate::ops::rename::Ends;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::inode::InodeFlags;
+use lanefs_plan::Error;
+use lanefs_plan::dir::{Found, Look};
 
 /// The blocks of a name that gets another spelling: the block of its entry, and another block if
 /// the new spelling needs more room than the entry's block has.

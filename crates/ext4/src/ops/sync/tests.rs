@@ -1,8 +1,8 @@
-use super::*;
-use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::ops::sync::*;
 use crate::{Mount, MountOptions, NewInode, NewKind};
 use lanefs_device::{FaultyDevice, Operation, RamDevice};
 use lanefs_lanes::sync::Arc;
+use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 use std::time::Duration;
 
 fn mounted() -> (Mount, Arc<FaultyDevice>) {

@@ -7,12 +7,12 @@ use crate::reason::Reasons;
 use crate::setting::Setting;
 use lanefs::FormatOptions;
 use lanefs::device::RamDevice;
-use lanefs_ext4::mkfs::Contents;
 use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::abi::{ROOT_ID, fattr, opcode};
 use lanefs_fuse::{Answer, Channel, Errno, Ids, Outbox, Request, Server, Service, Wishes};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
+use lanefs_mkfs::Contents;
 use lanefs_trace::{Footprint, Granule, Recorder, Workers};
 use std::time::Duration;
 
