@@ -5,7 +5,7 @@
 //! operation, under its locks. A check that depends on the front end is made by `vfs::rules`.
 //!
 //! Source: ioctl_iflags(2); where the manual page is silent, the behaviour of Linux 6.18
-//! (`crates/cli/tests/mount_rights.rs`).
+//! (`crates/cli/tests/mount/by_rights.rs`).
 
 use crate::attr::{CHANGEABLE_FLAGS, Fallocate, Rights};
 use lanefs_ondisk::FileType;

@@ -4,6 +4,7 @@
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p lanefs-journal --test shuttle`
 #![cfg(shuttle)]
 
+#[path = "journal/toy/mod.rs"]
 mod toy;
 
 use lanefs_journal::{Error, Journal, Tid};

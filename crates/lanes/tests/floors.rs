@@ -307,6 +307,27 @@ fn imports_go_down_and_never_in_a_circle() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+#[test]
+fn each_file_of_a_test_program_is_a_module_of_it() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of crates");
+    let files = |folder: &Path| -> Vec<_> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        entries.map(|entry| entry.expect("a readable folder").path()).collect()
+    };
+    let programs = files(crates).into_iter().flat_map(|krate| files(&krate.join("tests")));
+    let mut seen = 0;
+    for program in programs.filter(|folder| folder.join("main.rs").exists()) {
+        let root = std::fs::read_to_string(program.join("main.rs")).expect("a readable file");
+        for file in files(&program).iter().filter(|file| file.extension() == Some("rs".as_ref())) {
+            let name = file.file_stem().expect("a name").to_string_lossy();
+            let declared = root.lines().any(|line| line == format!("mod {name};"));
+            assert!(declared || name == "main", "{} is never compiled", file.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "the test programs are not where they were");
+}
+
 /// A crate without violations, whose floors are [`FLOORS`].
 const SOUND: &[(&str, &str)] = &[
     ("lib.rs", "mod base;\nmod middle;\nmod top;\npub use top::Top;\n"),

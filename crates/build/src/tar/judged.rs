@@ -4,7 +4,7 @@
 //!
 //! `tar -t` is no judge: it reads some archives otherwise than `tar -x`.
 
-#[path = "../../tests/archive/mod.rs"]
+#[path = "../../tests/build/archive/mod.rs"]
 mod archive;
 
 use super::{Body, Dialect, Reader};
