@@ -95,10 +95,12 @@ const CASES: [Case; 11] = [
         slots: 3,
         creates: false,
     },
+    // Parity is wrong in a row that the file system does not use: a member that fails before the
+    // repair is computed from the parity as it is.
     Case {
         setup: "$L raid create a b c --size 5M -c 256K -k ppl -q; $L mkfs md:a,b,c -q
             head -c 700000 /dev/urandom > file; $L cp file md:a,b,c:/file
-            head -c 4096 /dev/urandom | dd of=c bs=1M seek=2 conv=notrunc status=none",
+            head -c 4096 /dev/urandom | dd of=c bs=256K seek=17 conv=notrunc status=none",
         command: "scrub --repair md:a,b,c",
         files: &["a", "b", "c"],
         slots: 3,
