@@ -9,17 +9,14 @@
 mod alloc;
 mod attr;
 mod cache;
-mod clock;
 mod crypt;
 mod data;
 pub mod flags;
-mod fs;
 mod mount;
 mod name;
-mod names;
 mod object;
 mod ops;
-mod policy;
+mod options;
 mod quota;
 mod verity;
 mod volume;
@@ -41,27 +38,28 @@ pub use attr::{
     Attr, CHANGEABLE_FLAGS, ExtentFlags, Fallocate, FileExtent, NewInode, NewKind, Rdev, Rename,
     Rights, Seek, SetAttr, SetTime, StatFs, SyncMode,
 };
+pub use attr::{DirId, Named, Names, NoNames};
 pub use crypt::{BadKey, MasterKey};
-pub use data::quota_file::LARGEST_QUOTA_FILE;
-pub use fs::Fs;
+pub use data::owners::LARGEST_QUOTA_FILE;
 pub use lanefs_ondisk::UnfitJournal;
 pub use lanefs_plan::dir::DirEntry;
 pub use lanefs_plan::xattr::SetXattr;
 pub use lanefs_plan::{CannotGrow, Error, Fault, InvalidArgument, MissingKey};
 pub use lanefs_plan::{block_map, dir, extent, mapping, xattr};
-pub use mount::load::read_descriptors;
+pub use mount::find_log::{Primary, Wholeness, Witness};
 pub use mount::mmp::Exclusive;
 pub use mount::open::Mount;
-pub use mount::options::MountOptions;
-pub use mount::primary::{Primary, Wholeness, Witness};
+pub use mount::open::read_descriptors;
 pub use mount::statistics::Statistics;
-pub use name::ascent::{Ascent, IsRing};
-pub use names::{DirId, Named, Names, NoNames};
+pub use name::{Ascent, IsRing};
+pub use object::fs::Fs;
+pub use object::fs::names_within;
 pub use object::inode::{Inode, InodeRef};
-pub use object::pressure::names_within;
+pub use ops::attributes::CAPABILITY;
+pub use ops::attributes::QuotaReport;
 pub use ops::link::Acted;
-pub use ops::quota::QuotaReport;
 pub use ops::rename::Ends;
-pub use ops::xattrs::CAPABILITY;
-pub use policy::{Access, Atime, FastCommitting, OnError, Purpose, Recovery, Synchronous};
+pub use options::{
+    Access, Atime, FastCommitting, MountOptions, OnError, Purpose, Recovery, Synchronous,
+};
 pub use verity::{FileDigest, NewVerity};

@@ -79,8 +79,7 @@ fn every_lock_and_atomic_comes_from_the_facade() {
 /// The parts of `ext4` that flush a device themselves: the log's replay before the mount; the MMP
 /// block, whose failed store ends all writes; the record of an abort, after which
 /// every fsync fails.
-const FLUSHES: [&str; 4] =
-    ["mount/find_log.rs", "mount/log.rs", "mount/mmp", "object/superblock.rs"];
+const FLUSHES: [&str; 4] = ["mount/find_log.rs", "mount/log.rs", "mount/mmp", "object/orphan.rs"];
 
 /// A host may report a lost write to only one flush. So of a mounted file system, only the journal
 /// flushes the device, and remembers a failure.

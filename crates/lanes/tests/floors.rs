@@ -25,14 +25,14 @@ const HOUSES: &[House] = &[
     House {
         name: "ext4",
         floors: &[
-            &["attr", "names", "policy", "clock"],
+            &["attr"],
             &["crypt", "flags", "verity"],
             &["cache", "volume"],
             &["alloc", "quota"],
+            &["options"],
             &["object"],
             &["data"],
             &["name"],
-            &["fs"],
             &["ops"],
             &["mount"],
             &["lib"],

@@ -8,7 +8,8 @@
 //! grow with the number of groups. Inode numbers are searched for in the same way, with a single
 //! pass between the goal and the last resort.
 
-use super::summary::{order_for, order_of};
+use crate::alloc::summary::{order_for, order_of};
+use lanefs_ondisk::superblock::Superblock;
 
 /// The number of groups that one pass tries before the next pass starts.
 const TRIES: usize = 24;
@@ -187,136 +188,27 @@ impl<C: Candidates> Chooser<'_, C> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::RefCell;
-    use std::convert::Infallible;
+// The stripe that large allocations are aligned to.
 
-    /// A file system in which each group has one run of free blocks.
-    struct Fake {
-        runs: Vec<u32>,
-        busy: Vec<bool>,
-        tried: RefCell<Vec<(u32, Wait)>>,
-        looked: std::cell::Cell<u32>,
-    }
-
-    impl Fake {
-        fn new(runs: &[u32]) -> Fake {
-            let (runs, busy) = (runs.to_vec(), vec![false; runs.len()]);
-            Fake { runs, busy, tried: RefCell::default(), looked: std::cell::Cell::default() }
-        }
-
-        /// Chooses a run, and returns its group and length.
-        fn choose(&self, group: u32, want: u32, at_least: u32) -> Option<(u32, u32)> {
-            let goal = Goal { group, if_busy: 3, if_lacking: group + 1 };
-            let Ok(run) = choose(self, goal, Ask::in_turn(0, want, at_least), Wait::Skip);
-            run
-        }
-
-        fn tried(&self) -> Vec<u32> {
-            self.tried.take().into_iter().map(|(group, _)| group).collect()
-        }
-    }
-
-    impl Candidates for Fake {
-        type Ask = Ask;
-        type Claim = (u32, u32);
-        type Error = Infallible;
-
-        fn groups(&self) -> u32 {
-            self.runs.len() as u32
-        }
-
-        fn has_any(&self, group: u32) -> bool {
-            self.looked.set(self.looked.get() + 1);
-            self.runs[group as usize] > 0
-        }
-
-        fn next(&self, ask: &Ask, from: u32) -> Option<u32> {
-            (from..self.groups()).find(|group| {
-                let run = self.runs[*group as usize];
-                run > 0 && order_of(run) >= ask.order
-            })
-        }
-
-        fn attempt(
-            &self,
-            group: u32,
-            ask: &Ask,
-            wait: Wait,
-        ) -> Result<Attempt<(u32, u32)>, Infallible> {
-            self.tried.borrow_mut().push((group, wait));
-            if self.busy[group as usize] && wait == Wait::Skip {
-                return Ok(Attempt::Busy);
-            }
-            let len = self.runs[group as usize].min(ask.want);
-            let least = ask.least.min(ask.least_at_goal);
-            Ok(if len > 0 && len >= least {
-                Attempt::Taken((group, len))
-            } else {
-                Attempt::Lacking
-            })
-        }
-    }
-
-    #[test]
-    fn the_goal_comes_first_and_then_the_next_group_with_room_for_all() {
-        let fake = Fake::new(&[100, 10, 20, 64, 100]);
-        assert_eq!(fake.choose(1, 10, 10), Some((1, 10)));
-        assert_eq!(fake.choose(1, 50, 50), Some((3, 50)));
-        assert_eq!(fake.choose(1, 65, 65), Some((4, 65)), "a lower order may do too");
-        assert_eq!(fake.choose(4, 20, 20), Some((4, 20)));
-    }
-
-    #[test]
-    fn less_than_wanted_is_taken_from_the_best_group_and_not_under_the_least() {
-        let fake = Fake::new(&[8, 10, 20, 33, 9]);
-        assert_eq!(fake.choose(0, 100, 30), Some((3, 33)));
-        assert_eq!(fake.choose(0, 100, 8), Some((0, 8)), "the goal is better still");
-        let small = Fake::new(&[0, 3, 5, 0, 1]);
-        assert_eq!(small.choose(0, 100, 50), Some((1, 3)), "anything at last");
-        assert_eq!(Fake::new(&[0, 0]).choose(1, 1, 1), None);
-    }
-
-    #[test]
-    fn busy_groups_are_skipped_and_waited_for_at_last() {
-        let mut fake = Fake::new(&[100; 6]);
-        fake.busy = vec![true, false, false, true, false, false];
-        assert_eq!(fake.choose(0, 10, 10), Some((4, 10)), "from the group for busy goals on");
-        assert_eq!(fake.tried(), [0, 3, 4]);
-        fake.busy = vec![true; 6];
-        assert_eq!(fake.choose(1, 10, 10), Some((3, 10)));
-        assert_eq!(fake.tried.borrow().last(), Some(&(3, Wait::Wait)));
-    }
-
-    #[test]
-    fn a_million_groups_cost_no_more_tries_than_a_hundred() {
-        for groups in [100, 1_000_000] {
-            let mut runs = vec![5; groups];
-            runs[groups - 1] = 4096;
-            let fake = Fake::new(&runs);
-            assert_eq!(fake.choose(0, 4096, 4096), Some((groups as u32 - 1, 4096)));
-            assert_eq!(fake.tried().len(), 2);
-        }
-    }
-
-    #[test]
-    fn the_last_resort_finds_the_one_group_that_is_not_full_without_looking_at_the_others() {
-        let mut runs = vec![0; 1_000_000];
-        runs[999_998] = 3;
-        let fake = Fake::new(&runs);
-        assert_eq!(fake.choose(5, 64, 64), Some((999_998, 3)));
-        assert_eq!(fake.looked.get(), 0, "at groups that the index does not know");
-        assert!(fake.tried().len() < 4);
-    }
-
-    #[test]
-    fn if_searches_wait_no_group_is_skipped() {
-        let mut fake = Fake::new(&[100; 4]);
-        fake.busy[2] = true;
-        let goal = Goal { group: 2, if_busy: 0, if_lacking: 3 };
-        let Ok(run) = choose(&fake, goal, Ask::in_turn(0, 10, 10), Wait::Wait);
-        assert_eq!(run, Some((2, 10)));
-    }
+/// Returns the length of the stripe in clusters. Like the kernel's ext4, uses `option` if set, else
+/// the superblock's stripe width, else the superblock's stride. If none of them is set, uses
+/// `row_bytes`, the length in bytes of a whole row of the underlying device. A stripe longer than a
+/// group counts as not set. Returns 0 if there is no stripe or, as in the kernel, if the stripe
+/// does not consist of whole clusters.
+pub(crate) fn stripe_of(superblock: &Superblock, option: u32, row_bytes: u64) -> u32 {
+    let geometry = superblock.geometry();
+    let row = row_bytes / geometry.block_size().bytes() as u64;
+    let stride = u64::from(superblock.raid_stride());
+    [u64::from(option), u64::from(superblock.raid_stripe_width()), stride, row]
+        .into_iter()
+        .filter_map(|blocks| u32::try_from(blocks).ok())
+        .find(|blocks| (1..=geometry.blocks_per_group()).contains(blocks))
+        .filter(|blocks| geometry.clusters().offset(u64::from(*blocks)) == 0)
+        .map(|blocks| blocks >> geometry.cluster_bits())
+        // A stripe of one cluster counts as none, since every cluster is aligned to it.
+        .filter(|clusters| *clusters > 1)
+        .unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

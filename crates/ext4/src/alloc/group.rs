@@ -1,8 +1,9 @@
 //! The state of one group, protected by the group's guard. This module takes no locks.
 
-use super::choose::Ask;
-use super::meetings::Meetings;
-use super::runs::{self, Found, Rows};
+use crate::alloc::choose::Ask;
+use crate::alloc::regions::Meetings;
+use crate::alloc::runs;
+use crate::alloc::runs::{Found, Rows};
 use lanefs_journal::{Tid, Tracked};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::bitmap::Bitmap;

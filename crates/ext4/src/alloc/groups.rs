@@ -1,18 +1,13 @@
 //! All groups of a mounted file system. Claims, allocates and frees blocks.
 
-use crate::alloc::caller::Caller;
-use crate::alloc::claim::Claim;
-use crate::alloc::decisions::Allocation;
-use crate::alloc::group::{Dirtied, GroupState, Maps};
-use crate::alloc::load::Bitmaps;
-use crate::alloc::presence::Presence;
-use crate::alloc::read::{Format, damage};
-use crate::alloc::shared::Shared;
-use crate::alloc::space::{Alone, Drawn, Privilege, Space};
+use crate::alloc::bitmaps::{Bitmaps, Format, Presence, Shared, damage};
+use crate::alloc::choose::{Attempt, Wait};
+use crate::alloc::group::{Dirtied, GroupState, Maps, Ready};
+use crate::alloc::regions::Caller;
+use crate::alloc::space::{AllocStatistics, Alone, Count, Drawn, Privilege, Space, Tally};
 use crate::alloc::summary::Summaries;
-use crate::alloc::tally::{AllocStatistics, Count, Tally};
-use crate::alloc::visit::Worker;
-use crate::alloc::{region, shared};
+use crate::alloc::{bitmaps, regions};
+use crate::volume::BlockReader;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Growing, LaneArc, LaneCounter, Latest, Mutex, Padded, PerLane, Rank};
@@ -24,6 +19,7 @@ use lanefs_ondisk::{Block, Group, Ino};
 use lanefs_plan::Error;
 use lanefs_plan::system::SystemBlocks;
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -118,21 +114,21 @@ pub(crate) enum Reuse {
 #[derive(Debug)]
 pub(crate) struct Groups {
     /// A [`LaneArc`], because every lane creates claims, and each claim refers to this value.
-    pub(super) shared: LaneArc<Shared>,
+    pub(crate) shared: LaneArc<Shared>,
     pub(crate) bitmaps: Bitmaps,
-    pub(super) allocation: Arc<dyn Allocation>,
+    pub(crate) allocation: Arc<dyn Allocation>,
     reuse: Reuse,
     /// Clusters that are not allocated; some of them may be claimed.
-    pub(super) free_clusters: LaneCounter,
-    pub(super) free_inodes: LaneCounter,
+    pub(crate) free_clusters: LaneCounter,
+    pub(crate) free_inodes: LaneCounter,
     /// Clusters that are freed, but not durably yet.
     pending: LaneCounter,
     /// For each block of descriptors, the last transaction that changed it.
-    pub(super) descriptors_charged: Growing<AtomicU64>,
+    pub(crate) descriptors_charged: Growing<AtomicU64>,
     /// How often each lane has called [`Groups::next_in_region`].
-    pub(super) placed: PerLane<AtomicU32>,
+    pub(crate) placed: PerLane<AtomicU32>,
     /// Numbers of free clusters and inodes as of the last captures. [rank Guard]
-    pub(super) captured: Mutex<(i64, i64)>,
+    pub(crate) captured: Mutex<(i64, i64)>,
 }
 
 impl Groups {
@@ -185,12 +181,12 @@ impl Groups {
 
     /// Returns the region of the caller, or of the calling thread if the caller is unknown. If
     /// there are enough groups, the regions of different callers do not overlap.
-    pub(super) fn region_of(&self, caller: Option<Caller>) -> Range<u32> {
-        region::of(caller.unwrap_or_else(Caller::of_thread), self.shared.summaries.groups())
+    pub(crate) fn region_of(&self, caller: Option<Caller>) -> Range<u32> {
+        regions::of(caller.unwrap_or_else(Caller::of_thread), self.shared.summaries.groups())
     }
 
     /// Returns a group of the caller's region: `group` itself if the region contains it.
-    pub(super) fn near(&self, group: Group) -> Group {
+    pub(crate) fn near(&self, group: Group) -> Group {
         let region = self.region_of(Caller::current());
         if region.contains(&group.0) {
             return group;
@@ -200,7 +196,7 @@ impl Groups {
 
     /// Returns a group of the caller's region, without directories if possible. Each call by the
     /// same lane begins one group later.
-    pub(super) fn next_in_region(&self, caller: Option<Caller>) -> Group {
+    pub(crate) fn next_in_region(&self, caller: Option<Caller>) -> Group {
         let region = self.region_of(caller);
         let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
         Group(self.empty_from(region.start + placed % (region.end - region.start), region))
@@ -209,7 +205,7 @@ impl Groups {
     /// Returns the first group from `first` on, in the cyclic order of `range`, that has room and
     /// no directory. If there is no such group, or if none is found within a limited number of
     /// tries, returns `first`.
-    pub(super) fn empty_from(&self, first: u32, range: Range<u32>) -> u32 {
+    pub(crate) fn empty_from(&self, first: u32, range: Range<u32>) -> u32 {
         const TRIES: usize = 128;
         let summaries = &self.shared.summaries;
         let is_empty = |group: &u32| !summaries.has_directory(*group) && summaries.has_room(*group);
@@ -218,14 +214,14 @@ impl Groups {
 
     /// Returns the worker to be noted in `group`: the caller, working for the inode `owner`.
     /// Returns `None` if the caller is unknown or callers are not separated.
-    pub(super) fn worker(&self, caller: Option<Caller>, owner: Ino, group: u32) -> Option<Worker> {
+    pub(crate) fn worker(&self, caller: Option<Caller>, owner: Ino, group: u32) -> Option<Worker> {
         let caller = caller.filter(|_| self.allocation.spreads())?;
         Some(Worker { caller, owner, group, met: Cell::new(false) })
     }
 
     /// If other callers work in the goal's group too, returns a group of the caller's region, in
     /// which the worker's `owner` should place its next inodes or blocks.
-    pub(super) fn escape(&self, by: &Worker) -> Option<Group> {
+    pub(crate) fn escape(&self, by: &Worker) -> Option<Group> {
         let region = self.region_of(Some(by.caller));
         if !by.met.get() || region.contains(&by.group) && region.len() == 1 {
             return None;
@@ -340,7 +336,7 @@ impl Groups {
 
     /// Notes in the handle what a change to `group` added to the transaction. The caller holds no
     /// guard.
-    pub(super) fn note(&self, handle: &mut impl Changes, group: Group, dirtied: Dirtied) {
+    pub(crate) fn note(&self, handle: &mut impl Changes, group: Group, dirtied: Dirtied) {
         let mut blocks = dirtied.bitmaps;
         if dirtied.newly {
             handle.group_changed(group);
@@ -383,13 +379,277 @@ impl Groups {
     }
 
     #[cfg(test)]
-    pub(super) fn space(&self) -> &Space {
+    pub(crate) fn space(&self) -> &Space {
         &self.shared.space
     }
 }
 
 /// Creates the state of a group whose bitmaps are not read yet.
-pub(super) fn cell(desc: GroupDesc) -> Padded<shared::Cell> {
+pub(crate) fn cell(desc: GroupDesc) -> Padded<bitmaps::Cell> {
     let state = Mutex::new(Rank::Guard, GroupState::new(desc));
-    Padded(shared::Cell { presence: Presence::default(), state })
+    Padded(bitmaps::Cell { presence: Presence::default(), state })
 }
+
+// Claims: blocks and inode numbers that are promised to one caller, only in memory.
+
+/// A run of claimed blocks, in whole clusters. No other caller gets the run, and it is not yet
+/// allocated on disk. Dropping the claim gives the blocks back.
+pub(crate) struct Claim {
+    groups: LaneArc<Shared>,
+    start: Block,
+    len: u32,
+}
+
+impl Claim {
+    pub(crate) fn new(groups: LaneArc<Shared>, start: Block, len: u32) -> Claim {
+        Claim { groups, start, len }
+    }
+
+    /// Returns the first block.
+    pub(crate) fn start(&self) -> Block {
+        self.start
+    }
+
+    /// Returns the number of blocks, which are all in one group.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns the number of clusters.
+    pub(crate) fn clusters(&self) -> u32 {
+        self.len >> self.cluster_bits()
+    }
+
+    /// Returns the first block of each cluster. Without `bigalloc` these are all blocks.
+    pub(crate) fn first_blocks(&self) -> impl Iterator<Item = Block> + use<> {
+        let (start, bits) = (self.start.0, self.cluster_bits());
+        (0..u64::from(self.clusters())).map(move |n| Block(start + (n << bits)))
+    }
+
+    fn cluster_bits(&self) -> u32 {
+        self.groups.format.geometry().cluster_bits()
+    }
+
+    /// Splits off the first `blocks` blocks as a separate claim, and keeps the rest. The first
+    /// `blocks` blocks must fill whole clusters.
+    ///
+    /// # Panics
+    /// If the claim has fewer than `blocks` blocks.
+    pub(crate) fn split_front(&mut self, blocks: u32) -> Claim {
+        assert!(blocks <= self.len, "{blocks} of {} claimed blocks", self.len);
+        debug_assert_eq!(self.groups.format.geometry().clusters().offset(blocks.into()), 0);
+        let front = Claim { groups: self.groups.clone(), start: self.start, len: blocks };
+        self.start = Block(self.start.0 + u64::from(blocks));
+        self.len -= blocks;
+        front
+    }
+
+    /// Uses the claim up without giving its run back, and returns the run.
+    pub(crate) fn into_run(mut self) -> (Block, u32) {
+        (self.start, std::mem::take(&mut self.len))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            self.groups.give_back(self.start, self.len);
+        }
+    }
+}
+
+/// A claimed inode number. Dropping the claim gives the number back.
+pub(crate) struct InodeClaim<'a> {
+    /// `None` after the claim was used up.
+    groups: Option<&'a Shared>,
+    ino: Ino,
+    group: Group,
+    index: u32,
+}
+
+impl<'a> InodeClaim<'a> {
+    pub(crate) fn new(groups: &'a Shared, ino: Ino, group: Group, index: u32) -> InodeClaim<'a> {
+        InodeClaim { groups: Some(groups), ino, group, index }
+    }
+
+    /// Returns the inode number.
+    pub(crate) fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Returns the group of the inode.
+    #[cfg(test)]
+    pub(crate) fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Uses the claim up without giving the number back, because an inode in use has this number.
+    /// (The bitmap was wrong: it marked the number as free.)
+    pub(crate) fn leave_taken(self) {
+        self.into_place();
+    }
+
+    /// Uses the claim up without giving the number back, and returns the inode's group and bit.
+    pub(crate) fn into_place(mut self) -> (Group, u32) {
+        self.groups = None;
+        (self.group, self.index)
+    }
+}
+
+impl Drop for InodeClaim<'_> {
+    fn drop(&mut self) {
+        if let Some(groups) = self.groups.take() {
+            groups.give_back_inode(self.group, self.index);
+        }
+    }
+}
+
+// A search's visit to one group.
+
+/// A group that a search for an inode or for blocks tries.
+pub struct Visit<'a> {
+    pub(crate) bitmaps: &'a Bitmaps,
+    pub(crate) read: &'a dyn BlockReader,
+    pub(crate) group: u32,
+    pub(crate) wait: Wait,
+    /// The caller that claims, if the group is to note it (`meetings.rs`).
+    pub(crate) by: Option<&'a Worker>,
+}
+
+/// A caller that claims blocks or inodes for an inode. `met` is set if several callers claim in one
+/// group at the same time (`meetings.rs`).
+pub(crate) struct Worker {
+    pub caller: Caller,
+    /// The directory of a new inode, or the file that gets blocks.
+    pub owner: Ino,
+    /// The group in which the search begins. Only this group notes the caller.
+    pub group: u32,
+    pub met: Cell<bool>,
+}
+
+impl Visit<'_> {
+    /// Reads the group's bitmaps if necessary, and calls `claim` with them, under the group's
+    /// guard. Returns [`Attempt::Lacking`] if the group is damaged or `claim` returns `None`.
+    ///
+    /// # Errors
+    /// Damage to the bitmaps, or an I/O error when they are read.
+    pub(crate) fn enter<T>(
+        &self,
+        mut claim: impl FnMut(&mut Ready) -> Option<T>,
+    ) -> Result<Attempt<T>, Error> {
+        let cell = &self.bitmaps.shared.cells[self.group as usize];
+        let mut _hold = None;
+        loop {
+            let guard = match self.wait {
+                Wait::Wait => Some(cell.state.lock()),
+                Wait::Skip => cell.state.try_lock(),
+            };
+            let Some(mut state) = guard else {
+                self.bitmaps.shared.tally.add(Count::GroupsBusy, 1);
+                return Ok(Attempt::Busy);
+            };
+            match &mut state.maps {
+                Maps::Ready(ready) => {
+                    self.note(ready);
+                    return Ok(claim(ready).map_or(Attempt::Lacking, Attempt::Taken));
+                }
+                Maps::Damaged(_) => return Ok(Attempt::Lacking),
+                Maps::Unread => drop(state),
+            }
+            _hold = Some(self.bitmaps.load(self.read, Group(self.group))?);
+        }
+    }
+
+    /// Notes the caller in the group's `meetings`, if the caller's search began in this group.
+    fn note(&self, ready: &Ready) {
+        if let Some(by) = self.by.filter(|by| by.group == self.group)
+            && ready.meetings.note(by.caller, by.owner)
+        {
+            by.met.set(true);
+        }
+    }
+
+    /// Finds and claims a free inode under one hold of the group's guard (S1 in `docs/seeds.md`).
+    pub(crate) fn claim_inode(&self) -> Result<Attempt<u32>, Error> {
+        self.enter(|ready| {
+            let index = ready.find_inode(0)?;
+            self.take(ready, index)
+        })
+    }
+
+    /// Finds a free inode with the index `from` or a higher one. Does not claim it.
+    ///
+    /// # Errors
+    /// Damage to the group's bitmaps, or an I/O error when they are read.
+    pub fn find_inode(&self, from: u32) -> Result<Attempt<u32>, Error> {
+        self.enter(|ready| ready.find_inode(from))
+    }
+
+    /// Claims the inode with this index. [`Attempt::Lacking`] if it is taken.
+    ///
+    /// # Errors
+    /// Damage to the group's bitmaps, or an I/O error when they are read.
+    pub fn take_inode(&self, index: u32) -> Result<Attempt<u32>, Error> {
+        self.enter(|ready| self.take(ready, index))
+    }
+
+    fn take(&self, ready: &mut Ready, index: u32) -> Option<u32> {
+        ready.take_inode(index).then(|| {
+            self.bitmaps.shared.summaries.set_open_inodes(self.group, ready.inodes.open);
+            index
+        })
+    }
+}
+
+// The allocators' decisions that determine how long threads wait for each other.
+
+/// The allocators' decisions that determine how long threads wait for each other. The default
+/// methods are those of [`Scaling`]. Another implementation changes where data is placed and how
+/// long threads wait, but not what is correct: the benchmark implements the decisions of older
+/// kernels (`docs/seeds.md`).
+pub trait Allocation: Debug + Send + Sync {
+    /// Returns what a search does at a group whose guard is held. This applies to all passes except
+    /// the last.
+    fn busy_group(&self) -> Wait {
+        Wait::Skip
+    }
+
+    /// Returns the next group at `from` or later that may have a run of `order` or longer.
+    fn next_with_order(&self, groups: &Summaries, order: u32, from: u32) -> Option<u32> {
+        groups.next_with_order(order, from)
+    }
+
+    /// Returns the next group at `from` or later that may have free inodes.
+    fn next_with_inodes(&self, groups: &Summaries, from: u32) -> Option<u32> {
+        groups.next_with_inodes(from)
+    }
+
+    /// Returns the group to try if the goal of the large file `ino` has no room; `None` means the
+    /// group after the goal's group.
+    fn stream_goal(&self, _groups: &Summaries, _ino: Ino) -> Option<u32> {
+        None
+    }
+
+    /// Notes that blocks for the large file `ino` were found in `group`.
+    fn note_stream(&self, _ino: Ino, _group: u32) {}
+
+    /// Returns whether new directories are spread over the groups. If they are, callers that use
+    /// the same group at the same time are separated too.
+    fn spreads(&self) -> bool {
+        true
+    }
+
+    /// Claims an inode in a group; returns the inode's index.
+    ///
+    /// # Errors
+    /// Damage to the group's bitmaps, or an I/O error when they are read.
+    fn claim_inode(&self, group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
+        group.claim_inode()
+    }
+}
+
+/// The decisions that scale: searches skip busy groups, and callers are kept apart.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Scaling;
+
+impl Allocation for Scaling {}

@@ -4,25 +4,13 @@
 //! |---|---|
 //! | `runs` | searches for runs of clear bits |
 //! | `group` | one group's state behind its guard: allocated, taken and newly allocated bits |
-//! | `read` | reads and checks the bitmaps' blocks |
 //! | `summary` | hints about the groups, which a chooser reads without their locks |
-//! | `caller`, `meetings` | the caller of an operation, and whether several work in one place |
-//! | `region` | each caller's region, and the groups of new directories |
-//! | `tally` | counts the work of searches |
-//! | `work_place` | where new files of a directory and first blocks of a file are placed |
-//! | `presence` | whether a group has its bitmaps in memory, and which operations need them there |
-//! | `shared` | the states and hints of all groups, which claims keep alive |
-//! | `resident` | which groups have their bitmaps in memory, and their eviction |
-//! | `stripe` | the stripe that large runs are aligned to |
-//! | `load` | reads the bitmaps of groups |
-//! | `choose` | the order in which groups are tried, without I/O |
-//! | `visit` | a search's visit to one group |
-//! | `decisions` | the decisions that determine how long threads wait for each other |
-//! | `space` | how many blocks may still be claimed |
-//! | `claim` | a claimed run or inode number |
-//! | `trim` | claims free blocks for a moment, so that they can be discarded |
-//! | `growth` | the groups that are added to a file system in use |
-//! | `groups`, `blocks`, `inodes`, `capture` | the operations that the rest of the crate calls |
+//! | `regions` | callers, each one's region, and where new directories and files are placed |
+//! | `choose` | the order in which groups are tried, without I/O; the stripe of large runs |
+//! | `bitmaps` | which groups have their bitmaps in memory; reading and evicting them |
+//! | `space` | how many blocks may still be claimed; counts of the work of searches |
+//! | `groups` | all groups; a search's visit to one; claimed runs and inode numbers |
+//! | `blocks` | what the rest of the crate calls: claim, allocate, free, trim, grow, capture |
 //!
 //! # Claimed is not allocated
 //!
@@ -69,46 +57,30 @@
 //! index are written under the group's guard, and read without a lock. A search skips a group whose
 //! guard is held, except in its last pass.
 
+mod bitmaps;
 mod blocks;
-mod caller;
-mod capture;
 mod choose;
-mod claim;
-mod decisions;
 mod group;
 mod groups;
-mod growth;
-mod inodes;
-mod load;
-mod meetings;
-mod presence;
-mod read;
-mod region;
-mod resident;
+mod regions;
 mod runs;
-mod shared;
 mod space;
-mod stripe;
 mod summary;
-mod tally;
+
+pub(crate) use crate::alloc::bitmaps::GroupHold;
+pub(crate) use crate::alloc::blocks::Parent;
+pub(crate) use crate::alloc::choose::stripe_of;
+pub use crate::alloc::choose::{Attempt, Wait};
+pub(crate) use crate::alloc::group::GroupImage;
+pub use crate::alloc::groups::{Allocation, Scaling, Visit};
+pub(crate) use crate::alloc::groups::{
+    Changes, Claim, Found, Groups, InodeClaim, Request, Reuse, Setup,
+};
+pub(crate) use crate::alloc::regions::WorkPlace;
+pub use crate::alloc::regions::work_for;
+pub(crate) use crate::alloc::space::Count;
+pub use crate::alloc::space::{AllocStatistics, Privilege};
+pub use crate::alloc::summary::Summaries;
+
 #[cfg(test)]
 mod tests;
-mod trim;
-mod visit;
-mod work_place;
-
-pub use caller::work_for;
-pub use choose::{Attempt, Wait};
-pub(crate) use claim::{Claim, InodeClaim};
-pub use decisions::{Allocation, Scaling};
-pub(crate) use group::GroupImage;
-pub(crate) use groups::{Changes, Found, Groups, Request, Reuse, Setup};
-pub(crate) use inodes::Parent;
-pub(crate) use presence::GroupHold;
-pub use space::Privilege;
-pub(crate) use stripe::stripe_of;
-pub use summary::Summaries;
-pub use tally::AllocStatistics;
-pub(crate) use tally::Count;
-pub use visit::Visit;
-pub(crate) use work_place::WorkPlace;

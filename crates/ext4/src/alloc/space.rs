@@ -12,7 +12,7 @@
 //! finished, new claims wait, and unused blocks have been returned. Then the count is exact.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
+use lanefs_lanes::{Condvar, Lane, LaneCounters, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
 
 /// The largest number of blocks that a lane draws in advance: enough for thousands of small files.
 const AHEAD: u64 = 4096;
@@ -302,103 +302,93 @@ impl Drop for Alone<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// Counts the work of the allocators, by lane.
 
-    impl Space {
-        /// Draws `want` blocks and uses them up.
-        fn draw_for_good(&self, want: u32, privilege: Privilege) -> u32 {
-            let Some(mut drawn) = self.draw(&Draw { want, ahead: 0, privilege }, None) else {
-                return 0;
-            };
-            drawn.use_up(drawn.blocks());
-            drawn.blocks()
+/// The events that are counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Count {
+    /// The searches for blocks, and those for inodes.
+    BlockSearches,
+    InodeSearches,
+    /// Groups that searches looked at, and groups that they skipped because another thread was
+    /// using them.
+    GroupsTried,
+    GroupsBusy,
+    /// Moves of the place for a file's new blocks, or for a directory's new inodes, to a group of
+    /// the caller's region.
+    Moves,
+    /// Preallocation windows, the blocks in them, and claims that got their blocks from a window.
+    Windows,
+    WindowBlocks,
+    WindowHits,
+}
+
+const COUNTS: usize = Count::WindowHits as usize + 1;
+
+/// The counters.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(LaneCounters<COUNTS>);
+
+/// The work of the allocators since the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AllocStatistics {
+    /// Searches for blocks. Blocks from a window need no search.
+    pub block_searches: u64,
+    /// Searches for inode numbers.
+    pub inode_searches: u64,
+    /// Groups that these searches looked at.
+    pub groups_tried: u64,
+    /// Groups that these searches skipped because another thread was using them.
+    pub groups_busy: u64,
+    /// How often the place for a directory's new inodes, or for a file's new blocks, moved to the
+    /// caller's own region, because several callers worked in one group.
+    pub moves: u64,
+    /// Preallocation windows that were claimed.
+    pub windows: u64,
+    /// Blocks in all preallocation windows, counted when each window was claimed.
+    pub window_blocks: u64,
+    /// Claims that got their blocks from a window.
+    pub window_hits: u64,
+}
+
+impl Tally {
+    /// Adds `n` to a counter of the lane.
+    pub(crate) fn add(&self, count: Count, n: u32) {
+        self.0.add(count as usize, n.into());
+    }
+
+    /// Returns the sums over all lanes.
+    pub(crate) fn read(&self) -> AllocStatistics {
+        let sums = self.0.sums();
+        let of = |count: Count| sums[count as usize].max(0) as u64;
+        AllocStatistics {
+            block_searches: of(Count::BlockSearches),
+            inode_searches: of(Count::InodeSearches),
+            groups_tried: of(Count::GroupsTried),
+            groups_busy: of(Count::GroupsBusy),
+            moves: of(Count::Moves),
+            windows: of(Count::Windows),
+            window_blocks: of(Count::WindowBlocks),
+            window_hits: of(Count::WindowHits),
         }
     }
+}
 
-    #[test]
-    fn the_reserve_is_for_the_privileged_and_filled_first() {
-        let space = Space::new(100, 10);
-        assert_eq!(space.draw_for_good(200, Privilege::Ordinary), 90);
-        assert_eq!(space.draw_for_good(1, Privilege::Ordinary), 0);
-        assert_eq!(space.draw_for_good(4, Privilege::Root), 4);
-        space.put_back(3);
-        assert_eq!(space.draw_for_good(1, Privilege::Ordinary), 0);
-        space.put_back(2);
-        assert_eq!(space.draw_for_good(5, Privilege::Ordinary), 1);
-        assert_eq!(space.draw_for_good(50, Privilege::Root), 10);
-        assert_eq!(space.total(), 0);
-    }
-
-    #[test]
-    fn the_last_claim_gets_space_that_other_lanes_drew_in_advance() {
-        let space = Space::new(1_000_000, 0);
-        std::thread::scope(|s| {
-            for _ in 0..8 {
-                s.spawn(|| assert_eq!(space.draw_for_good(1, Privilege::Ordinary), 1));
-            }
-        });
-        assert_eq!(space.draw_for_good(u32::MAX, Privilege::Ordinary), 1_000_000 - 8);
-    }
-
-    #[test]
-    fn threads_neither_create_nor_lose_free_space() {
-        let space = Space::new(10_000, 100);
-        std::thread::scope(|s| {
-            for _ in 0..4 {
-                s.spawn(|| {
-                    for i in 0..2000 {
-                        space.put_back(space.draw_for_good(1 + i * 37 % 5000, Privilege::Root));
-                    }
-                });
-            }
-        });
-        assert_eq!(space.total(), 10_000);
-        space.lose(9_950);
-        assert_eq!(space.draw_for_good(100, Privilege::Ordinary), 0);
-        assert_eq!(space.draw_for_good(100, Privilege::Root), 50);
-    }
-
-    #[test]
-    fn no_lane_draws_in_advance_space_that_others_may_need() {
-        let space = Space::new(1000, 0);
-        let draw = Draw { want: 100, ahead: 900, privilege: Privilege::Ordinary };
-        assert_eq!(space.draw(&draw, None).map(|drawn| drawn.blocks()), Some(1000));
-        assert_eq!(space.draw_for_good(1, Privilege::Ordinary), 1);
-        assert_eq!(space.draw(&draw, None).map(|drawn| drawn.blocks()), Some(100));
-    }
-
-    #[test]
-    fn space_lost_while_it_is_drawn_does_not_come_back() {
-        let space = Space::new(1000, 0);
-        let draw = Draw { want: 900, ahead: 0, privilege: Privilege::Ordinary };
-        let drawn = space.draw(&draw, None);
-        space.lose(300);
-        drop(drawn);
-        assert_eq!(space.total(), 700);
-    }
-
-    #[test]
-    fn a_claim_without_competitors_finds_all_free_space() {
-        let space = Space::new(1000, 0);
-        let privilege = Privilege::Ordinary;
-        std::thread::scope(|s| {
-            for _ in 0..4 {
-                s.spawn(|| {
-                    for want in 1..2000 {
-                        // Draws up to `want` blocks and uses none, like a search that finds no run.
-                        drop(space.draw(&Draw { want, ahead: 0, privilege }, None));
-                    }
-                });
-            }
-            for _ in 0..500 {
-                let alone = space.alone();
-                let all = Draw { want: 1000, ahead: 0, privilege };
-                let drawn = space.draw(&all, Some(&alone)).map(|drawn| drawn.blocks());
-                assert_eq!(drawn, Some(1000));
-            }
-        });
-        assert_eq!(space.total(), 1000);
+impl AllocStatistics {
+    /// Returns all counts with their names.
+    pub(crate) fn entries(&self) -> [(&'static str, u64); 8] {
+        [
+            ("alloc.block_searches", self.block_searches),
+            ("alloc.inode_searches", self.inode_searches),
+            ("alloc.groups_tried", self.groups_tried),
+            ("alloc.groups_busy", self.groups_busy),
+            ("alloc.moves", self.moves),
+            ("alloc.windows", self.windows),
+            ("alloc.window_blocks", self.window_blocks),
+            ("alloc.window_hits", self.window_hits),
+        ]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-use super::*;
+use crate::cache::*;
 use lanefs_lanes::sync::OnceLock;
 use lanefs_lanes::sync::unscheduled::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;

@@ -1,15 +1,20 @@
 //! Claims blocks for the holes of a file, from its preallocation window or the groups.
 
 use crate::alloc::{Claim, Count, Found, Privilege, Request};
-use crate::data::file_data::FileData;
-use crate::data::mapping::EXTENTS_A_STEP;
+use crate::data::FileData;
+use crate::data::mapping::{EXTENTS_A_STEP, REVOKES_A_CREDIT};
+use crate::object::state::{Concerns, InodeState};
 use crate::quota::Held;
+use crate::volume::MetaKind;
+use lanefs_journal::Tid;
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::superblock::Clusters;
 use lanefs_ondisk::{Block, FileBlock, FileType};
-use lanefs_plan::Error;
-use lanefs_plan::cluster;
 use lanefs_plan::cluster::Filling;
-use lanefs_plan::extent::{Extent, Map, Mapping, State};
+use lanefs_plan::extent::{Extent, Layout, Map, Mapping, State};
+use lanefs_plan::mapping::Form;
+use lanefs_plan::{Error, cluster, extent};
 use std::ops::Range;
 
 /// The claims, in whole clusters, each with its first file block; the extents of the claims and of
@@ -46,7 +51,7 @@ impl FileData<'_> {
         overlap: Overlap,
     ) -> Result<Covered, Error> {
         let map = self.map()?;
-        let clusters = self.objects.volume.clusters();
+        let clusters = self.fs.volume.clusters();
         let mut claims = Vec::new();
         let mut extents: Vec<Extent> = Vec::new();
         let mut held = Vec::new();
@@ -85,7 +90,7 @@ impl FileData<'_> {
                         self.hold_clusters(wanted, by).and_then(|(mut more, permitted)| {
                             let wanted = permitted << clusters.bits();
                             let claim = self.claim_for(&map, start, wanted, by)?;
-                            let unit = self.objects.volume.cluster_bytes();
+                            let unit = self.fs.volume.cluster_bytes();
                             more.iter_mut()
                                 .for_each(|held| held.keep(claim.clusters().into(), unit));
                             held.extend(more);
@@ -113,7 +118,7 @@ impl FileData<'_> {
     /// so their contents must not be overwritten.
     fn await_unmapping(&self) -> Result<(), Error> {
         let pending = self.inode.state.lock().unmapped_in;
-        pending.map_or(Ok(()), |tid| Ok(self.objects.journal.settle(tid)?))
+        pending.map_or(Ok(()), |tid| Ok(self.fs.journal.settle(tid)?))
     }
 
     /// Claims whole clusters for file blocks from `at` on. Takes them from the inode's window if
@@ -121,13 +126,13 @@ impl FileData<'_> {
     /// a new window after these blocks if it is a regular file, no block is mapped from `at` on,
     /// and `at` is not 0.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
-        let FileData { objects, inode } = *self;
+        let FileData { fs, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {
-            objects.groups.count(Count::WindowHits, 1);
+            fs.groups.count(Count::WindowHits, 1);
             return Ok(claim);
         }
         let growing = map.last().is_none_or(|last| last.end() <= at);
-        let block_size = objects.volume.block_size() as u64;
+        let block_size = fs.volume.block_size() as u64;
         let ahead = match growing && inode.file_type == FileType::Regular && at > 0 {
             // The window has only as many blocks as the file, so that small files claim few blocks.
             true => ((map.blocks() * block_size).min(WINDOW) / block_size) as u32,
@@ -137,7 +142,7 @@ impl FileData<'_> {
         // `drawn` is dropped only after the window is listed. Until then, a thread that lacks space
         // waits for this claim. When it then takes back the blocks of all listed windows, it finds
         // this window too.
-        let Found { mut claim, drawn, elsewhere } = objects.claim_blocks(&Request {
+        let Found { mut claim, drawn, elsewhere } = fs.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),
             ahead: ahead.min(LONGEST.saturating_sub(len)),
@@ -151,9 +156,9 @@ impl FileData<'_> {
         }
         if claim.len() > len {
             let front = claim.split_front(len);
-            objects.groups.count(Count::Windows, 1);
-            objects.groups.count(Count::WindowBlocks, claim.len());
-            let windows = &objects.mount.totals.windows;
+            fs.groups.count(Count::Windows, 1);
+            fs.groups.count(Count::WindowBlocks, claim.len());
+            let windows = &fs.mount.totals.windows;
             inode.window.put(windows, inode.ino, at + len, claim);
             claim = front;
         }
@@ -181,4 +186,148 @@ pub(crate) fn take_front(
         *start = end;
     }
     taken
+}
+
+// Moves all mappings of a file at once: the data stays in place on the device, but gets other
+// offsets in the file.
+//
+// A file may have more nodes than one transaction can hold, so no node of the old tree is changed.
+// The new tree is written to free blocks, like data. A handle then makes the inode refer to the
+// new tree. In the same handle the inode is recorded as an orphan, and the blocks that the file
+// loses (removed data, and the nodes of the old tree) are mapped after the end of the file. Later
+// handles free these blocks in steps. After a crash, a mount or e2fsck truncates the orphan to its
+// size, which also frees these blocks. So a crash leaves the file either unchanged or changed
+// completely. Until the handle's transaction is durable, a crash can bring back the old tree, in
+// which the blocks belong to other offsets. So writes in place wait for that transaction.
+
+/// Credits for the inode and its orphan record.
+const CREDITS: u32 = 8;
+/// Credits for allocating one claim, which changes a bitmap, a descriptor, and the block that
+/// contains the descriptor.
+const CREDITS_A_CLAIM: u32 = 3;
+
+impl FileData<'_> {
+    /// Replaces all mappings by `layout`, whose blocks are mapped already, and changes the inode
+    /// with `also`, all in one handle. Then frees the blocks of `removed`, which are not part of
+    /// the layout. `size` is the size after the change, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::FileTooLarge`] if there are too few file blocks after the end of the file to map
+    /// the removed blocks.
+    ///
+    /// # Locking
+    /// The caller holds the operation lock exclusively.
+    pub(crate) fn rearrange(
+        &self,
+        layout: Layout,
+        removed: &[Extent],
+        size: u64,
+        also: impl FnOnce(&mut InodeState),
+    ) -> Result<(), Error> {
+        let FileData { fs, inode } = *self;
+        let (form, root) = self.root()?;
+        let reader = self.node_reader(form);
+        let limits = fs.volume.limits_of(inode.ino);
+        let old_nodes = extent::node_blocks(&root, &reader, &limits)?;
+        let mut layout = layout;
+        let parked = self.park(&mut layout, removed, &old_nodes, size)?;
+
+        let plan = layout.plan(&root, &reader, &limits)?;
+        let last = self.with_map(extent::Map::last)?;
+        let claims = self.claim_nodes(form, last, plan.nodes_needed())?;
+        let places: Vec<Block> = claims.iter().flat_map(Claim::first_blocks).collect();
+        let placed = plan.place(&places);
+        self.write_nodes(form, placed.writes)?;
+
+        let map = layout.map();
+        let credits = CREDITS
+            + CREDITS_A_CLAIM * claims.len() as u32
+            + (old_nodes.len() as u32).div_ceil(REVOKES_A_CREDIT);
+        let mut handle = fs.join(credits)?;
+        for claim in claims {
+            fs.groups.allocate(&mut handle, claim);
+        }
+        for block in &old_nodes {
+            fs.meta.free(&mut handle, *block);
+        }
+        if parked.is_some() {
+            fs.orphans.add(&mut handle, inode);
+        }
+        let sectors = fs.volume.sectors(places.len() as u64);
+        inode.moved_in.store(handle.tid().0, Ordering::Relaxed);
+        inode.change(&mut handle, Concerns::Data, |state| {
+            state.disk.block = placed.root;
+            state.disk.sectors += sectors;
+            also(state);
+            inode.map.store(map, &fs.mount.totals);
+        });
+        drop(handle);
+        let Some(parked) = parked else { return Ok(()) };
+        self.free_from(parked)?;
+        self.leave_orphans()
+    }
+
+    /// Waits until the blocks of the file are durably at the offsets where they are now. Called
+    /// before each write to a block that the file has already: after a crash, such a write must not
+    /// be found at an offset from which the block had moved away.
+    ///
+    /// # Locking
+    /// The caller holds the operation lock, shared or exclusively.
+    pub(crate) fn await_move(&self) -> Result<(), Error> {
+        // Relaxed: the move was made under the operation lock.
+        let moved = Tid(self.inode.moved_in.load(Ordering::Relaxed));
+        match moved.0 != 0 && moved > self.fs.journal.durable() {
+            true => Ok(self.fs.journal.commit(moved)?),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the blocks that the file loses, and maps them behind the file's end, which is at
+    /// `size` bytes. Returns the first file block there, or `None` if the file loses no blocks.
+    fn park(
+        &self,
+        layout: &mut Layout,
+        removed: &[Extent],
+        old_nodes: &[Block],
+        size: u64,
+    ) -> Result<Option<u32>, Error> {
+        let end = u32::try_from(size.div_ceil(self.block_size()));
+        let clusters = self.fs.volume.clusters();
+        let parked = clusters.ceil(layout.end().max(end.map_err(|_| Error::FileTooLarge)?));
+        let (start, len, state) = (FileBlock(0), 1, State::Unwritten);
+        let nodes = old_nodes.iter().map(|block| Extent { start, len, block: *block, state });
+        let mut last = None;
+        let mut end = parked;
+        for extent in removed.iter().copied().chain(nodes) {
+            let at = cluster::place_behind(last.as_ref(), end, &extent, clusters)
+                .ok_or(Error::FileTooLarge)?;
+            // The blocks are mapped as unwritten, so they read as zeros if the file grows over them
+            // later.
+            layout.add(at, Extent { state: State::Unwritten, ..extent })?;
+            end = layout.end();
+            last = Some(extent);
+        }
+        Ok((end > parked).then_some(parked))
+    }
+
+    /// Writes new nodes to claimed blocks. Nothing refers to the nodes yet. A later handle makes
+    /// the inode refer to them. The commit of that handle's transaction flushes the nodes first.
+    fn write_nodes(&self, form: Form, nodes: Vec<(Block, Arc<[u8]>)>) -> Result<(), Error> {
+        let FileData { fs, inode } = *self;
+        let kind = MetaKind::node(form, inode.ino, inode.generation);
+        for (block, bytes) in nodes {
+            let sealed = kind.seal(&fs.volume, block, bytes);
+            fs.volume.device.write_at(block.0 * self.block_size(), &sealed)?;
+            fs.note_data(inode);
+        }
+        Ok(())
+    }
+
+    /// Removes the orphan record of a truncation that is finished, see
+    /// [`finish`](crate::object::orphan::Orphans::finish).
+    pub(crate) fn leave_orphans(&self) -> Result<(), Error> {
+        let mut handle = self.fs.join(6)?;
+        self.fs.orphans.finish(&mut handle, self.inode);
+        Ok(())
+    }
 }

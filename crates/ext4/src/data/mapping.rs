@@ -2,23 +2,21 @@
 //! them, together with the extent tree or the block map.
 
 use crate::alloc::{Claim, GroupHold, Request};
-use crate::data::file_data::FileData;
+use crate::data::FileData;
 use crate::object::dirty::Handle;
-use crate::object::fast_track::FastPart;
+use crate::object::fs::Fs;
 use crate::object::meta::MetaRef;
-use crate::object::objects::Objects;
-use crate::object::state::{Concerns, InodeState};
-use crate::volume::kind::MetaKind;
+use crate::object::state::{Concerns, FastPart, InodeState};
+use crate::volume::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::block_map::BLOCKS_END;
 use lanefs_ondisk::extent::Cause;
 use lanefs_ondisk::inode::{BlockField, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Unsupported};
-use lanefs_plan::Error;
 use lanefs_plan::cluster::{Usage, total};
-use lanefs_plan::extent::{Extent, Map, Mapping, Nodes, Placed, ROOT_BYTES, State};
+use lanefs_plan::extent::{END, Extent, Map, Mapping, Nodes, Placed, ROOT_BYTES, State};
 use lanefs_plan::mapping::Form;
-use lanefs_plan::{cluster, extent};
+use lanefs_plan::{Error, cluster, extent};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -27,7 +25,7 @@ use std::ops::Range;
 pub(crate) const EXTENTS_A_STEP: usize = 16;
 
 /// One credit pays for at least this number of revokes, whatever the block size and the log format.
-pub(super) const REVOKES_A_CREDIT: u32 = 64;
+pub(crate) const REVOKES_A_CREDIT: u32 = 64;
 
 /// The largest number of nodes that are claimed at once.
 const MOST_AT_ONCE: u32 = 2048;
@@ -52,15 +50,15 @@ pub(crate) struct MapChange<'f> {
 }
 
 /// Reads the nodes of one inode's mappings and keeps them pinned.
-pub(super) struct NodeReader<'f> {
-    objects: &'f Objects,
+pub(crate) struct NodeReader<'f> {
+    fs: &'f Fs,
     kind: MetaKind,
     pinned: RefCell<Vec<MetaRef>>,
 }
 
 impl Nodes for NodeReader<'_> {
     fn node(&self, block: Block) -> Result<Arc<[u8]>, Error> {
-        let node = self.objects.meta.get(self.objects, block, self.kind)?;
+        let node = self.fs.meta.get(self.fs, block, self.kind)?;
         let data = node.data();
         self.pinned.borrow_mut().push(node);
         Ok(data)
@@ -71,7 +69,7 @@ impl<'m> FileData<'m> {
     /// Runs `f` on the mappings of `inode`, loading them if they are not in memory. The caller
     /// holds the operation lock, shared or exclusively.
     pub(crate) fn with_map<R>(&self, f: impl Fn(&Map) -> R) -> Result<R, Error> {
-        let FileData { objects, inode } = *self;
+        let FileData { fs, inode } = *self;
         // Eviction drops large mappings of open files too, so each use is noted.
         inode.note_use();
         let published = || {
@@ -85,9 +83,9 @@ impl<'m> FileData<'m> {
         if let Some(result) = published() {
             return Ok(result);
         }
-        let map = self.load_map().inspect_err(|error| objects.note_error(error))?;
+        let map = self.load_map().inspect_err(|error| fs.note_error(error))?;
         let result = f(&map);
-        inode.map.store(map, &objects.mount.totals);
+        inode.map.store(map, &fs.mount.totals);
         Ok(result)
     }
 
@@ -129,12 +127,12 @@ impl<'m> FileData<'m> {
     /// `bigalloc`, of a hole. If the cluster of such a hole is in use, the hole already has its
     /// place on the device, so concurrent writes to the hole would write to the same block.
     pub(crate) fn cover_part_of_unwritten(&self, offset: u64, end: u64) -> Result<bool, Error> {
-        let block_size = self.objects.volume.block_size() as u64;
+        let block_size = self.fs.volume.block_size() as u64;
         let is_inside = |edge: &u64| !edge.is_multiple_of(block_size);
         if !is_inside(&offset) && !is_inside(&end) {
             return Ok(false);
         }
-        let clusters_are_blocks = self.objects.volume.clusters().are_blocks();
+        let clusters_are_blocks = self.fs.volume.clusters().are_blocks();
         self.with_map(|map| {
             [offset, end].into_iter().filter(is_inside).any(|edge| {
                 match map.find(FileBlock((edge / block_size) as u32)) {
@@ -146,7 +144,7 @@ impl<'m> FileData<'m> {
     }
 
     fn load_map(&self) -> Result<Map, Error> {
-        let (volume, ino) = (&self.objects.volume, self.inode.ino);
+        let (volume, ino) = (&self.fs.volume, self.inode.ino);
         let (form, root) = self.root()?;
         let map = form.load(&root, &self.node_reader(form), &volume.limits_of(ino))?;
         for extent in map.iter() {
@@ -161,10 +159,10 @@ impl<'m> FileData<'m> {
         }
     }
 
-    pub(super) fn node_reader(&self, form: Form) -> NodeReader<'m> {
-        let FileData { objects, inode } = *self;
+    pub(crate) fn node_reader(&self, form: Form) -> NodeReader<'m> {
+        let FileData { fs, inode } = *self;
         let kind = MetaKind::node(form, inode.ino, inode.generation);
-        NodeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
+        NodeReader { fs, kind, pinned: RefCell::new(Vec::new()) }
     }
 
     /// Returns the form of a file's or directory's mappings: extents or a block map. If the data is
@@ -174,24 +172,24 @@ impl<'m> FileData<'m> {
         let flags = InodeFlags::from_bits_retain(self.inode.rights().flags);
         match flags {
             _ if flags.contains(InodeFlags::EXTENTS) => Form::Extents,
-            _ if flags.contains(InodeFlags::INLINE_DATA) => self.objects.volume.new_form,
+            _ if flags.contains(InodeFlags::INLINE_DATA) => self.fs.volume.new_form,
             _ => Form::BlockMap,
         }
     }
 
     /// Returns the form of the mappings, and their root in the inode.
-    pub(super) fn root(&self) -> Result<(Form, [u8; ROOT_BYTES]), Error> {
+    pub(crate) fn root(&self) -> Result<(Form, [u8; ROOT_BYTES]), Error> {
         let state = self.inode.state.lock();
-        let form = match state.disk.block_field(self.objects.volume.geometry()) {
+        let form = match state.disk.block_field(self.fs.volume.geometry()) {
             BlockField::ExtentTree => Form::Extents,
-            BlockField::BlockMap if !self.objects.volume.clusters().are_blocks() => {
+            BlockField::BlockMap if !self.fs.volume.clusters().are_blocks() => {
                 let what = format!("{}: a block map together with bigalloc", self.inode.ino);
                 return Err(Unsupported { what }.into());
             }
             BlockField::BlockMap => Form::BlockMap,
             BlockField::InlineData => {
                 // Nothing is mapped until the data leaves the inode.
-                let form = self.objects.volume.new_form;
+                let form = self.fs.volume.new_form;
                 return Ok((form, form.empty_root()));
             }
             BlockField::NoMapping => {
@@ -213,12 +211,12 @@ impl<'m> FileData<'m> {
         range: Range<u32>,
         with: &[Extent],
     ) -> Result<MapChange<'m>, Error> {
-        let FileData { objects, inode } = *self;
+        let FileData { fs, inode } = *self;
         let map = self.map()?;
         let (form, root) = self.root()?;
         check_reach(form, with)?;
         let reader = self.node_reader(form);
-        let limits = objects.volume.limits_of(inode.ino);
+        let limits = fs.volume.limits_of(inode.ino);
         let plan = form.plan_replace(&root, &reader, &limits, range.clone(), with)?;
         let covered = plan.covered();
         let clipped: Vec<Extent>;
@@ -229,20 +227,20 @@ impl<'m> FileData<'m> {
                 &clipped
             }
         };
-        let usage = cluster::usage(&map, &covered, with, objects.volume.clusters());
+        let usage = cluster::usage(&map, &covered, with, fs.volume.clusters());
 
         let node_claims = self.claim_nodes(form, map.last(), plan.nodes_needed())?;
         let mut holds = Vec::new();
         for extent in &usage.freed {
-            objects.groups.bitmaps.load_run(objects, extent.block, extent.len, &mut holds)?;
+            fs.groups.bitmaps.load_run(fs, extent.block, extent.len, &mut holds)?;
         }
         for node in plan.freed() {
-            objects.groups.bitmaps.load_run(objects, *node, 1, &mut holds)?;
+            fs.groups.bitmaps.load_run(fs, *node, 1, &mut holds)?;
         }
         let nodes = plan.nodes_needed() + plan.nodes_written() + plan.freed().len();
         let groups = plan.nodes_needed() as u32
             + plan.freed().len() as u32
-            + usage.freed.iter().map(|e| objects.volume.groups_of(e.block, e.len)).sum::<u32>();
+            + usage.freed.iter().map(|e| fs.volume.groups_of(e.block, e.len)).sum::<u32>();
         // A directory's blocks are revoked one by one; one credit pays for at least
         // `REVOKES_A_CREDIT` revokes.
         let revokes = match inode.file_type {
@@ -268,7 +266,7 @@ impl<'m> FileData<'m> {
     /// Claims a cluster for each of `count` nodes, in few runs after the file's last extent. The
     /// claim has root's privilege, because writes into allocated space must succeed even if only
     /// reserved blocks are left for the nodes.
-    pub(super) fn claim_nodes(
+    pub(crate) fn claim_nodes(
         &self,
         form: Form,
         last: Option<Extent>,
@@ -278,9 +276,9 @@ impl<'m> FileData<'m> {
         let mut claims = Vec::new();
         let goal = last.map_or(self.goal(), |last| Block(last.block.0 + u64::from(last.len)));
         while left > 0 {
-            let want = left.min(MOST_AT_ONCE) << self.objects.volume.clusters().bits();
+            let want = left.min(MOST_AT_ONCE) << self.fs.volume.clusters().bits();
             let request = Request::for_metadata(goal, want);
-            let claim = self.objects.claim_blocks(&request)?.into_claim();
+            let claim = self.fs.claim_blocks(&request)?.into_claim();
             claim.first_blocks().try_for_each(|block| check_block_reach(form, block))?;
             left -= claim.clusters().min(left);
             claims.push(claim);
@@ -296,39 +294,38 @@ impl<'m> FileData<'m> {
         change: MapChange<'_>,
         also: impl FnOnce(&mut InodeState),
     ) {
-        let FileData { objects, inode } = *self;
+        let FileData { fs, inode } = *self;
         let MapChange { form, placed, node_claims, pinned, map, usage, holds, covered, .. } =
             change;
         let kind = MetaKind::node(form, inode.ino, inode.generation);
         let new: Vec<Block> = node_claims.iter().flat_map(Claim::first_blocks).collect();
         for claim in node_claims {
-            objects.groups.allocate(handle, claim);
+            fs.groups.allocate(handle, claim);
         }
         for (block, data) in placed.writes {
             match pinned.iter().find(|node| node.block == block) {
                 Some(node) if !new.contains(&block) => node.replace(handle, data),
-                _ => objects.meta.create(handle, block, kind, data),
+                _ => fs.meta.create(handle, block, kind, data),
             }
         }
         for block in &placed.freed {
-            objects.meta.free(handle, *block);
-            objects.free_run(handle, *block, 1);
+            fs.meta.free(handle, *block);
+            fs.free_run(handle, *block, 1);
         }
         if inode.file_type == FileType::Directory {
             for extent in &usage.unmapped {
                 for n in 0..u64::from(extent.len) {
-                    objects.meta.free(handle, Block(extent.block.0 + n));
+                    fs.meta.free(handle, Block(extent.block.0 + n));
                 }
             }
         }
         for extent in &usage.freed {
-            objects.free_run(handle, extent.block, extent.len);
+            fs.free_run(handle, extent.block, extent.len);
         }
         drop(holds);
-        let freed = total(&usage.freed) >> objects.volume.clusters().bits();
-        let sectors = |clusters: u32, nodes: usize| {
-            objects.volume.sectors(u64::from(clusters) + nodes as u64)
-        };
+        let freed = total(&usage.freed) >> fs.volume.clusters().bits();
+        let sectors =
+            |clusters: u32, nodes: usize| fs.volume.sectors(u64::from(clusters) + nodes as u64);
         let gained = sectors(usage.added, new.len());
         let lost = sectors(freed, placed.freed.len());
         let tid = handle.tid();
@@ -348,7 +345,7 @@ impl<'m> FileData<'m> {
             // that finds the new size must also find the mappings of the part that the file gained.
             // And an fsync after an overwrite of that part must find the transaction that mapped
             // it.
-            inode.map.store(map, &objects.mount.totals);
+            inode.map.store(map, &fs.mount.totals);
         });
     }
 
@@ -356,8 +353,8 @@ impl<'m> FileData<'m> {
     /// which the file was moved because several callers claimed in the inode's group at the same
     /// time.
     pub(crate) fn goal(&self) -> Block {
-        let FileData { objects, inode } = *self;
-        let geometry = objects.volume.geometry();
+        let FileData { fs, inode } = *self;
+        let geometry = fs.volume.geometry();
         let own = || geometry.inode_place(inode.ino).map(|place| place.group);
         let group = inode.place.moved().or_else(own);
         group.and_then(|group| geometry.group_first_block(group)).unwrap_or_default()
@@ -395,5 +392,70 @@ fn check_block_reach(form: Form, block: Block) -> Result<(), Error> {
     match form {
         Form::BlockMap if block.0 >= BLOCKS_END => Err(Error::NoSpace),
         _ => Ok(()),
+    }
+}
+
+// Frees mappings, in steps of one handle each.
+
+/// The largest number of groups in which one handle frees blocks; it limits the handle's
+/// credits.
+const STEP: u32 = 16;
+/// The largest number of directory blocks that one handle frees; each block is revoked.
+const DIRECTORY_STEP: u32 = 1024;
+
+impl FileData<'_> {
+    /// Frees all mappings from file block `keep` on, in steps of one handle each. The caller holds
+    /// the operation lock exclusively.
+    pub(crate) fn free_from(&self, keep: u32) -> Result<(), Error> {
+        self.unmap(keep..END)
+    }
+
+    /// Frees the mappings of `range`, in steps of one handle each. A step covers at most one leaf
+    /// of the tree and at most [`STEP`] extents, whose blocks are in at most [`STEP`] groups. The
+    /// caller holds the operation lock exclusively.
+    pub(crate) fn unmap(&self, range: Range<u32>) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            let end = match (self.step_end(at..range.end)?, self.form()) {
+                (Some(end), _) => end,
+                (None, Form::Extents) => return Ok(()),
+                // A block map may have nodes that contain no mapping. This step frees these nodes.
+                (None, Form::BlockMap) => range.end,
+            };
+            let change = self.plan_mapping(at..end, &[])?;
+            at = change.covered.end.max(at + 1);
+            let mut handle = self.fs.join(change.credits + 1)?;
+            self.apply_mapping(&mut handle, change, |_| ());
+        }
+        Ok(())
+    }
+
+    /// Returns the file block up to which one handle can free mappings of `range`, or `None` if
+    /// there are no mappings.
+    pub(crate) fn step_end(&self, range: Range<u32>) -> Result<Option<u32>, Error> {
+        let most = match self.inode.file_type {
+            FileType::Directory => DIRECTORY_STEP,
+            _ => u32::MAX,
+        };
+        self.with_map(|map| {
+            let (mut groups, mut blocks) = (0, 0);
+            let mut found = false;
+            for extent in map.iter_from(FileBlock(range.start)) {
+                if extent.start.0 >= range.end {
+                    break;
+                }
+                let from = extent.start.0.max(range.start);
+                if extent.end() - from > most - blocks {
+                    return Some((from + most - blocks).min(range.end));
+                }
+                blocks += extent.end() - from;
+                groups += self.fs.volume.groups_of(extent.block, extent.len);
+                if found && groups > STEP {
+                    return Some(extent.start.0);
+                }
+                found = true;
+            }
+            found.then_some(range.end)
+        })
     }
 }

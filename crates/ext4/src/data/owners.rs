@@ -2,21 +2,21 @@
 //! new inode.
 
 use crate::alloc::Privilege;
-use crate::data::file_data::FileData;
+use crate::data::FileData;
 use crate::data::holes::Overlap;
-use crate::data::quota_file::LARGEST_QUOTA_FILE;
 use crate::object::dirty::Dirty;
+use crate::object::fs::Fs;
 use crate::object::inode::Inode;
-use crate::object::objects::Objects;
 use crate::object::state::Concerns;
 use crate::quota::{Held, Ledger, Owners, Wanted, owners};
+use crate::volume::BlockReader;
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::quota::CHANGES_OF_AN_ID;
-use lanefs_ondisk::{FileBlock, Ino, inode as disk};
+use lanefs_ondisk::quota::{CHANGES_OF_AN_ID, Kind, QuotaFile};
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported, inode as disk};
 use lanefs_plan::Error;
-use lanefs_plan::extent::{Extent, State};
+use lanefs_plan::extent::{Extent, Mapping, State};
 
-impl Objects {
+impl Fs {
     /// Makes sure that, from the running transaction on, the owners have entries in the quota
     /// files. An operation that gives an inode to these owners calls this function before it joins
     /// its transaction. Sleeps if an owner is new.
@@ -34,7 +34,7 @@ impl Objects {
     /// Reserves as much of `wanted` as the limits of an inode's owners allow a caller with this
     /// privilege. Returns the reservation and the number of reserved units. The caller drops the
     /// reservation after the change.
-    pub(crate) fn hold(
+    pub(crate) fn hold_quota(
         &self,
         ino: Ino,
         owners: &Owners,
@@ -60,7 +60,7 @@ impl Objects {
             return Ok(());
         }
         while !ledger.has_room() {
-            FileData { objects: self, inode: &inode }.grow_quota_file(ledger)?;
+            FileData { fs: self, inode: &inode }.grow_quota_file(ledger)?;
         }
         let mut handle = self.join(CHANGES_OF_AN_ID)?;
         handle.charge(CHANGES_OF_AN_ID);
@@ -75,17 +75,17 @@ impl FileData<'_> {
     /// writes a new block as a whole before the file's header counts the block as used, so this
     /// function does not write the block.
     fn grow_quota_file(&self, ledger: &Ledger) -> Result<(), Error> {
-        let FileData { objects, inode } = *self;
+        let FileData { fs, inode } = *self;
         let (len, rest) = ledger.len();
         if rest > 0 {
-            let mut handle = objects.join(2)?;
+            let mut handle = fs.join(2)?;
             inode.change(&mut handle, Concerns::Data, |state| {
                 state.disk.size = (len + rest) as u64;
             });
             ledger.grow(rest, None);
             return Ok(());
         }
-        let block_size = objects.volume.block_size();
+        let block_size = fs.volume.block_size();
         if len as u64 + block_size as u64 > LARGEST_QUOTA_FILE {
             return Err(Error::NoSpace);
         }
@@ -97,9 +97,9 @@ impl FileData<'_> {
         };
         let new = Extent { start: FileBlock(n), len: 1, block, state: State::Written };
         let change = self.plan_mapping(n..n + 1, &[new])?;
-        let mut handle = objects.join(change.credits + 4)?;
+        let mut handle = fs.join(change.credits + 4)?;
         for (_, claim) in claims {
-            objects.groups.allocate(&mut handle, claim);
+            fs.groups.allocate(&mut handle, claim);
         }
         self.apply_mapping(&mut handle, change, |state| {
             state.disk.size = (len + block_size) as u64;
@@ -115,14 +115,14 @@ impl FileData<'_> {
         clusters: u32,
         by: Privilege,
     ) -> Result<(Vec<Held>, u32), Error> {
-        let FileData { objects, inode } = *self;
-        if objects.mount.quotas().is_none() || by == Privilege::Root {
+        let FileData { fs, inode } = *self;
+        if fs.mount.quotas().is_none() || by == Privilege::Root {
             return Ok((Vec::new(), clusters));
         }
         let owners = owners(&inode.state.lock().disk);
-        let unit = objects.volume.cluster_bytes();
+        let unit = fs.volume.cluster_bytes();
         let wanted = Wanted { inodes: 0, unit, units: clusters.into() };
-        let (held, units) = objects.hold(inode.ino, &owners, wanted, by)?;
+        let (held, units) = fs.hold_quota(inode.ino, &owners, wanted, by)?;
         Ok((held, u32::try_from(units).unwrap_or(clusters)))
     }
 
@@ -148,5 +148,55 @@ impl FileData<'_> {
     fn passes_project_on(&self) -> bool {
         let flags = InodeFlags::from_bits_retain(self.inode.rights().flags);
         flags.contains(InodeFlags::PROJINHERIT)
+    }
+}
+
+// Reads quota files.
+
+/// The size in bytes of the largest supported quota file, which has entries for 450,000 ids. Quota
+/// files are kept in memory.
+pub const LARGEST_QUOTA_FILE: u64 = 32 << 20;
+
+impl Fs {
+    /// Reads the quota file of each kind, in the order of [`Kind`].
+    pub(crate) fn read_quotas(&self) -> Result<[Option<Ledger>; 3], Error> {
+        let files = self.superblock.snapshot().quota_files();
+        let mut ledgers = [None, None, None];
+        for ((place, kind), ino) in ledgers.iter_mut().zip(Kind::ALL).zip(files) {
+            let read = |ino| self.read_quota(kind, ino).inspect_err(|error| self.note_error(error));
+            *place = ino.map(read).transpose()?;
+        }
+        Ok(ledgers)
+    }
+
+    fn read_quota(&self, kind: Kind, ino: Ino) -> Result<Ledger, Error> {
+        let damage = |cause| Error::from(Corruption::Inode { ino, cause });
+        let inode = self.get_any(ino, None).map_err(|error| match error {
+            Error::Stale => damage(disk::Cause::NoSuchInode),
+            error => error,
+        })?;
+        let size = inode.attr().size;
+        if size > LARGEST_QUOTA_FILE {
+            let what = format!("a {} quota file of {size} bytes", kind.name());
+            return Err(Unsupported { what }.into());
+        }
+        if inode.file_type != FileType::Regular {
+            return Err(damage(disk::Cause::NoSuchInode));
+        }
+        let map = FileData { fs: self, inode: &inode }.map()?;
+        let block_size = self.volume.block_size();
+        let (mut bytes, mut blocks): (Vec<u8>, Vec<Block>) = (Vec::new(), Vec::new());
+        for n in 0..(size as usize).div_ceil(block_size) {
+            let found = map.find(FileBlock(n as u32));
+            let Mapping::Mapped { block, state: State::Written, .. } = found else {
+                return Err(damage(disk::Cause::Size { size }));
+            };
+            bytes.extend_from_slice(&self.read_block(block)?);
+            blocks.push(block);
+        }
+        bytes.truncate(size as usize);
+        let file = QuotaFile::decode(bytes, kind)
+            .map_err(|cause| Error::from(Corruption::Quota { ino, cause }))?;
+        Ok(Ledger::new((kind, ino), file, blocks, block_size))
     }
 }

@@ -6,11 +6,11 @@
 //! shared and have a count of references; the thread that removes the last reference makes the
 //! inode an orphan.
 
-use crate::clock::now;
-use crate::data::file_data::FileData;
+use crate::attr::now;
+use crate::data::FileData;
 use crate::object::dirty::Handle;
+use crate::object::fs::Fs;
 use crate::object::inode::InodeRef;
-use crate::object::objects::Objects;
 use crate::object::state::Concerns;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::inode::InodeFlags;
@@ -97,9 +97,9 @@ impl ValueChange {
     /// Apply: adopts the new value, and adds a reference to each value that a copied block refers
     /// to. Must be called before the old block is released, because until then the old block keeps
     /// a reference to each copied value.
-    pub(crate) fn apply_first(&self, objects: &Objects, handle: &mut Handle<'_>) {
+    pub(crate) fn apply_first(&self, fs: &Fs, handle: &mut Handle<'_>) {
         if let Some((inode, hash)) = &self.adopted {
-            objects.orphans.remove(handle, inode);
+            fs.orphans.remove(handle, inode);
             set_nameless(inode, Nameless::No);
             inode.change(handle, Concerns::Attributes, |state| {
                 state.disk.become_attribute_value(*hash);
@@ -118,13 +118,13 @@ impl ValueChange {
     /// last user.
     pub(crate) fn apply_last(
         self,
-        objects: &Objects,
+        fs: &Fs,
         handle: &mut Handle<'_>,
         old_block_ended: bool,
     ) -> ReleasedValues {
         let old = self.in_old_block.iter().filter(|_| old_block_ended);
         for value in self.released.iter().chain(old) {
-            release(objects, handle, value);
+            release(fs, handle, value);
         }
         // Another thread may release values that this change does not release. Then this change may
         // have the last hold on them. So these values, too, stay held until the handle is dropped.
@@ -136,7 +136,7 @@ impl ValueChange {
 }
 
 /// Apply: removes one reference to a value.
-fn release(objects: &Objects, handle: &mut Handle<'_>, value: &InodeRef) {
+fn release(fs: &Fs, handle: &mut Handle<'_>, value: &InodeRef) {
     let now = now();
     let ends = value.change(handle, Concerns::Attributes, |state| {
         let disk = &mut state.disk;
@@ -152,7 +152,7 @@ fn release(objects: &Objects, handle: &mut Handle<'_>, value: &InodeRef) {
         true
     });
     if ends {
-        objects.orphans.add(handle, value);
+        fs.orphans.add(handle, value);
         set_nameless(value, Nameless::Yes);
     }
 }
@@ -166,14 +166,14 @@ impl FileData<'_> {
     /// Returns a hold on the inode that stores `value`, which must be the value of one of this
     /// inode's attributes.
     fn value_inode(&self, value: ValueInode) -> Result<InodeRef, Error> {
-        let objects = self.objects;
-        if objects.volume.value_seed.is_none() {
+        let fs = self.fs;
+        if fs.volume.value_seed.is_none() {
             return Err(Unsupported { what: "ea_inode".into() }.into());
         }
-        if !objects.volume.is_for_names(value.ino) {
+        if !fs.volume.is_for_names(value.ino) {
             return Err(self.no_value(value));
         }
-        let inode = objects.get_any(value.ino, None).map_err(|error| match error {
+        let inode = fs.get_any(value.ino, None).map_err(|error| match error {
             Error::Stale => self.no_value(value),
             error => error,
         })?;
@@ -191,18 +191,18 @@ impl FileData<'_> {
         name: AttributeName<'_>,
         value: ValueInode,
     ) -> Result<Vec<u8>, Error> {
-        let objects = self.objects;
+        let fs = self.fs;
         let inode = self.value_inode(value)?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(value.size as usize).map_err(|_| Error::FileTooLarge)?;
         bytes.resize(value.size as usize, 0);
-        FileData { objects, inode: &inode }.read(0, &mut bytes)?;
+        FileData { fs, inode: &inode }.read(0, &mut bytes)?;
         let disk = inode.state.lock().disk.clone();
         if disk.is_value_of(self.inode.ino, self.inode.generation) {
             // Values that Lustre wrote have no hash.
             return Ok(bytes);
         }
-        let seed = objects.volume.value_seed.ok_or(Error::NotSupported)?;
+        let seed = fs.volume.value_seed.ok_or(Error::NotSupported)?;
         let (found, computed) = (disk.value_hash(), seed.chain(&bytes).value());
         if found != computed || !is_hash_with_value(name, found, value.entry_hash) {
             let cause = Cause::ValueHash { ino: value.ino, found, computed };
@@ -226,7 +226,7 @@ impl FileData<'_> {
             change.sectors.0 = self.value_sectors(new.size);
         }
         let old = plan.old_value;
-        if self.objects.volume.value_seed.is_none() && old.is_none() {
+        if self.fs.volume.value_seed.is_none() && old.is_none() {
             return Ok(change);
         }
         let copies = plan.shared_by > 1 && plan.block != BlockChange::Keep;
@@ -263,7 +263,7 @@ impl FileData<'_> {
     /// Returns the number of sectors by which a value of `size` bytes increases the space of its
     /// owner.
     fn value_sectors(&self, size: u32) -> u64 {
-        let volume = &self.objects.volume;
+        let volume = &self.fs.volume;
         let blocks = u64::from(size).div_ceil(self.block_size()) as u32;
         volume.sectors(volume.clusters().holding(blocks).into())
     }

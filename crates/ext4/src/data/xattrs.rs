@@ -11,23 +11,21 @@
 //! signed bytes are accepted too. An ACL that only repeats the mode is not stored.
 
 use crate::alloc::{Claim, GroupHold};
-use crate::data::file_data::FileData;
+use crate::data::FileData;
 use crate::data::values::{Put, ReleasedValues, ValueChange};
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Handle, RawRecord};
+use crate::object::fs::Fs;
 use crate::object::meta::MetaRef;
-use crate::object::objects::Objects;
-use crate::object::record::RawRecord;
 use crate::object::state::{Concerns, InodeState, StoredXattrs};
-use crate::volume::kind::MetaKind;
+use crate::volume::MetaKind;
 use lanefs_lanes::Lines;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{AttributeName, Value, set_refcount};
 use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
-use lanefs_plan::xattr;
 use lanefs_plan::xattr::{BlockChange, SetXattr, Stored, XattrState};
-use lanefs_plan::{Error, InvalidArgument};
+use lanefs_plan::{Error, InvalidArgument, xattr};
 
 /// A change of an inode's attributes that is ready for Apply.
 pub(crate) struct XattrChange<'f> {
@@ -100,11 +98,11 @@ type BlockData = Option<(Block, Arc<[u8]>)>;
 
 impl<'m> FileData<'m> {
     fn xattr_snapshot(&self) -> Result<Snapshot, Error> {
-        let objects = self.objects;
+        let fs = self.fs;
         let (in_inode, block) =
             self.with_stored_xattrs(|stored| (stored.in_inode.to_vec(), stored.block));
         let block = match block {
-            Some(block) => Some(objects.meta.get(objects, block, MetaKind::Xattr)?),
+            Some(block) => Some(fs.meta.get(fs, block, MetaKind::Xattr)?),
             None => None,
         };
         Ok(Snapshot { in_inode, block })
@@ -112,7 +110,7 @@ impl<'m> FileData<'m> {
 
     /// Runs `f` on the attributes that the inode stores. The caller holds the operation lock.
     fn with_stored_xattrs<R>(&self, f: impl Fn(&StoredXattrs) -> R) -> R {
-        let FileData { objects, inode } = *self;
+        let FileData { fs, inode } = *self;
         {
             let pin = lanefs_lanes::pin();
             if let Some(stored) = inode.xattrs.get(&pin) {
@@ -120,7 +118,7 @@ impl<'m> FileData<'m> {
             }
         }
         let state = inode.state.lock();
-        let area = state.disk.xattr_area(objects.volume.geometry());
+        let area = state.disk.xattr_area(fs.volume.geometry());
         let bytes = area.map(|area| state.raw.area(area)).unwrap_or_default();
         let stored = StoredXattrs { in_inode: Lines::from(&*bytes), block: state.disk.file_acl };
         let result = f(&stored);
@@ -131,11 +129,11 @@ impl<'m> FileData<'m> {
     /// Returns the attributes in the inode and a copy of its attribute block, for callers that only
     /// read. The caller holds the operation lock.
     pub(crate) fn read_xattrs(&self) -> Result<(Vec<u8>, BlockData), Error> {
-        let objects = self.objects;
+        let fs = self.fs;
         let (in_inode, block) =
             self.with_stored_xattrs(|stored| (stored.in_inode.to_vec(), stored.block));
         let block = match block {
-            Some(block) => Some((block, objects.meta.read(objects, block, MetaKind::Xattr)?)),
+            Some(block) => Some((block, fs.meta.read(fs, block, MetaKind::Xattr)?)),
             None => None,
         };
         Ok((in_inode, block))
@@ -147,7 +145,7 @@ impl<'m> FileData<'m> {
         in_inode: &'a [u8],
         block: &'a BlockData,
     ) -> XattrState<'a> {
-        xattr_state(self.objects, self.inode.ino, in_inode, block)
+        xattr_state(self.fs, self.inode.ino, in_inode, block)
     }
 
     pub(crate) fn stored_xattr(&self, name: AttributeName<'_>) -> Result<Vec<u8>, Error> {
@@ -175,7 +173,7 @@ impl<'m> FileData<'m> {
         value: Option<Put<'_>>,
         how: SetXattr,
     ) -> Result<XattrChange<'m>, Error> {
-        let FileData { objects, inode } = *self;
+        let FileData { fs, inode } = *self;
         let Snapshot { in_inode, block: old } = self.xattr_snapshot()?;
         let data = old.as_ref().map(|block| (block.block, block.data()));
         let mut state = self.xattr_state(&in_inode, &data);
@@ -185,7 +183,7 @@ impl<'m> FileData<'m> {
         let stored = value.map(|value| value.to_disk(name));
         let plan = xattr::plan_set(&state, name, stored, how)?;
         let values = self.plan_values(&state, &plan, name, value)?;
-        let load = |old: &MetaRef| objects.groups.bitmaps.load_group_of(objects, old.block);
+        let load = |old: &MetaRef| fs.groups.bitmaps.load_group_of(fs, old.block);
         let hold = old.as_ref().map(load).transpose()?;
         let block = match (plan.block, old) {
             (BlockChange::Keep, _) | (BlockChange::Remove, None) => BlockEdit::Keep,
@@ -194,7 +192,7 @@ impl<'m> FileData<'m> {
                 BlockEdit::Rewrite(old, data.into())
             }
             (BlockChange::Write(data), old) => {
-                let claim = objects.claim_xattr_block(inode.ino)?;
+                let claim = fs.claim_xattr_block(inode.ino)?;
                 BlockEdit::New { old, claim, data: data.into() }
             }
         };
@@ -292,11 +290,11 @@ impl<'m> FileData<'m> {
         handle: &mut Handle<'_>,
         change: XattrChange<'_>,
     ) -> ReleasedValues {
-        let FileData { objects, inode } = *self;
-        let geometry = objects.volume.geometry();
+        let FileData { fs, inode } = *self;
+        let geometry = fs.volume.geometry();
         let XattrChange { in_inode, block, hold: _hold, values, .. } = change;
-        values.apply_first(objects, handle);
-        let sectors = objects.volume.sectors(1);
+        values.apply_first(fs, handle);
+        let sectors = fs.volume.sectors(1);
         let area = |state: &mut InodeState| {
             let (Some(bytes), Some(area)) = (&in_inode, state.disk.xattr_area(geometry)) else {
                 return;
@@ -313,12 +311,12 @@ impl<'m> FileData<'m> {
             BlockEdit::New { old, claim, data } => (old, Some((claim, data))),
         };
         let lost = old.is_some();
-        let ended = old.is_some_and(|old| release_xattr_block(objects, handle, old));
+        let ended = old.is_some_and(|old| release_xattr_block(fs, handle, old));
         let (more, less) = values.sectors();
         let gained = new.map(|(claim, data)| {
             let block = claim.start();
-            objects.groups.allocate(handle, claim);
-            objects.meta.create(handle, block, MetaKind::Xattr, data);
+            fs.groups.allocate(handle, claim);
+            fs.meta.create(handle, block, MetaKind::Xattr, data);
             block
         });
         inode.change(handle, Concerns::Attributes, |state| {
@@ -335,7 +333,7 @@ impl<'m> FileData<'m> {
             }
             state.disk.sectors = (state.disk.sectors + more).saturating_sub(less);
         });
-        values.apply_last(objects, handle, ended)
+        values.apply_last(fs, handle, ended)
     }
 
     /// Removes all attributes whose values are in inodes of their own, with one handle for each
@@ -343,9 +341,9 @@ impl<'m> FileData<'m> {
     /// skipped. The caller holds the operation lock exclusively, and drops the result after
     /// releasing the lock.
     pub(crate) fn remove_values(&self) -> Result<Vec<ReleasedValues>, Error> {
-        let objects = self.objects;
+        let fs = self.fs;
         let mut released = Vec::new();
-        if objects.volume.value_seed.is_none() || !self.may_have_xattrs() {
+        if fs.volume.value_seed.is_none() || !self.may_have_xattrs() {
             return Ok(released);
         }
         let (in_inode, block) = self.read_xattrs()?;
@@ -360,12 +358,12 @@ impl<'m> FileData<'m> {
         for name in names {
             let change = match self.plan_xattr(name, None, SetXattr::Any) {
                 Err(error @ Error::Corruption(_)) => {
-                    objects.note_error(&error);
+                    fs.note_error(&error);
                     continue;
                 }
                 other => other?,
             };
-            let mut handle = objects.join(change.credits + 2)?;
+            let mut handle = fs.join(change.credits + 2)?;
             released.push(self.apply_xattrs(&mut handle, change));
         }
         Ok(released)
@@ -375,10 +373,10 @@ impl<'m> FileData<'m> {
     /// keeps its references to values. Returns false, and leaves the block to this inode, if no
     /// other inode uses it.
     fn leave_shared_block(&self) -> Result<bool, Error> {
-        let FileData { objects, inode } = *self;
+        let FileData { fs, inode } = *self;
         let Some(block) = self.xattr_snapshot()?.block else { return Ok(true) };
-        let sectors = objects.volume.sectors(1);
-        let mut handle = objects.join(4)?;
+        let sectors = fs.volume.sectors(1);
+        let mut handle = fs.join(4)?;
         let left = block.change(&mut handle, |data| {
             let count = refcount(data);
             if count > 1 {
@@ -399,17 +397,17 @@ impl<'m> FileData<'m> {
     /// Prepares the deletion of an inode: returns its attribute block, if it has one, and the
     /// block's group.
     pub(crate) fn prepare_xattr_release(&self) -> Result<Option<(MetaRef, GroupHold<'m>)>, Error> {
-        let FileData { objects, inode } = *self;
+        let FileData { fs, inode } = *self;
         let Some(block) = inode.state.lock().disk.file_acl else { return Ok(None) };
-        let found = objects.meta.get(objects, block, MetaKind::Xattr)?;
-        Ok(Some((found, objects.groups.bitmaps.load_group_of(objects, block)?)))
+        let found = fs.meta.get(fs, block, MetaKind::Xattr)?;
+        Ok(Some((found, fs.groups.bitmaps.load_group_of(fs, block)?)))
     }
 }
 
 /// Stores the first attributes of a new inode in its record. If they do not all fit there, returns
 /// an attribute block with the others.
 pub(crate) fn prepare_new_xattrs(
-    objects: &Objects,
+    fs: &Fs,
     ino: Ino,
     disk: &disk::Inode,
     raw: &mut RawRecord,
@@ -418,29 +416,25 @@ pub(crate) fn prepare_new_xattrs(
     if xattrs.is_empty() {
         return Ok(None);
     }
-    let area = disk.xattr_area(objects.volume.geometry()).unwrap_or(0..0);
+    let area = disk.xattr_area(fs.volume.geometry()).unwrap_or(0..0);
     let mut in_inode = raw.area(area.clone()).into_owned();
     let mut block: Option<(Block, Arc<[u8]>)> = None;
     for (name, value) in xattrs {
-        let state = xattr_state(objects, ino, &in_inode, &block);
+        let state = xattr_state(fs, ino, &in_inode, &block);
         let plan = xattr::plan_set(&state, *name, Some(Value::Here(value)), SetXattr::Any)?;
         if let BlockChange::Write(data) = plan.block {
             block = Some((Block(0), data.into()));
         }
         in_inode = plan.in_inode.unwrap_or(in_inode);
     }
-    raw.set(objects.volume.geometry().inode_size(), area, &in_inode);
+    raw.set(fs.volume.geometry().inode_size(), area, &in_inode);
     let Some((_, data)) = block else { return Ok(None) };
-    Ok(Some((objects.claim_xattr_block(ino)?, data)))
+    Ok(Some((fs.claim_xattr_block(ino)?, data)))
 }
 
 /// Apply: removes one user of the block, and frees the block if that user was the last. Uses at
 /// most 4 credits. Returns whether the block was freed.
-pub(crate) fn release_xattr_block(
-    objects: &Objects,
-    handle: &mut Handle<'_>,
-    block: MetaRef,
-) -> bool {
+pub(crate) fn release_xattr_block(fs: &Fs, handle: &mut Handle<'_>, block: MetaRef) -> bool {
     let last = block.change(handle, |data| {
         let count = refcount(data);
         if count > 1 {
@@ -449,23 +443,18 @@ pub(crate) fn release_xattr_block(
         count <= 1
     });
     if last {
-        objects.meta.free(handle, block.block);
-        objects.free_run(handle, block.block, 1);
+        fs.meta.free(handle, block.block);
+        fs.free_run(handle, block.block, 1);
     }
     last
 }
 
-fn xattr_state<'a>(
-    objects: &Objects,
-    ino: Ino,
-    in_inode: &'a [u8],
-    block: &'a BlockData,
-) -> XattrState<'a> {
+fn xattr_state<'a>(fs: &Fs, ino: Ino, in_inode: &'a [u8], block: &'a BlockData) -> XattrState<'a> {
     XattrState {
         ino,
         in_inode,
         block: block.as_ref().map(|(block, bytes)| (*block, &**bytes)),
-        block_size: objects.volume.block_size(),
+        block_size: fs.volume.block_size(),
         entry_room: 0,
     }
 }

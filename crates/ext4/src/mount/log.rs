@@ -1,35 +1,44 @@
 //! Replays the log at mount, and returns the state of the file system after that.
 
+use crate::data::FileData;
 use crate::mount::find_log;
-use crate::mount::find_log::LogReplay;
+use crate::mount::find_log::{LogReplay, Primary, Wholeness};
 use crate::mount::mmp::Exclusive;
-use crate::mount::options::MountOptions;
-use crate::mount::primary::{Primary, Wholeness};
-use crate::object::superblock::SUPERBLOCK;
-use crate::policy::{Access, Recovery};
+use crate::object::dirty::OrphanSlot;
+use crate::object::fs::Fs;
+use crate::object::inode::InodeRef;
+use crate::object::orphan::SUPERBLOCK;
+use crate::options::{Access, MountOptions, Recovery};
+use crate::volume::MetaKind;
 use lanefs_device::Device;
 use lanefs_journal::recovery::Input;
 use lanefs_journal::{Log, recovery};
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_mkfs::resize::backup;
 use lanefs_ondisk::features::{Incompat, RoCompat, Support};
+use lanefs_ondisk::inode::Cause;
 use lanefs_ondisk::jbd2::Sequence;
 use lanefs_ondisk::superblock::{OrphanEntries, Recovery as OnDisk, SUPERBLOCK_OFFSET, Superblock};
-use lanefs_ondisk::{BlockSize, Unsupported};
-use lanefs_plan::Error;
+use lanefs_ondisk::{
+    Block, BlockSize, Corruption, FileBlock, FileType, Ino, Unsupported, orphan as disk,
+};
+use lanefs_plan::{Error, extent};
+use std::collections::HashSet;
 
 /// A file system in the state after the replay of its log.
-pub(super) struct Opened {
+pub(crate) struct Opened {
     /// The device, or an overlay of it with the blocks of the log.
-    pub(super) device: Arc<dyn Device>,
-    pub(super) log: Option<Log>,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) log: Option<Log>,
     /// The newest superblock: the one in the log, if the log contains one.
-    pub(super) superblock: Superblock,
-    pub(super) access: Access,
+    pub(crate) superblock: Superblock,
+    pub(crate) access: Access,
 }
 
 /// Takes the exclusive right to write to the file system if it has `mmp` and is opened for writing.
-pub(super) fn take_mmp(
+pub(crate) fn take_mmp(
     device: &Arc<dyn Device>,
     superblock: &Superblock,
     options: &MountOptions,
@@ -44,7 +53,7 @@ pub(super) fn take_mmp(
 ///
 /// Before anything is written, the superblock that the replay would produce decides whether and how
 /// the file system can be mounted.
-pub(super) fn open(
+pub(crate) fn open(
     device: Arc<dyn Device>,
     primary: Primary,
     options: &MountOptions,
@@ -258,5 +267,133 @@ fn check_length(device: &dyn Device, superblock: &Superblock) -> Result<(), Erro
     match device.len() < needs {
         true => Err(Error::TooShort { has: device.len(), needs }),
         false => Ok(()),
+    }
+}
+
+// Finishes the orphans of the last mount: deletes them or finishes their truncation.
+
+/// At mount: opens the orphan file, then deletes the nameless inodes and finishes the truncations
+/// that the last mount left. The orphan file and the legacy list name these inodes.
+pub(crate) fn finish_orphans(fs: &Fs, file: Option<Ino>, head: Option<Ino>) -> Result<(), Error> {
+    fs.finishing_orphans.store(true, Ordering::Release);
+    let result = finish_found(fs, file, head);
+    fs.finishing_orphans.store(false, Ordering::Release);
+    result
+}
+
+fn finish_found(fs: &Fs, file: Option<Ino>, head: Option<Ino>) -> Result<(), Error> {
+    let mut found = Vec::new();
+    if let Some(ino) = file {
+        found.extend(open_orphan_file(fs, ino)?);
+    }
+    // From here on the inodes are held in memory. If an inode without links were evicted, the next
+    // look-up would take it for deleted.
+    let list = read_list(fs, head)?;
+    found.extend(fs.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
+    let mut held = Vec::new();
+    for (ino, place) in found {
+        let inode = orphan(fs, ino)?;
+        let mut state = inode.state.lock();
+        let twice = state.orphan.replace(place).is_some();
+        state.disk.dtime = 0;
+        let is_unlinked = state.disk.links == 0;
+        drop(state);
+        if twice {
+            return Err(Corruption::Inode { ino, cause: Cause::OrphanLoop }.into());
+        }
+        if let Some(quotas) = fs.mount.quotas().filter(|_| is_unlinked) {
+            quotas.note_unlinked(ino);
+        }
+        held.push(inode);
+    }
+    drop(list);
+    // The loop above has noted the positions of all orphans in the legacy list or the orphan file.
+    // This is done before the first deletion, because each deletion changes the legacy list.
+    for inode in held {
+        if inode.attr().links == 0 {
+            set_nameless(&inode, Nameless::Yes);
+            continue;
+        }
+        let _exclusive = inode.op.exclusive();
+        let block_size = fs.volume.block_size() as u64;
+        let keep = inode.attr().size.div_ceil(block_size);
+        let data = FileData { fs, inode: &inode };
+        // The blocks after the end of a verity file are its hash tree, so they stay.
+        if inode.file_type == FileType::Regular && !data.is_verity() {
+            let keep = u32::try_from(keep).unwrap_or(u32::MAX);
+            data.free_from(keep)?;
+        }
+        let mut handle = fs.join(6)?;
+        fs.orphans.finish(&mut handle, &inode);
+    }
+    Ok(())
+}
+
+/// Loads an inode that is an orphan according to the disk.
+fn orphan(fs: &Fs, ino: Ino) -> Result<InodeRef, Error> {
+    if !fs.volume.is_for_names(ino) {
+        return Err(Corruption::Inode { ino, cause: Cause::NoSuchInode }.into());
+    }
+    // `get_any` is used because an inode that holds the value of an attribute can be an orphan: the
+    // kernel leaves such orphans.
+    fs.get_any(ino, None).map_err(|error| match error {
+        Error::Stale => Corruption::Inode { ino, cause: Cause::NoOrphan }.into(),
+        error => error,
+    })
+}
+
+/// Pins the blocks of the orphan file, and returns the entries found in it.
+fn open_orphan_file(fs: &Fs, ino: Ino) -> Result<Vec<(Ino, OrphanSlot)>, Error> {
+    let file = fs.get_any(ino, None)?;
+    let blocks = file.attr().size >> fs.volume.geometry().block_size().bits();
+    let end = u32::try_from(blocks).unwrap_or(u32::MAX);
+    let mut found = Vec::new();
+    let mut pinned = Vec::new();
+    // Uses only the mapped blocks, because the size may be wrong.
+    let extents = FileData { fs, inode: &file }.with_map(|map| extent::overlapping(map, 0..end))?;
+    let mapped = extents
+        .iter()
+        .flat_map(|e| (0..e.len).map(|at| (e.start.0 + at, Block(e.block.0 + u64::from(at)))));
+    for (n, block) in mapped {
+        let kind = MetaKind::Orphans { ino, generation: file.generation, block: FileBlock(n) };
+        let block = fs.meta.get(fs, block, kind)?;
+        let seed = disk::OrphanSeed::new(fs.volume.checksums, ino, file.generation);
+        let entries = disk::OrphanBlock::decode(&block.data(), block.block, seed)
+            .map_err(|cause| Corruption::OrphanFile { ino, block: FileBlock(n), cause })?;
+        for (slot, orphan) in entries.orphans() {
+            found.push((orphan, OrphanSlot::File { block: pinned.len(), slot }));
+        }
+        pinned.push(block);
+    }
+    fs.orphans.set_file(pinned, found.len());
+    Ok(found)
+}
+
+/// Reads the legacy list, which is newest first on disk, and returns it oldest first.
+fn read_list(fs: &Fs, head: Option<Ino>) -> Result<Vec<InodeRef>, Error> {
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = head;
+    while let Some(ino) = next {
+        if !seen.insert(ino) {
+            return Err(Corruption::Inode { ino, cause: Cause::OrphanLoop }.into());
+        }
+        let inode = orphan(fs, ino)?;
+        let dtime = inode.state.lock().disk.dtime;
+        found.push(inode);
+        next = (dtime != 0).then_some(Ino(dtime));
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// Returns whether the orphan file still has entries: either nameless inodes that were still open
+/// at the unmount, or entries that the mount did not read.
+pub(crate) fn orphans_left(fs: &Fs) -> OrphanEntries {
+    let unread = !fs.orphans.has_file()
+        && fs.superblock.snapshot().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+    match unread || fs.orphans.are_in_file() {
+        true => OrphanEntries::Present,
+        false => OrphanEntries::Absent,
     }
 }

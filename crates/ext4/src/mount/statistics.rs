@@ -1,7 +1,7 @@
 //! Statistics of a mount.
 
 use crate::alloc::AllocStatistics;
-use crate::fs::Fs;
+use crate::object::fs::Fs;
 use lanefs_lanes::Contention;
 
 /// A reading of a mount's counters.
@@ -94,18 +94,18 @@ impl Fs {
         Statistics {
             locks: lanefs_lanes::contention(),
             journal: self.journal_statistics(),
-            fast_refused: self.objects.fast.iter().flat_map(|fast| fast.refused()).collect(),
-            alloc: self.objects.groups.statistics(),
+            fast_refused: self.fast.iter().flat_map(|fast| fast.refused()).collect(),
+            alloc: self.groups.statistics(),
             cached_inodes: inodes as u64,
             cached_metadata: metadata as u64,
             cached_tables: tables as u64,
-            cached_bitmaps: self.objects.groups.bitmaps.bytes(),
-            cached_bytes: self.objects.cached_bytes(),
-            cache_cap: self.cache_bytes,
+            cached_bitmaps: self.groups.bitmaps.bytes(),
+            cached_bytes: self.cached_bytes(),
+            cache_cap: self.options.cache_bytes,
             retired: lanefs_lanes::limbo() as u64,
             free_blocks: space.blocks_free,
             free_inodes: space.inodes_free,
-            size_blocks: self.objects.volume.geometry().block_count(),
+            size_blocks: self.volume.geometry().block_count(),
             block_bytes: u64::from(space.block_size),
         }
     }

@@ -2,26 +2,26 @@
 //! says which blocks a directory has, and which names belong in each block.
 
 use crate::alloc::{Claim, Request};
-use crate::crypt::InodeCrypt;
-use crate::data::file_data::FileData;
-use crate::data::inline::{is_marked, stop_inline};
+use crate::crypt::{InodeCrypt, NoKeyName};
+use crate::data::FileData;
+use crate::data::bytes::{is_marked, stop_inline};
 use crate::data::mapping::MapChange;
 use crate::object::dirty::Handle;
+use crate::object::fs::Fs;
 use crate::object::inode::Inode;
 use crate::object::meta::{Contents, MetaRef};
-use crate::object::objects::Objects;
 use crate::object::state::{Concerns, InodeState};
-use crate::volume::kind::MetaKind;
+use crate::volume::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::casefold::Folding;
-use lanefs_ondisk::dirent::{DirFormat, Name, Packed};
-use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::dirent::{DirFormat, Name, NameForm, Packed};
+use lanefs_ondisk::hash::{NameHash, NameHasher};
+use lanefs_ondisk::inode::{Cause, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported, dirent};
 use lanefs_plan::cluster::Filling;
 use lanefs_plan::dir::{Descent, DirBlocks, DirContext, DirEntry, Found, Indexing, Plan};
 use lanefs_plan::extent::{Extent, Mapping, State};
-use lanefs_plan::{Error, InvalidArgument};
-use lanefs_plan::{cluster, dir, extent};
+use lanefs_plan::{Error, InvalidArgument, cluster, dir, extent};
 use std::ops::ControlFlow;
 
 /// An upper bound for the number of blocks that one operation appends to a directory.
@@ -43,7 +43,7 @@ struct DirChange<'f> {
 /// A directory whose operation lock is held: shared for reading, exclusively for a change of its
 /// shape.
 pub(crate) struct Directory<'d> {
-    pub(crate) objects: &'d Objects,
+    pub(crate) fs: &'d Fs,
     pub(crate) dir: &'d Arc<Inode>,
     pub(crate) context: DirContext,
     /// The encryption of the directory; `None` if the directory is not encrypted.
@@ -59,7 +59,7 @@ impl DirBlocks for Directory<'_> {
             return Ok(block.clone());
         }
         let (block, kind) = self.place(n)?;
-        self.objects.meta.read(self.objects, block, kind)
+        self.fs.meta.read(self.fs, block, kind)
     }
 
     fn look(&self, n: FileBlock, look: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
@@ -81,14 +81,14 @@ impl<'d> Directory<'d> {
     /// # Errors
     /// [`Error::NotDirectory`]; an error for a directory that is not mapped in a supported way, or
     /// is too large.
-    pub(crate) fn of(objects: &'d Objects, dir: &'d Arc<Inode>) -> Result<Directory<'d>, Error> {
+    pub(crate) fn of(fs: &'d Fs, dir: &'d Arc<Inode>) -> Result<Directory<'d>, Error> {
         if dir.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
         let flags = InodeFlags::from_bits_retain(dir.rights().flags);
-        let volume = &objects.volume;
+        let volume = &fs.volume;
         let context = volume.dir_context(dir.ino, dir.generation, flags);
-        let data = FileData { objects, inode: dir };
+        let data = FileData { fs, inode: dir };
         let crypt = data.crypt()?;
         if crypt.is_some() && context.hasher.folding != Folding::None {
             let what = "an encrypted directory that ignores case".to_string();
@@ -96,7 +96,7 @@ impl<'d> Directory<'d> {
         }
         if data.is_inline() {
             let context = DirContext { indexing: volume.indexing(false), ..context };
-            let mut view = Directory { objects, dir, context, crypt, count: 1, inline: None };
+            let mut view = Directory { fs, dir, context, crypt, count: 1, inline: None };
             view.inline = Some(view.inline_block()?);
             return Ok(view);
         }
@@ -105,7 +105,7 @@ impl<'d> Directory<'d> {
         if count > extent::END - MOST_APPENDED {
             return Err(Error::FileTooLarge);
         }
-        Ok(Directory { objects, dir, context, crypt, count, inline: None })
+        Ok(Directory { fs, dir, context, crypt, count, inline: None })
     }
 
     /// Returns how the directory compares names. Names that are not compared by their bytes are not
@@ -124,7 +124,7 @@ impl<'d> Directory<'d> {
         let ino = self.dir.ino;
         let damaged = |cause| Corruption::Directory { ino, block: FileBlock(0), cause };
         let bytes = self.data().inline_bytes()?;
-        let inodes = self.objects.volume.geometry().inode_count();
+        let inodes = self.fs.volume.geometry().inode_count();
         let format = &DirFormat { inodes, ..self.context.format };
         // `bytes` has the inode number of the parent, 56 bytes of entries, and a second area of
         // entries.
@@ -156,13 +156,13 @@ impl<'d> Directory<'d> {
     /// so the caller has none. The operation lock is held exclusively.
     pub(crate) fn leave_inode(&self) -> Result<(), Error> {
         let Some(block) = &self.inline else { return Ok(()) };
-        let Directory { objects, dir, context, crypt, .. } = *self;
-        let empty = Directory { objects, dir, context, crypt, count: 0, inline: None };
+        let Directory { fs, dir, context, crypt, .. } = *self;
+        let empty = Directory { fs, dir, context, crypt, count: 0, inline: None };
         empty.change_shape(Plan { appended: vec![block.clone()], ..Plan::default() })
     }
 
     fn data(&self) -> FileData<'d> {
-        FileData { objects: self.objects, inode: self.dir }
+        FileData { fs: self.fs, inode: self.dir }
     }
 
     /// Passes the entries after `cookie` (0: from the start) to `each`, in hash order, "." and ".."
@@ -228,7 +228,7 @@ impl<'d> Directory<'d> {
 
     fn look_at<R>(&self, n: FileBlock, look: impl FnOnce(&Contents<'_>) -> R) -> Result<R, Error> {
         let (block, kind) = self.place(n)?;
-        self.objects.meta.look(self.objects, block, kind, look, |_, _| ())
+        self.fs.meta.look(self.fs, block, kind, look, |_, _| ())
     }
 
     /// Makes room for a stored name in one of the directory's blocks. The directory must not have
@@ -254,7 +254,7 @@ impl<'d> Directory<'d> {
 
     fn change_shape(&self, plan: Plan) -> Result<(), Error> {
         let change = self.prepare_shape(plan)?;
-        let mut handle = self.objects.join(change.credits)?;
+        let mut handle = self.fs.join(change.credits)?;
         self.apply_shape(&mut handle, change);
         Ok(())
     }
@@ -265,7 +265,7 @@ impl<'d> Directory<'d> {
         for (n, data) in plan.updates {
             updates.push((self.meta_block(n)?, data));
         }
-        let block_size = self.objects.volume.block_size() as u64;
+        let block_size = self.fs.volume.block_size() as u64;
         let size = (u64::from(self.count) + plan.appended.len() as u64) * block_size;
         let indexing = match plan.becomes_indexed {
             true => Indexing::Indexed,
@@ -292,7 +292,7 @@ impl<'d> Directory<'d> {
             return Ok(held);
         }
         let (block, kind) = self.place(n)?;
-        self.objects.meta.get(self.objects, block, kind)
+        self.fs.meta.get(self.fs, block, kind)
     }
 
     /// Returns a hold on block `n` if its mapping and its contents are in memory. Both look-ups use
@@ -302,7 +302,7 @@ impl<'d> Directory<'d> {
         self.dir.note_use();
         let pin = lanefs_lanes::pin();
         let block = written(self.dir.map.get(&pin)?.find(n))?;
-        self.objects.meta.held(&pin, block, self.kind(n))
+        self.fs.meta.held(&pin, block, self.kind(n))
     }
 
     /// Returns the position of block `n` on the device, and the kind of the block.
@@ -325,7 +325,7 @@ impl<'d> Directory<'d> {
     ) -> Result<(), Error> {
         let (count, data) = (self.count, self.data());
         let map = data.map()?;
-        let clusters = self.objects.volume.clusters();
+        let clusters = self.fs.volume.clusters();
         let end = count + appended.len() as u32;
         let mut extents: Vec<Extent> = Vec::new();
         let mut at = count;
@@ -335,7 +335,7 @@ impl<'d> Directory<'d> {
                 Filling::InUse { block, len } => (at, block, len),
                 Filling::New { start, .. } => {
                     let request = Request::for_metadata(goal, end - start);
-                    let claim = self.objects.claim_blocks(&request)?.into_claim();
+                    let claim = self.fs.claim_blocks(&request)?.into_claim();
                     let (block, len) = (claim.start(), claim.len());
                     change.claims.push(claim);
                     (start, block, len)
@@ -366,20 +366,20 @@ impl<'d> Directory<'d> {
 
     /// Apply: changes the directory's blocks and its inode.
     fn apply_shape(&self, handle: &mut Handle<'_>, change: DirChange<'_>) {
-        let Directory { objects, dir, .. } = *self;
+        let Directory { fs, dir, .. } = *self;
         for (block, data) in change.updates {
             block.replace(handle, data);
         }
         for claim in change.claims {
-            objects.groups.allocate(handle, claim);
+            fs.groups.allocate(handle, claim);
         }
         for (n, block, data) in change.appended {
             let kind = MetaKind::Directory { ino: dir.ino, generation: dir.generation, block: n };
-            objects.meta.create(handle, block, kind, data);
+            fs.meta.create(handle, block, kind, data);
         }
         let update = |state: &mut InodeState| {
             if is_marked(state.disk.flags) {
-                stop_inline(&objects.volume, dir, state);
+                stop_inline(&fs.volume, dir, state);
             }
             state.disk.size = change.size;
             // Without `dir_index` the index is not kept up to date, so an old flag must be cleared.
@@ -415,5 +415,126 @@ pub(crate) fn checked_entry(name: &[u8], dots: impl FnOnce() -> Error) -> Result
     match name {
         b"." | b".." => Err(dots()),
         _ => checked(name),
+    }
+}
+
+// Converts names in encrypted directories between the form that callers know and the stored form.
+
+/// A name as a directory stores it.
+pub(crate) enum StoredName<'n> {
+    Given(Name<'n>),
+    /// A valid encrypted name.
+    Encrypted(Vec<u8>),
+}
+
+impl StoredName<'_> {
+    fn encrypted(bytes: Vec<u8>) -> Option<StoredName<'static>> {
+        Name::of(NameForm::Encrypted, &bytes).is_ok().then_some(StoredName::Encrypted(bytes))
+    }
+
+    pub(crate) fn name(&self) -> Name<'_> {
+        match self {
+            StoredName::Given(name) => *name,
+            StoredName::Encrypted(bytes) => {
+                Name::of(NameForm::Encrypted, bytes).expect("checked by the constructor")
+            }
+        }
+    }
+}
+
+/// Turns stored names into the names that callers see.
+struct Shown<'d> {
+    crypt: &'d InodeCrypt,
+    /// Without the key, a text is shown for each name, and this hasher computes the hash in that
+    /// text. Without a hasher, the text has zeros in place of the hash.
+    hasher: Option<NameHasher>,
+}
+
+impl Directory<'_> {
+    /// Returns the stored form of `name`; `None` if the directory cannot have that name, because
+    /// the key is missing and no encrypted name is shown as `name`.
+    pub(crate) fn stored<'n>(&self, name: Name<'n>) -> Result<Option<StoredName<'n>>, Error> {
+        let Some(crypt) = self.crypt.filter(|_| !matches!(name.bytes(), b"." | b"..")) else {
+            return Ok(Some(StoredName::Given(name)));
+        };
+        let bytes = match (crypt.names(), NoKeyName::decode(name.bytes())) {
+            (Ok(names), _) => names.encrypt(name.bytes(), dirent::MAX_NAME),
+            (Err(_), Some(NoKeyName::Whole(bytes))) => Some(bytes),
+            (Err(_), Some(NoKeyName::Long { major, .. })) => {
+                let text = NoKeyName::decode(name.bytes());
+                text.map(|text| self.find_long(&text, major)).transpose()?.flatten()
+            }
+            (Err(_), None) => None,
+        };
+        Ok(bytes.and_then(StoredName::encrypted))
+    }
+
+    /// Returns the stored name for which `text` is shown. Reads only the entries whose hash is the
+    /// one in the text, or all entries if the text has no hash.
+    fn find_long(&self, text: &NoKeyName, major: u32) -> Result<Option<Vec<u8>>, Error> {
+        let mut found = None;
+        let mut look = |entry: &DirEntry<'_>| {
+            if text.is_of(entry.name) {
+                found = Some(entry.name.to_vec());
+            }
+            let is_past = major != 0 && dir::hash_at(entry.next).is_none_or(|hash| hash > major);
+            match found.is_some() || is_past {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        dir::read_from(&self.context, self, dir::cookie_of(major), &mut look)?;
+        Ok(found)
+    }
+
+    /// Does the same as [`Directory::read_from`] for an encrypted directory.
+    pub(crate) fn read_encrypted(
+        &self,
+        crypt: &InodeCrypt,
+        cookie: u64,
+        each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let shown = Shown { crypt, hasher: self.shown_hasher()? };
+        let mut damage = Ok(());
+        dir::read_from(&self.context, self, cookie, &mut |entry| {
+            if matches!(entry.name, b"." | b"..") {
+                return each(entry);
+            }
+            match shown.name(entry.name) {
+                Ok(name) => each(&DirEntry { name: &name, ..*entry }),
+                Err(cause) => {
+                    damage = Err(Corruption::Inode { ino: self.dir.ino, cause });
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        Ok(damage?)
+    }
+
+    /// Returns the hasher for the texts that are shown for names while the key is missing. Returns
+    /// `None` for a linear directory of several blocks, and on a file system without `dir_index`.
+    /// In these cases the texts contain no hash, as in the kernel (6.18).
+    fn shown_hasher(&self) -> Result<Option<NameHasher>, Error> {
+        Ok(match self.context.indexing {
+            Indexing::Indexed => Some(dir::hasher_of(&self.context, self)?),
+            Indexing::Possible if dir::DirBlocks::count(self) == 1 => Some(self.context.hasher),
+            Indexing::Possible | Indexing::Never => None,
+        })
+    }
+}
+
+impl Shown<'_> {
+    fn name(&self, stored: &[u8]) -> Result<Vec<u8>, Cause> {
+        let damaged = Cause::EncryptedText { len: stored.len() };
+        let Ok(names) = self.crypt.names() else {
+            let none = NameHash { major: 0, minor: 0 };
+            let hash = self.hasher.map_or(none, |hasher| hasher.hash(stored));
+            return Ok(NoKeyName::encode(hash, stored));
+        };
+        let name = names.decrypt(stored).ok_or(damaged.clone())?;
+        match Name::new(&name) {
+            Ok(valid) if !matches!(valid.bytes(), b"." | b"..") => Ok(name),
+            _ => Err(damaged),
+        }
     }
 }

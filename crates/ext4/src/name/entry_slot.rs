@@ -33,23 +33,21 @@
 //! name is published under the guard of the block that changes, so a reader that sees the changed
 //! block finds the name published.
 
-use crate::data::file_data::FileData;
-use crate::name::directory::Directory;
-use crate::name::encrypted::StoredName;
-use crate::name::locks::DirLocking;
-use crate::names::Named;
+use crate::attr::Named;
+use crate::data::FileData;
+use crate::name::DirLocking;
+use crate::name::directory::{Directory, StoredName};
 use crate::object::dirty::Handle;
+use crate::object::fs::Fs;
 use crate::object::inode::Inode;
 use crate::object::meta::MetaRef;
-use crate::object::objects::Objects;
 use lanefs_lanes::MutexGuard;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::dirent::{Name, NameForm, Packed, Room};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, dirent};
-use lanefs_plan::dir;
 use lanefs_plan::dir::{DirContext, Found, Indexing, Look};
-use lanefs_plan::{Error, InvalidArgument};
+use lanefs_plan::{Error, InvalidArgument, dir};
 
 /// The number of credits that changing one name costs. They pay for a block of the directory and
 /// for the directory's inode.
@@ -57,7 +55,7 @@ pub(crate) const ENTRY_CREDITS: u32 = 3;
 
 /// A name, and the one block that contains the name or would contain it.
 pub(crate) struct EntrySlot<'f> {
-    objects: &'f Objects,
+    fs: &'f Fs,
     dir: &'f Arc<Inode>,
     context: DirContext,
     name: StoredName<'f>,
@@ -76,30 +74,30 @@ impl<'f> EntrySlot<'f> {
     /// [`Error::NotFound`] if the directory cannot have the name, because the directory's key is
     /// missing.
     pub(crate) fn of(
-        objects: &'f Objects,
+        fs: &'f Fs,
         dir: &'f Arc<Inode>,
         name: Name<'f>,
         locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
-        EntrySlot::beside(None, objects, dir, name, locking)
+        EntrySlot::beside(None, fs, dir, name, locking)
     }
 
     /// Does the same as [`EntrySlot::of`]. If the name belongs in the block of `other`, this block
     /// is not looked up again.
     pub(crate) fn beside(
         other: Option<&EntrySlot<'f>>,
-        objects: &'f Objects,
+        fs: &'f Fs,
         dir: &'f Arc<Inode>,
         name: Name<'f>,
         locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
-        let mut view = Directory::of(objects, dir)?;
+        let mut view = Directory::of(fs, dir)?;
         if view.is_inline() {
             if locking == DirLocking::Shared {
                 return Ok(None);
             }
             view.leave_inode()?;
-            view = Directory::of(objects, dir)?;
+            view = Directory::of(fs, dir)?;
         }
         let is_flagged =
             || InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::INDEX);
@@ -131,22 +129,22 @@ impl<'f> EntrySlot<'f> {
         };
         let (version, seen) = block.look_under_guard(look);
         let (context, seen) = (view.context, seen?);
-        Ok(Some(EntrySlot { objects, dir, context, name: stored, n, block, version, seen }))
+        Ok(Some(EntrySlot { fs, dir, context, name: stored, n, block, version, seen }))
     }
 
     /// Does the same as [`EntrySlot::of`] for a name that will be added: the slot has room, unless
     /// the name exists. With [`DirLocking::Shared`], also returns `None` if there is no room.
     pub(crate) fn with_room(
-        objects: &'f Objects,
+        fs: &'f Fs,
         dir: &'f Arc<Inode>,
         name: Name<'f>,
         locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
-        let place = EntrySlot::of(objects, dir, name, locking);
+        let place = EntrySlot::of(fs, dir, name, locking);
         let slot = match &place {
             Ok(Some(slot)) => slot,
             Err(Error::NotFound) => {
-                FileData { objects, inode: dir }.check_names_key()?;
+                FileData { fs, inode: dir }.check_names_key()?;
                 return place;
             }
             Ok(None) | Err(_) => return place,
@@ -158,14 +156,14 @@ impl<'f> EntrySlot<'f> {
             return Err(InvalidArgument::DotName.into());
         }
         if slot.context.format.names == NameForm::Encrypted {
-            FileData { objects, inode: dir }.check_names_key()?;
+            FileData { fs, inode: dir }.check_names_key()?;
         }
         match (slot.seen, locking) {
             (Look::Full, DirLocking::Shared) => Ok(None),
             (Look::Full, DirLocking::Exclusive) => {
-                Directory::of(objects, dir)?.make_room(slot.name.name())?;
+                Directory::of(fs, dir)?.make_room(slot.name.name())?;
                 drop(place);
-                EntrySlot::of(objects, dir, name, locking)
+                EntrySlot::of(fs, dir, name, locking)
             }
             _ => place,
         }
@@ -174,18 +172,18 @@ impl<'f> EntrySlot<'f> {
     /// Returns the slot of `name` in a block that has room for it; `None` if no block has room. The
     /// name may exist in another spelling. The operation lock is held exclusively.
     pub(crate) fn with_room_beside(
-        objects: &'f Objects,
+        fs: &'f Fs,
         dir: &'f Arc<Inode>,
         name: Name<'f>,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
-        let view = Directory::of(objects, dir)?;
+        let view = Directory::of(fs, dir)?;
         let Some(n) = dir::locate_room(&view.context, &view, name)? else { return Ok(None) };
         let block = view.meta_block(n)?;
         let look = |bytes: &[u8]| dir::room_for(&view.context, n, bytes, name);
         let (version, seen) = block.look_under_guard(look);
         let (context, seen) = (view.context, seen?);
         let name = StoredName::Given(name);
-        Ok(Some(EntrySlot { objects, dir, context, name, n, block, version, seen }))
+        Ok(Some(EntrySlot { fs, dir, context, name, n, block, version, seen }))
     }
 }
 
@@ -228,7 +226,7 @@ impl EntrySlot<'_> {
 
     /// Applies edits to this slot's block.
     fn change(&self, handle: &mut Handle<'_>, edits: &[(&EntrySlot<'_>, Edit)]) {
-        if self.objects.fast.is_some() {
+        if self.fs.fast.is_some() {
             for (place, _) in edits.iter().filter(|(_, edit)| !matches!(edit, Edit::Add(..))) {
                 place.dir.note_unfit(handle.tid());
             }
@@ -253,7 +251,7 @@ impl EntrySlot<'_> {
             let name = place.name.name().bytes();
             if place.context.compares_bytes() && name != b".." {
                 let dir = place.dir.dir_id();
-                self.objects.names.publish(dir, name, edit.target());
+                self.fs.options.names.publish(dir, name, edit.target());
             }
         }
     }

@@ -2,17 +2,19 @@
 //! durable.
 
 use crate::alloc::Changes;
-use crate::object::growth::Growth;
-use crate::object::record::Record;
 use crate::object::table::TableRef;
-use crate::volume::Volume;
-use crate::volume::kind::MetaKind;
+use crate::volume::{BlockReader, MetaKind, Volume};
 use lanefs_journal::{Images, Tid};
 use lanefs_lanes::Lane;
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::quota::Kind;
-use lanefs_ondisk::{Block, Group, Ino};
+use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{Block, Group, Ino, inode as disk};
+use lanefs_plan::Error;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A handle on a transaction of this file system.
 pub(crate) type Handle<'j> = lanefs_journal::Handle<'j, Dirty, Deferred>;
@@ -126,5 +128,174 @@ impl Changes for Handle<'_> {
 
     fn release_later(&mut self, start: Block, len: u32) {
         self.defer(Deferred::Free { start, len });
+    }
+}
+
+// Handles an inode's record: the bytes of the inode in a block of the inode table.
+
+/// Holds a record's bytes as they were read or will be written. They are needed for the part that
+/// [`disk::Inode`] does not decode: the attributes in the inode. A new inode has no bytes until it
+/// gets attributes.
+#[derive(Clone, Default)]
+pub(crate) struct RawRecord {
+    /// The bytes; `None` means all zeros.
+    bytes: Option<Box<[u8]>>,
+}
+
+impl RawRecord {
+    /// Copies the bytes of a record that was read from the inode table.
+    pub(crate) fn read(bytes: &[u8]) -> RawRecord {
+        RawRecord { bytes: Some(bytes.into()) }
+    }
+
+    /// Returns the bytes in `area`, or an empty slice if the record is too short to contain `area`.
+    pub(crate) fn area(&self, area: Range<usize>) -> Cow<'_, [u8]> {
+        match &self.bytes {
+            Some(bytes) => bytes.get(area).unwrap_or_default().into(),
+            None => vec![0; area.len()].into(),
+        }
+    }
+
+    /// Returns whether bytes were read or set.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.bytes.is_some()
+    }
+
+    /// Sets the bytes in `area` of a record of `len` bytes.
+    pub(crate) fn set(&mut self, len: usize, area: Range<usize>, bytes: &[u8]) {
+        let record = self.bytes.get_or_insert_with(|| vec![0; len].into());
+        if let Some(kept) = record.get_mut(area) {
+            kept.copy_from_slice(bytes);
+        }
+    }
+
+    /// Overwrites the whole `record` with these bytes.
+    pub(crate) fn write_to(&self, record: &mut [u8]) {
+        match &self.bytes {
+            Some(bytes) => record.copy_from_slice(bytes),
+            None => record.fill(0),
+        }
+    }
+}
+
+/// An inode's record as of one transaction.
+pub(crate) struct Record {
+    pub(crate) disk: disk::Inode,
+    pub(crate) raw: RawRecord,
+    pub(crate) freed: bool,
+}
+
+impl Record {
+    /// Copies the record for a transaction.
+    pub(crate) fn of(disk: &disk::Inode, raw: &RawRecord, freed: bool) -> Box<Record> {
+        Box::new(Record { disk: disk.clone(), raw: raw.clone(), freed })
+    }
+
+    /// Patches the record into a copy of its table block.
+    pub(crate) fn patch_into(
+        &self,
+        volume: &Volume,
+        ino: Ino,
+        table: &mut [u8],
+        offset: usize,
+    ) -> Result<(), Error> {
+        let len = volume.geometry().inode_size();
+        let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
+        self.raw.write_to(record);
+        encode(volume, ino, &self.disk, record)
+    }
+
+    /// Returns the bytes of the record.
+    pub(crate) fn encoded(&self, volume: &Volume, ino: Ino) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; volume.geometry().inode_size()];
+        self.patch_into(volume, ino, &mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    /// Compares this record with `other`, a record of an inode with the same number. Returns
+    /// whether this record belongs to the later inode.
+    pub(crate) fn is_after(&self, other: &Record) -> bool {
+        self.disk.generation.wrapping_sub(other.disk.generation) as i32 > 0
+    }
+}
+
+/// Where an inode is recorded as an orphan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OrphanSlot {
+    /// Slot `slot` of block `block` of the orphan file.
+    File { block: usize, slot: usize },
+    /// Entry `number` of the list of `lane`.
+    List { lane: Lane, number: u64 },
+}
+
+/// Patches the deletion time in a record that has no other change. The legacy orphan list is
+/// chained through the deletion times.
+pub(crate) fn chain_record(
+    volume: &Volume,
+    ino: Ino,
+    next: Option<Ino>,
+    table: &mut [u8],
+    offset: usize,
+) -> Result<(), Error> {
+    let len = volume.geometry().inode_size();
+    let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
+    let mut disk = disk::Inode::decode(record, ino, volume.geometry(), volume.checksums)?;
+    disk.dtime = next.map_or(0, |next| next.0);
+    encode(volume, ino, &disk, record)
+}
+
+fn encode(volume: &Volume, ino: Ino, disk: &disk::Inode, record: &mut [u8]) -> Result<(), Error> {
+    disk.encode_into(record, ino, volume.geometry(), volume.checksums)
+        .map_err(|_| Error::FileTooLarge)
+}
+
+// What only the committer writes when the file system grows: descriptors, the resize inode, and
+// the superblock.
+
+/// Groups that one transaction adds.
+pub(crate) struct Growth {
+    pub(crate) old: Geometry,
+    pub(crate) new: Geometry,
+    /// The descriptors of the new groups. The inode tables of these groups were written before the
+    /// transaction. So were their bitmaps, except those that the descriptors mark as uninitialised.
+    pub(crate) descriptors: Vec<GroupDesc>,
+    /// The resize inode, if it changes.
+    pub(crate) resize: Option<ResizeInode>,
+}
+
+/// The inode that reserves blocks for descriptors.
+pub(crate) struct ResizeInode {
+    /// The blocks of the inode that change, with their new contents.
+    pub(crate) blocks: Vec<(Block, Vec<u8>)>,
+    pub(crate) sectors: u64,
+}
+
+impl Growth {
+    /// Returns the new groups.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &GroupDesc)> {
+        (self.old.group_count()..).map(Group).zip(&self.descriptors)
+    }
+
+    /// Returns the indexes of the descriptor blocks that change.
+    pub(crate) fn changed(&self) -> std::ops::Range<u32> {
+        let per_block = self.new.descs_per_block();
+        let last = self.old.group_count() + self.descriptors.len() as u32;
+        self.old.group_count() / per_block..last.div_ceil(per_block)
+    }
+
+    /// Returns block `index` of the descriptors as it was before the groups were added.
+    pub(crate) fn base(&self, index: u32, reader: &impl BlockReader) -> Result<Arc<[u8]>, Error> {
+        // A block beyond the old descriptors either did not exist or was only reserved for
+        // descriptors, so its contents on the device are not descriptors.
+        if index >= self.old.desc_blocks() {
+            return Ok(vec![0; self.new.block_size().bytes()].into());
+        }
+        reader.read_block(self.new.desc_block(index).ok_or(Error::Stale)?)
+    }
+
+    /// Returns the number of blocks that the growth adds to a transaction.
+    pub(crate) fn credits(&self) -> u32 {
+        let resize = self.resize.as_ref().map_or(0, |resize| resize.blocks.len() + 1);
+        self.changed().len() as u32 + resize as u32
     }
 }

@@ -1,8 +1,7 @@
 //! What a mount records for fast commits (`fast_write.rs`), and what each inode records for them.
 
-use crate::object::fast_track::{Birth, FastPart, FastTrack, Reason};
 use crate::object::inode::Inode;
-use crate::object::state::InodeState;
+use crate::object::state::{Birth, FastPart, FastTrack, InodeState, Reason};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};

@@ -1,26 +1,20 @@
 //! Implements the inode in memory: two locks, snapshots for readers, and the hold count.
 
 use crate::alloc::WorkPlace;
-use crate::attr::{Attr, Rdev, Rights};
-use crate::cache::{Cached, Evicted, Used};
+use crate::attr::{Attr, DirId, Rdev, Rights};
+use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::crypt::InodeCrypt;
-use crate::names::DirId;
-use crate::object::contended::LaneDeltas;
-use crate::object::dirty::{Captured, CapturedRecord, Dirty, Handle, Journaled};
-use crate::object::fast_track::FastPart;
-use crate::object::map_slot::MapSlot;
-use crate::object::mount_ref::MountRef;
-use crate::object::record::{RawRecord, Record};
-use crate::object::state::{Concerns, InodeState, StoredXattrs};
+use crate::object::dirty::{Captured, CapturedRecord, Dirty, Handle, Journaled, RawRecord, Record};
+use crate::object::mount_ref::{MapSlot, MountRef, WindowSlot};
+use crate::object::state::{Concerns, FastPart, InodeState, LaneDeltas, StoredXattrs};
 use crate::object::table::TableRef;
-use crate::object::window::WindowSlot;
 use crate::quota::Counted;
 use crate::verity::Verity;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
-    Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares,
+    Hold, Holdable, Holds, LaneArc, Lines, Mutex, Pin, Rank, SeqCell, SharedLock, Shares,
 };
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileType, Ino, Time, inode as disk};
@@ -103,7 +97,7 @@ pub struct Inode {
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The last transaction that changed this inode in a way that fast commits do not express
-    /// (`object/fast_write.rs`). For a directory, a change of its names counts too.
+    /// (`object/commit.rs`). For a directory, a change of its names counts too.
     pub(crate) unfit_in: AtomicU64,
     /// The last transaction that moved blocks of the file to other offsets in the file. Stored and
     /// read under `op`.
@@ -581,5 +575,92 @@ impl Drop for InodeRef {
             // If the mount is gone, the orphan record stays, and the next mount deletes the inode.
             self.mount.last_reference_dropped(self);
         }
+    }
+}
+
+// Keeps the inodes in memory by number: looks them up, loads them, takes holds on them, and evicts
+// them.
+
+/// The set of inodes in memory.
+pub(crate) struct Inodes {
+    cache: Cache<Inode>,
+}
+
+impl Inodes {
+    /// Creates an empty set whose map grows only after about `room` inodes were added.
+    pub(crate) fn new(room: usize) -> Inodes {
+        Inodes { cache: Cache::new(room, Rank::InodeLoad) }
+    }
+
+    /// Returns the inode with this number, without a hold. The reference is valid as long as `pin`
+    /// lives, but the inode may be deleted, and its number reused, as soon as this returns.
+    #[inline]
+    pub(crate) fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
+        self.cache.find(pin, u64::from(ino.0))
+    }
+
+    /// Returns the inode with this number, without a hold.
+    pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.peek(&lanefs_lanes::pin(), ino).cloned()
+    }
+
+    /// Makes the number of `inode` refer to `inode`, and runs `look` on the inode to which the
+    /// number referred before.
+    pub(crate) fn insert(&self, inode: Arc<Inode>, look: impl FnOnce(&Inode)) {
+        self.cache.insert(inode, look);
+    }
+
+    /// Runs `visit` on all inodes; may miss inodes that are added or removed meanwhile.
+    pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<Inode>)) {
+        self.cache.for_each(visit);
+    }
+
+    /// Returns the inodes in memory that have lost their last name.
+    pub(crate) fn nameless(&self) -> Vec<Arc<Inode>> {
+        let mut found = Vec::new();
+        self.for_each(|inode| {
+            if inode.holds.is_nameless() {
+                found.push(inode.clone());
+            }
+        });
+        found
+    }
+
+    /// Returns a hold on the inode if it is in memory. [`Error::Stale`] if it was deleted.
+    fn cached(&self, ino: Ino) -> Result<Option<InodeRef>, Error> {
+        let found = self.cache.hold(u64::from(ino.0), |inode| {
+            Some(InodeRef::new(inode).ok_or_else(|| inode.clone()))
+        });
+        // A dead object without links means that the inode was deleted or is being deleted, and
+        // that no inode has this number until a new inode takes it. A dead object with links was
+        // only evicted.
+        match found {
+            None => Ok(None),
+            Some(Ok(held)) => Ok(Some(held)),
+            Some(Err(dead)) if dead.links() == 0 => Err(Error::Stale),
+            Some(Err(_)) => Ok(None),
+        }
+    }
+
+    /// Returns a hold on an inode. If the inode is not in memory, `load` creates and inserts it.
+    /// Only one thread at a time runs `load` for a number.
+    pub(crate) fn hold_or_load(
+        &self,
+        ino: Ino,
+        load: impl FnOnce() -> Result<InodeRef, Error>,
+    ) -> Result<InodeRef, Error> {
+        self.cache.hold_or_load(u64::from(ino.0), || self.cached(ino), load)
+    }
+
+    /// Looks at up to `buckets` buckets, evicts up to `wanted` inodes, and returns the number of
+    /// evicted inodes. `settled` is the last transaction that is settled, that is, whose work after
+    /// the commit is done.
+    pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
+        self.cache.evict(wanted, buckets, settled)
+    }
+
+    /// Returns the number of inodes in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.cache.len()
     }
 }

@@ -11,10 +11,9 @@
 //! A block is evicted only after the transactions that changed it are settled, because its image is
 //! then in the image store or written in place.
 
-use crate::cache::held::{Counted, Held};
-use crate::cache::{Cache, Cached, Evicted, Used};
+use crate::cache::{Cache, Cached, Counted, Evicted, Held, Used};
 use crate::object::dirty::{Captured, Dirty, Handle, Journaled};
-use crate::volume::kind::MetaKind;
+use crate::volume::MetaKind;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};

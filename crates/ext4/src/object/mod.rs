@@ -27,7 +27,7 @@
 //!
 //! - The link count of a nameless inode becomes zero before the object becomes dead, so that no
 //!   look-up loads the inode again. When the last reference to a nameless inode is dropped, the
-//!   inode is deleted (`ops/delete.rs`).
+//!   inode is deleted (`ops/truncate.rs`).
 //! - A new inode gets a number only if neither a live object in memory nor a record with links has
 //!   that number. If such an object or record exists, the bitmap is wrong: the create fails with a
 //!   corruption error, and the number stays taken while the file system is mounted.
@@ -66,25 +66,12 @@
 //! read-only, unless the option `errors=continue` is given.
 
 pub(crate) mod commit;
-pub(crate) mod contended;
 pub(crate) mod dirty;
 pub(crate) mod fast_commits;
-pub(crate) mod fast_track;
-mod fast_write;
-pub(crate) mod growth;
+pub(crate) mod fs;
 pub(crate) mod inode;
-pub(crate) mod inodes;
-pub(crate) mod load;
-pub(crate) mod map_slot;
 pub(crate) mod meta;
 pub(crate) mod mount_ref;
-pub(crate) mod objects;
 pub(crate) mod orphan;
-pub(crate) mod pressure;
-pub(crate) mod reclaim;
-pub(crate) mod record;
 pub(crate) mod state;
-pub(crate) mod superblock;
 pub(crate) mod table;
-pub(crate) mod totals;
-pub(crate) mod window;

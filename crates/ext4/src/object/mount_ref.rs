@@ -4,10 +4,17 @@
 //! mount. Neither the reference nor the call may write a cache line that lanes share. So each lane
 //! has its own reference to the mount, and its own counts of the references to inodes.
 
-use crate::object::totals::Totals;
+use crate::alloc::Claim;
+use crate::cache::Evicted;
 use crate::quota::Quotas;
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};
-use lanefs_lanes::{Holdable, LaneArc, PerLane, Shares};
+use lanefs_lanes::{
+    Holdable, Lane, LaneArc, LaneCounter, Mutex, Padded, PerLane, Pin, Rank, Shares, Slot,
+};
+use lanefs_ondisk::Ino;
+use lanefs_plan::extent::Map;
+use std::collections::BTreeSet;
 
 /// Called when the last reference to a nameless object is dropped.
 pub(crate) trait LastReference<T>: Send + Sync {
@@ -102,3 +109,226 @@ impl<T: Holdable> Drop for LaneRefs<T> {
         self.mount.shares.clear();
     }
 }
+
+// Keeps totals over all inodes of a mount.
+
+/// Holds counts over all inodes of a mount.
+pub(crate) struct Totals {
+    /// The number of directories in memory that keep deltas by lane ([`crate::object::contended`]).
+    contended: AtomicUsize,
+    /// The newest flush that the data of any evicted inode needs. It is kept here because a flush
+    /// mark must not be lost when its inode is evicted. Written only by eviction.
+    pub(crate) evicted_mark: Padded<AtomicU64>,
+    /// The size of large mappings in bytes ([`crate::object::map_slot`]).
+    pub(crate) mapped: LaneCounter,
+    pub(crate) windows: LaneArc<Windows>,
+}
+
+/// The largest number of directories in memory that keep deltas by lane. The deltas of a directory
+/// take about 8 KiB.
+const MOST_CONTENDED: usize = 4096;
+
+/// A permit for one directory to keep deltas by lane. The permit is returned when this value is
+/// dropped.
+pub(crate) struct Permit(LaneArc<Totals>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.contended.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Totals {
+    pub(crate) fn new() -> LaneArc<Totals> {
+        LaneArc::new(Totals {
+            contended: AtomicUsize::new(0),
+            evicted_mark: Padded(AtomicU64::new(0)),
+            mapped: LaneCounter::new(0),
+            windows: Windows::new(),
+        })
+    }
+
+    /// Returns a permit for one more directory, or `None` if all are in use.
+    pub(crate) fn permit(totals: &LaneArc<Totals>) -> Option<Permit> {
+        let more = |taken: usize| (taken < MOST_CONTENDED).then_some(taken + 1);
+        let taken = totals.contended.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.ok().map(|_| Permit(totals.clone()))
+    }
+}
+
+// Stores an inode's mappings. Reading them needs no lock besides the operation lock. They count
+// against the memory cap. Under memory pressure they are dropped. When they are needed again, they
+// are read from the extent tree or block map.
+//
+// *Locking*: a thread that drops mappings holds the inode's operation lock exclusively, and also
+// `Inode::mapping` if the inode has holds. A thread that stores mappings holds the operation lock
+// exclusively, or holds both the operation lock in shared mode and `Inode::mapping`. The loader
+// holds both the operation lock in shared mode and `Inode::loading`. A reader holds the operation
+// lock in either mode. For a quota file, `Inode::mapping` alone takes the place of the operation
+// lock.
+
+/// The size in bytes of a few extents; `object::pressure` assumes that every inode has mappings of
+/// this size.
+pub(crate) const SMALL: u64 = 192;
+
+/// Holds the mappings of one inode; empty until they are first needed, and after they were dropped.
+#[derive(Default)]
+pub(crate) struct MapSlot {
+    map: Slot<Map>,
+    /// The number of bytes that the mappings take beyond [`SMALL`]. [`Totals::mapped`] includes
+    /// this number.
+    counted: AtomicU64,
+}
+
+impl MapSlot {
+    pub(crate) fn get<'p>(&'p self, pin: &'p Pin) -> Option<&'p Map> {
+        self.map.get(pin)
+    }
+
+    pub(crate) fn store(&self, map: Map, totals: &Totals) {
+        let bytes = map.bytes().saturating_sub(SMALL);
+        self.map.store(map);
+        self.count(bytes, totals);
+    }
+
+    /// Drops the mappings if they are larger than [`SMALL`].
+    pub(crate) fn forget_if_large(&self, totals: &Totals) -> Evicted {
+        if self.counted.load(Ordering::Relaxed) == 0 {
+            return Evicted::Nothing;
+        }
+        self.map.clear();
+        self.count(0, totals);
+        Evicted::Contents
+    }
+
+    /// Sets the number of bytes beyond [`SMALL`]. For most files the number stays zero, and then
+    /// this function writes nothing.
+    fn count(&self, bytes: u64, totals: &Totals) {
+        let before = self.counted.load(Ordering::Relaxed);
+        if before != bytes {
+            self.counted.store(bytes, Ordering::Relaxed);
+            totals.mapped.add(bytes.cast_signed().wrapping_sub(before.cast_signed()));
+        }
+    }
+}
+
+// Keeps preallocation windows (blocks claimed in advance for growing files) and lists of the
+// inodes that have a window.
+
+/// Holds blocks claimed in advance: `claim` starts with the block for file block `next`.
+pub(crate) struct Window {
+    next: u32,
+    claim: Claim,
+    _listed: Listed,
+}
+
+impl Window {
+    /// Creates a window for inode `ino`, and lists the inode in `windows`.
+    fn new(windows: &LaneArc<Windows>, ino: Ino, next: u32, claim: Claim) -> Box<Window> {
+        Box::new(Window { next, claim, _listed: Listed::new(windows, ino) })
+    }
+}
+
+/// Holds an inode's window, if it has one.
+pub(crate) struct WindowSlot {
+    /// The window, boxed because few inodes have one.
+    window: Mutex<Option<Box<Window>>>,
+    /// Is set if there is a window. Closing a file reads this first, and usually takes no lock.
+    is_there: AtomicBool,
+}
+
+impl WindowSlot {
+    pub(crate) fn new() -> WindowSlot {
+        WindowSlot { window: Mutex::new(Rank::Window, None), is_there: AtomicBool::new(false) }
+    }
+
+    /// Claims up to `len` blocks of the window if the window continues at `at`; otherwise gives the
+    /// window back. All of this happens under the window's lock, so a thread that takes the lock
+    /// finds each block either in the window, or claimed, or free.
+    pub(crate) fn claim(&self, at: u32, len: u32) -> Option<Claim> {
+        if !self.is_there.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut slot = self.window.lock();
+        if let Some(window) = &mut *slot
+            && window.next == at
+            && window.claim.len() > len
+        {
+            window.next += len;
+            return Some(window.claim.split_front(len));
+        }
+        self.is_there.store(false, Ordering::Relaxed);
+        slot.take().filter(|window| window.next == at).map(|window| window.claim)
+    }
+
+    /// Gives the window back.
+    pub(crate) fn give_back(&self) {
+        // A window that another thread stores at this moment is not given back, because that thread
+        // still writes to the file.
+        if self.is_there.load(Ordering::Acquire) {
+            let mut slot = self.window.lock();
+            *slot = None;
+            // The flag is cleared last, because another thread that sees the cleared flag relies on
+            // the window having been given back.
+            self.is_there.store(false, Ordering::Release);
+        }
+    }
+
+    /// Stores a new window for inode `ino`, and gives back the window of a concurrent write, if
+    /// there is one.
+    pub(crate) fn put(&self, windows: &LaneArc<Windows>, ino: Ino, next: u32, claim: Claim) {
+        let mut window = self.window.lock();
+        // The old window is dropped before the new one is created. A lane lists an inode only once,
+        // so dropping the old window later would take the inode off the list.
+        *window = None;
+        *window = Some(Window::new(windows, ino, next, claim));
+        self.is_there.store(true, Ordering::Release);
+    }
+}
+
+/// Lists the inodes that have a window, by the lane that claimed the window. When space is short,
+/// only these inodes are visited.
+pub(crate) struct Windows {
+    /// [rank LaneList]
+    lists: PerLane<Mutex<BTreeSet<Ino>>>,
+}
+
+impl Windows {
+    pub(crate) fn new() -> LaneArc<Windows> {
+        let lists = PerLane::new(|_| Mutex::new(Rank::LaneList, BTreeSet::new()));
+        LaneArc::new(Windows { lists })
+    }
+
+    /// Returns all listed inodes.
+    pub(crate) fn listed(&self) -> Vec<Ino> {
+        let mut all = Vec::new();
+        for list in self.lists.iter() {
+            all.extend(list.lock().iter());
+        }
+        all
+    }
+}
+
+/// Keeps the inode of a window on a lane's list for as long as the window exists.
+struct Listed {
+    windows: LaneArc<Windows>,
+    lane: Lane,
+    ino: Ino,
+}
+
+impl Listed {
+    fn new(windows: &LaneArc<Windows>, ino: Ino) -> Listed {
+        let lane = Lane::current();
+        windows.lists.of(lane).lock().insert(ino);
+        Listed { windows: windows.clone(), lane, ino }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.windows.lists.of(self.lane).lock().remove(&self.ino);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -7,9 +7,8 @@
 //! while it reads the block; the committer takes it to replace `base`. An inode in memory pins its
 //! table block, so loading an inode always sees the result of the last capture.
 
-use crate::cache::held::{Counted, Held};
-use crate::cache::{Cache, Cached, Evicted, Used};
-use crate::volume::reader::BlockReader;
+use crate::cache::{Cache, Cached, Counted, Evicted, Held, Used};
+use crate::volume::BlockReader;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -2,30 +2,25 @@
 //! any, in one handle.
 
 use crate::alloc::{Claim, InodeClaim, Parent, Privilege};
-use crate::attr::{NewInode, NewKind};
-use crate::clock::now;
+use crate::attr::{Named, NewInode, NewKind, now};
 use crate::crypt::InodeCrypt;
 use crate::data::mapping::check_reach;
 use crate::data::values::NewValue;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
 use crate::flags;
-use crate::fs::Fs;
 use crate::name::directory::checked_entry;
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
-use crate::name::links::{
-    DROP_LINK_CREDITS, NameChange, check_addable, drop_link, may_count, names_changed,
+use crate::name::{
+    DROP_LINK_CREDITS, DirLocking, NameChange, check_addable, drop_link, may_count, names_changed,
 };
-use crate::name::locks::DirLocking;
-use crate::names::Named;
-use crate::object::dirty::Handle;
-use crate::object::fast_track::FastPart;
+use crate::object::dirty::{Handle, RawRecord};
+use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef, NumberFreed};
-use crate::object::record::RawRecord;
-use crate::object::state::Concerns;
+use crate::object::state::{Concerns, FastPart};
 use crate::object::table::TableRef;
 use crate::ops::write::{At, Stamp, Write};
 use crate::quota::{Counted, Held, Wanted, owners};
-use crate::volume::kind::MetaKind;
+use crate::volume::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::dirent::Name;
@@ -96,7 +91,7 @@ impl Fs {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<InodeRef, Error> {
-        self.objects.check_writable()?;
+        self.check_writable()?;
         let name = checked_entry(name, || Error::Exists)?;
         let inode = match self.create_locked(dir, name, new, DirLocking::Shared)? {
             Some(inode) => inode,
@@ -104,7 +99,7 @@ impl Fs {
                 self.create_locked(dir, name, new, DirLocking::Exclusive)?.ok_or(Error::Busy)?
             }
         };
-        self.objects.note_load();
+        self.note_load();
         self.obey_dirsync(&[dir])?;
         Ok(inode)
     }
@@ -125,8 +120,8 @@ impl Fs {
         let inode;
         let _locked = locking.lock(dir);
         let change = NameChange::of(new.kind.file_type());
-        check_addable(&self.objects.volume, dir, change)?;
-        let Some(place) = EntrySlot::with_room(&self.objects, dir, name, locking)? else {
+        check_addable(&self.volume, dir, change)?;
+        let Some(place) = EntrySlot::with_room(self, dir, name, locking)? else {
             return Ok(None);
         };
         match place.seen() {
@@ -136,11 +131,11 @@ impl Fs {
         }
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
-        let mut handle = self.objects.join(ENTRY_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
+        let mut handle = self.join(ENTRY_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
         // Each publication below pins the lane. While this pin is held, that costs almost nothing.
         let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
-        if self.objects.fast.is_some() {
+        if self.fast.is_some() {
             inode.note_first_name(dir.ino, name.bytes());
         }
         let names = place.lock();
@@ -153,7 +148,7 @@ impl Fs {
             }
             other => {
                 drop(names);
-                drop_link(&self.objects, &mut handle, &inode);
+                drop_link(self, &mut handle, &inode);
                 other.map(|_| None)
             }
         }
@@ -165,7 +160,7 @@ impl Fs {
     /// [`Error::NotPermitted`] if `dir` is immutable or has no name any more, as on the kernel's
     /// ext4; and the errors of [`Fs::create`].
     pub fn create_unnamed(&self, dir: &InodeRef, new: &NewInode<'_>) -> Result<InodeRef, Error> {
-        self.objects.check_writable()?;
+        self.check_writable()?;
         if dir.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
@@ -181,16 +176,16 @@ impl Fs {
             self.prepare_inode(dir, new, Naming::Unnamed)?
         };
         let inode = self.give_birth(born)?;
-        self.objects.note_load();
+        self.note_load();
         Ok(inode)
     }
 
     /// Creates an inode without a name, which is an orphan.
     fn give_birth(&self, born: Born<'_>) -> Result<InodeRef, Error> {
-        let mut handle = self.objects.join(20)?;
+        let mut handle = self.join(20)?;
         let _pin = lanefs_lanes::pin();
         let inode = self.apply_birth(&mut handle, born);
-        self.objects.orphans.add(&mut handle, &inode);
+        self.orphans.add(&mut handle, &inode);
         set_nameless(&inode, Nameless::Yes);
         Ok(inode)
     }
@@ -205,7 +200,7 @@ impl Fs {
         place: &'p mut Option<NewValue>,
     ) -> Result<&'p NewValue, Error> {
         let size = u32::try_from(value.len()).map_err(|_| Error::FileTooLarge)?;
-        let seed = self.objects.volume.value_seed.ok_or(Error::NotSupported)?;
+        let seed = self.volume.value_seed.ok_or(Error::NotSupported)?;
         let bare = self.prepare_number(FileType::Regular, owner)?;
         let Bare { claim, table, offset, generation } = bare;
         let mut disk = self.new_record(generation);
@@ -216,7 +211,7 @@ impl Fs {
         disk.mode = FileType::Regular.mode_bits() | 0o600;
         self.prepare_contents(claim.ino(), owner.ino, &mut disk, &NewKind::Regular)?;
         let raw = RawRecord::default();
-        let inode = self.objects.new_inode(claim.ino(), table, offset, &disk, raw)?;
+        let inode = self.new_inode(claim.ino(), table, offset, &disk, raw)?;
         let part = FastPart::Birth;
         let born = Born { claim, inode, block: None, xattrs: None, part, held: Vec::new() };
         let inode = self.give_birth(born)?;
@@ -259,7 +254,7 @@ impl Fs {
                 permissions |= SET_GROUP_ID;
             }
         }
-        if self.objects.volume.projects {
+        if self.volume.projects {
             disk.projid = self.data(dir).project_for_new(&disk);
         }
         let held = self.hold_for_new(ino, &disk, new, &contents)?;
@@ -281,10 +276,10 @@ impl Fs {
         }
 
         let mut raw = RawRecord::default();
-        let xattrs = prepare_new_xattrs(&self.objects, ino, &disk, &mut raw, &inherited.xattrs)?;
+        let xattrs = prepare_new_xattrs(self, ino, &disk, &mut raw, &inherited.xattrs)?;
         let block = self.prepare_contents(ino, dir.ino, &mut disk, &contents)?;
         if xattrs.is_some() {
-            disk.sectors += self.objects.volume.sectors(1);
+            disk.sectors += self.volume.sectors(1);
         }
         disk.file_acl = xattrs.as_ref().map(|(claim, _)| claim.start());
         let has_xattrs = xattrs.is_some() || raw.has_bytes();
@@ -292,7 +287,7 @@ impl Fs {
             true => FastPart::Birth,
             false => FastPart::None,
         };
-        let inode = self.objects.new_inode(ino, table, offset, &disk, raw)?;
+        let inode = self.new_inode(ino, table, offset, &disk, raw)?;
         if let Some(crypt) = crypt {
             inode.crypt.get_or_init(|| Box::new(crypt));
         }
@@ -309,37 +304,33 @@ impl Fs {
         contents: &NewKind<'_>,
     ) -> Result<Vec<Held>, Error> {
         let owners = owners(disk);
-        self.objects.know_owners(&owners)?;
+        self.know_owners(&owners)?;
         let has_block = match contents {
             NewKind::Directory => true,
             NewKind::Symlink(target) => target.len() > FAST_SYMLINK,
             _ => false,
         };
-        let unit = self.objects.volume.cluster_bytes();
+        let unit = self.volume.cluster_bytes();
         let wanted = Wanted { inodes: 1, unit, units: has_block.into() };
         let by = if new.uid == 0 { Privilege::Root } else { Privilege::Ordinary };
-        Ok(self.objects.hold(ino, &owners, wanted, by)?.0)
+        Ok(self.hold_quota(ino, &owners, wanted, by)?.0)
     }
 
     /// Returns the record of a new inode, still without a file type.
     #[inline]
     fn new_record(&self, generation: u32) -> disk::Inode {
-        disk::Inode { generation, ..disk::Inode::zeroed(self.objects.volume.extra_isize) }
+        disk::Inode { generation, ..disk::Inode::zeroed(self.volume.extra_isize) }
     }
 
     /// Claims an inode number near `parent`.
     fn prepare_number(&self, kind: FileType, parent: &Arc<Inode>) -> Result<Bare<'_>, Error> {
-        let claim = self.objects.groups.claim_inode(&self.objects, kind, &as_parent(parent))?;
+        let claim = self.groups.claim_inode(self, kind, &as_parent(parent))?;
         let ino = claim.ino();
-        let place =
-            self.objects.volume.geometry().inode_place(ino).ok_or_else(|| Error::NoSpace)?;
+        let place = self.volume.geometry().inode_place(ino).ok_or_else(|| Error::NoSpace)?;
         let (table, before) = {
             // Each look-up pins the lane. While this pin is held, that costs almost nothing.
             let _pin = lanefs_lanes::pin();
-            (
-                self.objects.table_block(place.group, place.table_block)?,
-                self.objects.inodes.get(ino),
-            )
+            (self.table_block(place.group, place.table_block)?, self.inodes.get(ino))
         };
         let before = match before {
             Some(object) => Predecessor::in_memory(&object),
@@ -349,7 +340,7 @@ impl Fs {
             claim.leave_taken();
             let cause = disk::Cause::MarkedFree { group: place.group, bit: place.index };
             let error = Corruption::Inode { ino, cause }.into();
-            self.objects.note_error(&error);
+            self.note_error(&error);
             return Err(error);
         }
         // The new generation is the previous one plus one. So two inodes of one number are never
@@ -369,16 +360,16 @@ impl Fs {
     ) -> Result<Option<FirstBlock>, Error> {
         match kind {
             NewKind::Regular => {
-                let form = self.objects.volume.new_form;
+                let form = self.volume.new_form;
                 disk.flags.set(InodeFlags::EXTENTS, form == Form::Extents);
                 disk.block = form.empty_root();
                 Ok(None)
             }
             NewKind::Directory => {
-                let claim = self.objects.claim_first_block(ino)?;
-                let context = self.objects.volume.dir_context(ino, disk.generation, disk.flags);
+                let claim = self.claim_first_block(ino)?;
+                let context = self.volume.dir_context(ino, disk.generation, disk.flags);
                 self.map_first_block(ino, disk, &claim)?;
-                disk.size = self.objects.volume.block_size() as u64;
+                disk.size = self.volume.block_size() as u64;
                 Ok(Some((claim, Some(lanefs_plan::dir::new_directory(&context, parent)))))
             }
             NewKind::Symlink(target) => self.prepare_symlink(ino, disk, target),
@@ -398,7 +389,7 @@ impl Fs {
         crypt: Option<&InodeCrypt>,
     ) -> Result<Option<Vec<u8>>, Error> {
         let NewKind::Symlink(target) = kind else { return Ok(None) };
-        let block_size = self.objects.volume.block_size();
+        let block_size = self.volume.block_size();
         if target.is_empty() {
             return Err(Error::NotFound);
         }
@@ -427,15 +418,15 @@ impl Fs {
             disk.block[..target.len()].copy_from_slice(target);
             return Ok(None);
         }
-        let claim = self.objects.claim_first_block(ino)?;
+        let claim = self.claim_first_block(ino)?;
         self.map_first_block(ino, disk, &claim)?;
-        let block_size = self.objects.volume.block_size();
+        let block_size = self.volume.block_size();
         let mut contents = vec![0; block_size];
         contents[..target.len()].copy_from_slice(target);
-        self.objects.volume.device.write_at(claim.start().0 * block_size as u64, &contents)?;
+        self.volume.device.write_at(claim.start().0 * block_size as u64, &contents)?;
         // No flush is needed here: after a crash the target is read only if the link's commit is
         // durable, and the commit flushes.
-        self.objects.journal.note_write();
+        self.journal.note_write();
         Ok(Some((claim, None)))
     }
 
@@ -447,14 +438,14 @@ impl Fs {
     ) -> Result<(), Error> {
         let only =
             Extent { start: FileBlock(0), len: 1, block: claim.start(), state: State::Written };
-        let volume = &self.objects.volume;
+        let volume = &self.volume;
         let form = volume.new_form;
         check_reach(form, &[only])?;
         let root = form.empty_root();
         let plan = form.plan_replace(&root, &NoNodes, &volume.limits_of(ino), 0..1, &[only])?;
         disk.flags.set(InodeFlags::EXTENTS, form == Form::Extents);
         disk.block = plan.place(&[]).root;
-        disk.sectors += self.objects.volume.sectors(1);
+        disk.sectors += self.volume.sectors(1);
         Ok(())
     }
 
@@ -462,19 +453,19 @@ impl Fs {
     pub(super) fn apply_birth(&self, handle: &mut Handle<'_>, born: Born<'_>) -> InodeRef {
         let Born { claim, inode, block, xattrs, part, held: _held } = born;
         let (ino, generation) = (inode.ino, inode.generation);
-        self.objects.groups.allocate_inode(handle, claim, inode.file_type);
+        self.groups.allocate_inode(handle, claim, inode.file_type);
         if let Some((claim, data)) = block {
             let block = claim.start();
-            self.objects.groups.allocate(handle, claim);
+            self.groups.allocate(handle, claim);
             if let Some(data) = data {
                 let kind = MetaKind::Directory { ino, generation, block: FileBlock(0) };
-                self.objects.meta.create(handle, block, kind, data);
+                self.meta.create(handle, block, kind, data);
             }
         }
         if let Some((claim, data)) = xattrs {
             let block = claim.start();
-            self.objects.groups.allocate(handle, claim);
-            self.objects.meta.create(handle, block, MetaKind::Xattr, data);
+            self.groups.allocate(handle, claim);
+            self.meta.create(handle, block, MetaKind::Xattr, data);
         }
         // An inode created without a name may get its first name later. The change publishes
         // nothing, because the attributes were published when the object was created.
@@ -482,12 +473,12 @@ impl Fs {
             state.linkable = state.disk.links == 0;
             Counted::of(&state.disk)
         });
-        if let Some(quotas) = self.objects.mount.quotas() {
+        if let Some(quotas) = self.mount.quotas() {
             quotas.note_change(ino, &born.nothing(), &born);
         }
         let mut freed = NumberFreed::Earlier;
-        self.objects.inodes.insert(inode.clone(), |dead| freed = dead.note_reused(handle));
-        if freed == NumberFreed::Now && self.objects.fast.is_some() {
+        self.inodes.insert(inode.clone(), |dead| freed = dead.note_reused(handle));
+        if freed == NumberFreed::Now && self.fast.is_some() {
             inode.note_unfit(handle.tid());
         }
         InodeRef::adopt(inode)
@@ -495,8 +486,8 @@ impl Fs {
 
     /// Reads the previous inode with the same number from its record at `offset` in `table`.
     fn stored_predecessor(&self, table: &TableRef, offset: usize) -> Result<Predecessor, Error> {
-        let base = self.objects.tables.base(table, &self.objects)?;
-        let record = self.objects.volume.record_in(&base, offset).ok_or_else(|| Error::NoSpace)?;
+        let base = self.tables.base(table, self)?;
+        let record = self.volume.record_in(&base, offset).ok_or_else(|| Error::NoSpace)?;
         // i_links_count at offset 0x1a and i_generation at offset 0x64 of a record (kernel
         // documentation, "Index Nodes"). A record with links is in use, as e2fsck assumes too.
         let lives = record.get(0x1a..0x1c).is_some_and(|links| links != [0; 2]);

@@ -16,23 +16,21 @@
 //! Readers of the geometry and of the tables of groups need no lock, because the tables get longer
 //! in place, and the geometry is replaced as a whole.
 
-use crate::fs::Fs;
-use crate::object::dirty::Dirty;
-use crate::object::growth::{Growth, ResizeInode};
-use crate::object::objects::Objects;
-use crate::object::superblock::resized;
-use crate::volume::reader::BlockReader;
+use crate::object::dirty::{Dirty, Growth, ResizeInode};
+use crate::object::fs::Fs;
+use crate::object::orphan::resized;
+use crate::volume::BlockReader;
 use lanefs_lanes::sync::Arc;
 use lanefs_mkfs::resize::{
     backup, descriptor_copies, new_groups, resize_block_count, resize_blocks, resize_pointers,
 };
-use lanefs_ondisk::BadSize;
 use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::{Geometry, Superblock};
-use lanefs_ondisk::{Block, Group, Ino};
+use lanefs_ondisk::{BadSize, Block, Group, Ino};
 use lanefs_plan::{CannotGrow, Error, InvalidArgument};
+use std::ops::Range;
 
 /// The credits for the last old group: its bitmap and its descriptor.
 const LAST_GROUP: u32 = 2;
@@ -48,19 +46,18 @@ impl Fs {
     /// some groups.
     pub fn grow(&self, blocks: u64) -> Result<u64, Error> {
         let _one = self.growing.lock();
-        let objects = &self.objects;
-        objects.check_writable()?;
-        if blocks < objects.volume.geometry().block_count() {
+        self.check_writable()?;
+        if blocks < self.volume.geometry().block_count() {
             return Err(InvalidArgument::Smaller.into());
         }
-        let superblock = objects.superblock.snapshot();
+        let superblock = self.superblock.snapshot();
         if superblock.journal().is_none() {
             return Err(CannotGrow::NoJournal.into());
         }
         let wanted = resized(&superblock, blocks)?.geometry();
-        objects.make_device_longer(&wanted)?;
+        self.make_device_longer(&wanted)?;
         loop {
-            let now = *objects.volume.geometry();
+            let now = *self.volume.geometry();
             if wanted.block_count() <= now.block_count() {
                 return Ok(now.block_count());
             }
@@ -70,40 +67,39 @@ impl Fs {
 
     /// Makes the file system larger by as many groups as fit into one transaction.
     fn grow_once(&self, wanted: &Geometry) -> Result<(), Error> {
-        let objects = &self.objects;
-        let volume = &objects.volume;
+        let volume = &self.volume;
         let old = *volume.geometry();
-        let superblock = objects.superblock.snapshot();
-        let (larger, growth) = objects.plan_growth(&superblock, wanted)?;
+        let superblock = self.superblock.snapshot();
+        let (larger, growth) = self.plan_growth(&superblock, wanted)?;
         let last = Group(old.group_count() - 1);
         // The bitmaps of the last old group are kept in memory until the transaction lists the
         // group as changed.
-        let hold = objects.groups.bitmaps.load(objects, last)?;
-        objects.write_new_heads(&larger, &growth)?;
-        objects.journal.flush_all(objects)?;
+        let hold = self.groups.bitmaps.load(self, last)?;
+        self.write_new_heads(&larger, &growth)?;
+        self.journal.flush_all(self)?;
         let growth = Arc::new(growth);
-        let mut handle = objects.join(growth.credits() + LAST_GROUP)?;
-        if let Some(fast) = &objects.fast {
+        let mut handle = self.join(growth.credits() + LAST_GROUP)?;
+        if let Some(fast) = &self.fast {
             fast.tree_changes(handle.tid());
         }
         handle.charge(growth.credits());
-        objects.groups.add_new(&growth.new, &growth.descriptors);
-        objects.tables.grow(&growth.new, &growth.descriptors);
+        self.groups.add_new(&growth.new, &growth.descriptors);
+        self.tables.grow(&growth.new, &growth.descriptors);
         volume.grow(growth.new, &growth.descriptors);
-        objects.groups.open_new(&mut handle, growth.new, &growth.descriptors);
+        self.groups.open_new(&mut handle, growth.new, &growth.descriptors);
         handle.dirty(Dirty::Growth(growth));
         let tid = handle.tid();
         drop(handle);
         drop(hold);
-        objects.journal.commit_here(tid, objects)?;
+        self.journal.commit_here(tid, self)?;
         for group in old.backups() {
-            objects.write_backup(&larger, group)?;
+            self.write_backup(&larger, group)?;
         }
         Ok(())
     }
 }
 
-impl Objects {
+impl Fs {
     fn make_device_longer(&self, wanted: &Geometry) -> Result<(), Error> {
         let device = &self.volume.device;
         let needs = wanted.block_count().saturating_mul(wanted.block_size().bytes() as u64);
@@ -246,5 +242,64 @@ impl Objects {
         let place = geometry.group_first_block(group).unwrap_or_default();
         let bytes = backup(superblock, group)?.encode();
         Ok(self.volume.device.write_at(place.0 << geometry.block_size().bits(), &bytes)?)
+    }
+}
+
+// Discards free blocks of a file system in use (FITRIM).
+
+impl Fs {
+    /// Discards the free blocks in this byte range of the device. Runs of free blocks that are
+    /// shorter than `least` bytes are skipped. Returns the number of discarded bytes. Blocks that
+    /// are freed in a transaction that is not durable yet are not discarded. Other threads may use
+    /// the file system meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], the error for a damaged bitmap, or an error of the device.
+    pub fn trim(&self, bytes: Range<u64>, least: u64) -> Result<u64, Error> {
+        self.check_writable()?;
+        let geometry = *self.volume.geometry();
+        let size = geometry.block_size();
+        let bits = size.bits() + geometry.cluster_bits();
+        let Ok(least) = u32::try_from(least.div_ceil(1 << bits).max(1)) else { return Ok(0) };
+        let first = bytes.start.div_ceil(size.bytes() as u64).max(geometry.first_data_block().0);
+        let blocks = first..(bytes.end >> size.bits()).min(geometry.block_count());
+        let mut discarded = 0;
+        let Some((from, _)) = geometry.group_of(Block(blocks.start)) else { return Ok(0) };
+        for group in (from.0..geometry.group_count()).map(Group) {
+            let (Some(start), Some(last)) =
+                (geometry.group_first_block(group), geometry.group_last_block(group))
+            else {
+                break;
+            };
+            if start.0 >= blocks.end {
+                break;
+            }
+            let within = |block: u64| (block.clamp(start.0, last.0 + 1) - start.0) as u32;
+            let clusters = geometry.clusters();
+            // Clusters that the range covers only partly are not discarded.
+            let bits =
+                clusters.holding(within(blocks.start))..within(blocks.end) >> clusters.bits();
+            discarded += self.trim_group(group, bits, least)?;
+        }
+        Ok(discarded)
+    }
+
+    fn trim_group(&self, group: Group, bits: Range<u32>, least: u32) -> Result<u64, Error> {
+        let shift = self.volume.geometry().block_size().bits();
+        let (mut at, mut run_end, mut discarded) = (bits.start, bits.start, 0);
+        loop {
+            // A run may be discarded in several pieces. If the whole run is long enough, its last
+            // piece is discarded too, however short that piece is.
+            let least = if at < run_end { 1 } else { least };
+            let run = self.groups.claim_free_run(self, group, at..bits.end, least)?;
+            let Some(run) = run else { break };
+            if let Some(claim) = &run.claim {
+                let len = u64::from(claim.len()) << shift;
+                self.volume.device.discard(claim.start().0 << shift, len)?;
+                discarded += len;
+            }
+            (at, run_end) = (run.next, run.end);
+        }
+        Ok(discarded)
     }
 }

@@ -1,17 +1,15 @@
 //! Adds and removes names of existing inodes: link, unlink, rmdir.
 
-use crate::clock::now;
+use crate::attr::{Named, now};
 use crate::flags;
-use crate::fs::Fs;
 use crate::name::directory::checked_entry;
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
-use crate::name::links::{
-    DROP_LINK_CREDITS, NameChange, check_addable, check_ended, drop_link, names_changed,
-    prepare_drop_link,
+use crate::name::{
+    DROP_LINK_CREDITS, DirLocking, NameChange, check_addable, check_ended, drop_link,
+    lock_for_names, names_changed, prepare_drop_link,
 };
-use crate::name::locks::{DirLocking, lock_for_names};
-use crate::names::Named;
 use crate::object::dirty::Handle;
+use crate::object::fs::Fs;
 use crate::object::inode::InodeRef;
 use crate::object::state::Concerns;
 use lanefs_lanes::{Nameless, set_nameless};
@@ -44,7 +42,7 @@ pub enum Acted {
 impl Fs {
     /// Adds another name of `inode`.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
-        self.objects.check_writable()?;
+        self.check_writable()?;
         let name = checked_entry(name, || Error::Exists)?;
         if inode.file_type == FileType::Directory {
             return Err(Error::NotPermitted);
@@ -68,18 +66,18 @@ impl Fs {
     ) -> Result<Option<()>, Error> {
         let both = [Some((dir, locking)), Some((inode, DirLocking::Exclusive))];
         let Some(_locks) = lock_for_names(both) else { return Ok(None) };
-        check_addable(&self.objects.volume, dir, NameChange::Uncounted)?;
+        check_addable(&self.volume, dir, NameChange::Uncounted)?;
         flags::check_link(&inode.rights())?;
         self.data(dir).check_project(inode)?;
         self.data(dir).check_policy(inode)?;
-        let Some(place) = EntrySlot::with_room(&self.objects, dir, name, locking)? else {
+        let Some(place) = EntrySlot::with_room(self, dir, name, locking)? else {
             return Ok(None);
         };
         if let Look::There(_) = place.seen() {
             return Err(Error::Exists);
         }
         check_linkable(inode)?;
-        let mut handle = self.objects.join(ENTRY_CREDITS + ADD_LINK_CREDITS)?;
+        let mut handle = self.join(ENTRY_CREDITS + ADD_LINK_CREDITS)?;
         let names = place.lock();
         let Look::Room(room) = place.look_again()? else { return Ok(None) };
         let named = Named { ino: inode.ino, file_type: inode.file_type };
@@ -96,7 +94,7 @@ impl Fs {
     fn add_link(&self, handle: &mut Handle<'_>, inode: &InodeRef) {
         let now = now();
         if inode.attr().links == 0 {
-            self.objects.orphans.remove(handle, inode);
+            self.orphans.remove(handle, inode);
             set_nameless(inode, Nameless::No);
         }
         inode.change(handle, Concerns::Attributes, |state| {
@@ -139,7 +137,7 @@ impl Fs {
     }
 
     fn remove_name(&self, dir: &InodeRef, name: &[u8], what: Removal) -> Result<(), Error> {
-        self.objects.check_writable()?;
+        self.check_writable()?;
         let entry = removable(name, what)?;
         loop {
             let victim = self.find(dir, entry.bytes())?.ok_or(Error::NotFound)?;
@@ -158,7 +156,7 @@ impl Fs {
         victim: &InodeRef,
         what: Removal,
     ) -> Result<Acted, Error> {
-        self.objects.check_writable()?;
+        self.check_writable()?;
         let name = removable(name, what)?;
         match (what, victim.file_type == FileType::Directory) {
             (Removal::File, true) => return Err(Error::IsDirectory),
@@ -189,16 +187,16 @@ impl Fs {
         let both = [Some((dir, locking)), Some((victim, DirLocking::Exclusive))];
         let Some(_locks) = lock_for_names(both) else { return Ok(None) };
         self.check_removable(dir, victim)?;
-        let Some(place) = EntrySlot::of(&self.objects, dir, name, locking)? else {
+        let Some(place) = EntrySlot::of(self, dir, name, locking)? else {
             return Ok(None);
         };
         let Look::There(found) = place.seen() else { return Err(Error::NotFound) };
         if found.ino != victim.ino {
             return Ok(Some(Acted::NameChanged));
         }
-        let change = check_ended(&self.objects, victim)?;
-        let _hold = prepare_drop_link(&self.objects, victim)?;
-        let mut handle = self.objects.join(ENTRY_CREDITS + DROP_LINK_CREDITS)?;
+        let change = check_ended(self, victim)?;
+        let _hold = prepare_drop_link(self, victim)?;
+        let mut handle = self.join(ENTRY_CREDITS + DROP_LINK_CREDITS)?;
         let names = place.lock();
         match place.look_again()? {
             Look::There(now) if now.ino == found.ino => place.apply(&mut handle, Edit::Remove(now)),
@@ -206,7 +204,7 @@ impl Fs {
         }
         drop(names);
         names_changed(&mut handle, dir, change);
-        drop_link(&self.objects, &mut handle, victim);
+        drop_link(self, &mut handle, victim);
         Ok(Some(Acted::Done))
     }
 

@@ -1,29 +1,24 @@
 //! Implements rename(2): within one directory or across two, replacing an existing name, exchanging
 //! two names, or leaving a whiteout at the old name.
 
-mod respell;
-
-use crate::attr::Rename;
-use crate::clock::now;
+use crate::attr::{Named, Rename, now};
 use crate::flags;
-use crate::fs::Fs;
-use crate::name::ascent::{Ascent, IsRing};
-use crate::name::directory::{checked, checked_entry};
+use crate::name::directory::{Directory, checked, checked_entry};
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot, lock_both};
-use crate::name::links::{
-    DROP_LINK_CREDITS, NameChange, check_ended, drop_link, may_count, names_changed,
-    prepare_drop_link,
+use crate::name::{
+    Ascent, DROP_LINK_CREDITS, DirLocking, IsRing, NameChange, check_ended, drop_link,
+    lock_for_names, may_count, names_changed, prepare_drop_link,
 };
-use crate::name::locks::{DirLocking, lock_for_names};
-use crate::names::Named;
+use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use crate::ops::create::{BIRTH_CREDITS, Naming};
 use crate::ops::link::Acted;
+use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::{Cause, Name};
-use lanefs_ondisk::inode::MAX_LINKS;
+use lanefs_ondisk::inode::{InodeFlags, MAX_LINKS};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
-use lanefs_plan::dir::Look;
+use lanefs_plan::dir::{Found, Look};
 use lanefs_plan::{Error, InvalidArgument};
 
 /// Holds the two names of a rename, and the inodes to which the names referred when they were
@@ -82,7 +77,7 @@ impl Fs {
         new_name: &[u8],
         how: Rename,
     ) -> Result<(), Error> {
-        self.objects.check_writable()?;
+        self.check_writable()?;
         let (name, new_name) =
             (checked_entry(name, || Error::Busy)?, checked_entry(new_name, || Error::Busy)?);
         loop {
@@ -98,7 +93,7 @@ impl Fs {
 
     /// Renames the inodes that the caller has looked up and checked.
     pub fn rename_found(&self, ends: Ends<'_>, how: Rename) -> Result<Acted, Error> {
-        self.objects.check_writable()?;
+        self.check_writable()?;
         if !self.try_rename(&ends, how)? {
             return Ok(Acted::NameChanged);
         }
@@ -127,7 +122,7 @@ impl Fs {
         let there = target.as_ref().and_then(|target| damaged(to, target));
         if let Some(damage) = damaged(from, source).or(there) {
             let error = damage.into();
-            self.objects.note_error(&error);
+            self.note_error(&error);
             return Err(error);
         }
         let other_parent = from.ino != to.ino;
@@ -216,11 +211,11 @@ impl Fs {
         self.check_policies(ends, how)?;
         // Room for the new name is made first, because making room may move the old name.
         let arriving = match target {
-            Some(_) => EntrySlot::of(&self.objects, to, *new_name, locking)?,
-            None => EntrySlot::with_room(&self.objects, to, *new_name, locking)?,
+            Some(_) => EntrySlot::of(self, to, *new_name, locking)?,
+            None => EntrySlot::with_room(self, to, *new_name, locking)?,
         };
         let Some(arriving) = arriving else { return Ok(None) };
-        let leaving = EntrySlot::beside(Some(&arriving), &self.objects, from, *name, locking)?;
+        let leaving = EntrySlot::beside(Some(&arriving), self, from, *name, locking)?;
         let Some(leaving) = leaving else { return Ok(None) };
         let elsewhere = match locking {
             // It is not known yet whether one of the names now refers to another inode than it did
@@ -235,8 +230,8 @@ impl Fs {
         let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
         let mut _hold = None;
         if let Some(replaced) = replaced {
-            check_ended(&self.objects, replaced)?;
-            _hold = Some(prepare_drop_link(&self.objects, replaced)?);
+            check_ended(self, replaced)?;
+            _hold = Some(prepare_drop_link(self, replaced)?);
         }
         let (lost, gained) = ends.subdirectories(how);
         if !self.may_gain(to, gained, locking)? || !self.may_gain(from, lost, locking)? {
@@ -250,7 +245,7 @@ impl Fs {
         let born = how.whiteout().map(|new| self.prepare_inode(from, &new, Naming::Named));
         let born = born.transpose()?;
         let more = born.as_ref().map_or(0, |_| BIRTH_CREDITS + DROP_LINK_CREDITS);
-        let mut handle = self.objects.join(4 * ENTRY_CREDITS + 2 + DROP_LINK_CREDITS + more)?;
+        let mut handle = self.join(4 * ENTRY_CREDITS + 2 + DROP_LINK_CREDITS + more)?;
         whiteout = born.map(|born| self.apply_birth(&mut handle, born));
         let names = lock_both(&leaving, &arriving);
         let edits = leaving
@@ -259,12 +254,12 @@ impl Fs {
         let Ok(Some([leaves, arrives])) = edits else {
             drop(names);
             if let Some(unused) = &whiteout {
-                drop_link(&self.objects, &mut handle, unused);
+                drop_link(self, &mut handle, unused);
             }
             return edits.map(|_| elsewhere);
         };
         let is_directory = |inode: &InodeRef| inode.file_type == FileType::Directory;
-        if let Some(fast) = &self.objects.fast
+        if let Some(fast) = &self.fast
             && (is_directory(source) || exchanged.is_some_and(is_directory))
         {
             fast.tree_changes(handle.tid());
@@ -285,7 +280,7 @@ impl Fs {
             names_changed(&mut handle, from, NameChange::of_directories(lost));
         }
         if let Some(replaced) = replaced {
-            drop_link(&self.objects, &mut handle, replaced);
+            drop_link(self, &mut handle, replaced);
         }
         Ok(Some(true))
     }
@@ -296,8 +291,7 @@ impl Fs {
     /// # Errors
     /// [`Error::TooManyLinks`] at the limit, without the feature `dir_nlink`.
     fn may_gain(&self, dir: &InodeRef, gained: i32, locking: DirLocking) -> Result<bool, Error> {
-        if gained > 0 && dir.attr().links >= u32::from(MAX_LINKS) && !self.objects.volume.dir_nlink
-        {
+        if gained > 0 && dir.attr().links >= u32::from(MAX_LINKS) && !self.volume.dir_nlink {
             return Err(Error::TooManyLinks);
         }
         Ok(may_count(dir, NameChange::of_directories(gained), locking))
@@ -310,7 +304,7 @@ impl Fs {
         dir: &'f InodeRef,
         parent: Ino,
     ) -> Result<(EntrySlot<'f>, Edit), Error> {
-        let place = EntrySlot::of(&self.objects, dir, checked(b"..")?, DirLocking::Exclusive)?;
+        let place = EntrySlot::of(self, dir, checked(b"..")?, DirLocking::Exclusive)?;
         match place.map(|place| (place.seen(), place)) {
             Some((Look::There(dots), place)) => {
                 let parent = Named { ino: parent, file_type: FileType::Directory };
@@ -342,7 +336,7 @@ impl Fs {
     pub fn ring_of_parents(&self, ino: Ino) -> Error {
         let damage = Corruption::Directory { ino, block: FileBlock(0), cause: Cause::ParentRing };
         let error = damage.into();
-        self.objects.note_error(&error);
+        self.note_error(&error);
         error
     }
 }
@@ -381,5 +375,90 @@ fn check_kinds(source: &Inode, target: &Inode) -> Result<(), Error> {
         (true, false) => Err(Error::NotDirectory),
         (false, true) => Err(Error::IsDirectory),
         _ => Ok(()),
+    }
+}
+
+// Gives a name another spelling in a directory that ignores case.
+
+/// The blocks of a name that gets another spelling: the block of its entry, and another block if
+/// the new spelling needs more room than the entry's block has.
+struct Places<'f> {
+    entry: EntrySlot<'f>,
+    at: Found,
+    room: Option<EntrySlot<'f>>,
+}
+
+impl Fs {
+    /// Changes the spelling of a name in a directory that ignores case, if both names denote the
+    /// same entry. If they denote two entries of one inode, both entries stay as they are. Returns
+    /// false if the names changed meanwhile.
+    pub(crate) fn respell(&self, ends: &Ends<'_>) -> Result<bool, Error> {
+        let Ends { from, name, to, new_name, source, .. } = ends;
+        let flags = InodeFlags::from_bits_retain(from.rights().flags);
+        let folds = self.volume.folding_of(flags) != Folding::None;
+        if from.ino != to.ino || name.bytes() == new_name.bytes() || !folds {
+            return Ok(true);
+        }
+        let both = [*from, source].map(|inode| Some((inode, DirLocking::Exclusive)));
+        let _locks = lock_for_names(both).ok_or(Error::Busy)?;
+        self.check_renamable(ends)?;
+        let slot = |name| EntrySlot::of(self, from, name, DirLocking::Exclusive);
+        let old = slot(*name)?.ok_or(Error::Busy)?.seen();
+        let new = slot(*new_name)?.ok_or(Error::Busy)?;
+        let (Look::There(old), Look::There(found)) = (old, new.seen()) else { return Ok(false) };
+        if old.ino != source.ino || old != found {
+            return Ok(old.ino == source.ino && found.ino == source.ino);
+        }
+        if new.is_spelled(found) {
+            return Ok(true);
+        }
+        drop(new);
+        let places = match self.places_of(ends)? {
+            Some(places) => places,
+            None => {
+                Directory::of(self, from)?.make_room(*new_name)?;
+                self.places_of(ends)?.ok_or(Error::NoSpace)?
+            }
+        };
+        self.apply_respelling(ends, &places)?;
+        Ok(true)
+    }
+
+    /// Returns the blocks that the new spelling needs; `None` if no block has room for it. The
+    /// directory's operation lock is held exclusively, and the name exists.
+    fn places_of<'f>(&'f self, ends: &'f Ends<'_>) -> Result<Option<Places<'f>>, Error> {
+        let (dir, name) = (ends.from, ends.new_name);
+        let entry = EntrySlot::of(self, dir, name, DirLocking::Exclusive)?;
+        let entry = entry.ok_or(Error::Busy)?;
+        let Look::There(at) = entry.seen() else { return Err(Error::NotFound) };
+        let named = Named { ino: ends.source.ino, file_type: ends.source.file_type };
+        if entry.fits_instead(at, named) {
+            return Ok(Some(Places { entry, at, room: None }));
+        }
+        let room = EntrySlot::with_room_beside(self, dir, name)?;
+        Ok(room.map(|room| Places { entry, at, room: Some(room) }))
+    }
+
+    fn apply_respelling(&self, ends: &Ends<'_>, places: &Places<'_>) -> Result<(), Error> {
+        let Places { entry, at, room } = places;
+        let (dir, source) = (ends.from, &ends.source);
+        let named = Named { ino: source.ino, file_type: source.file_type };
+        let mut handle = self.join(2 * ENTRY_CREDITS + 2)?;
+        match room {
+            None => {
+                let _names = entry.lock();
+                entry.apply(&mut handle, Edit::Rename(*at, named));
+            }
+            Some(beside) => {
+                let Look::Room(room) = beside.seen() else { return Err(Error::NoSpace) };
+                let _names = lock_both(beside, entry);
+                let edits = [(beside, Edit::Add(room, named)), (entry, Edit::Remove(*at))];
+                EntrySlot::apply_both(&mut handle, edits);
+            }
+        }
+        names_changed(&mut handle, dir, NameChange::of_directories(0));
+        let now = now();
+        source.change(&mut handle, Concerns::Attributes, |state| state.disk.ctime = now);
+        Ok(())
     }
 }

@@ -1,16 +1,19 @@
 //! Sets file sizes: grows files, and truncates them in steps.
 
 use crate::alloc::{Claim, Request};
-use crate::clock::now;
-use crate::data::file_data::FileData;
+use crate::attr::now;
+use crate::data::FileData;
+use crate::data::xattrs::release_xattr_block;
 use crate::flags;
-use crate::fs::Fs;
+use crate::name::end_inode;
 use crate::object::dirty::{Deferred, Handle};
-use crate::object::inode::Inode;
+use crate::object::fs::Fs;
+use crate::object::inode::{Inode, InodeRef};
+use crate::object::mount_ref::LastReference;
 use crate::object::state::{Concerns, InodeState};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::{Block, FileBlock, Time};
+use lanefs_ondisk::{Block, FileBlock, FileType, Ino, Time};
 use lanefs_plan::Error;
 use lanefs_plan::extent::{END, Extent, Mapping, State};
 
@@ -36,7 +39,7 @@ impl Fs {
         // As in the kernel, changing the size of an encrypted file needs its key.
         self.data(inode).contents()?;
         self.data(inode).leave_inode(size)?;
-        self.objects.volume.check_size(self.data(inode).form(), size)?;
+        self.volume.check_size(self.data(inode).form(), size)?;
         let before = inode.attr().size;
         if size < before {
             return self.truncate(inode, size);
@@ -50,7 +53,7 @@ impl Fs {
             return self.cut(inode, size, Tail::Whole);
         }
         let now = now();
-        let mut handle = self.objects.join(2)?;
+        let mut handle = self.join(2)?;
         inode.change(&mut handle, Concerns::Data, |state| {
             state.disk.size = size;
             state.disk.mtime = now;
@@ -62,7 +65,7 @@ impl Fs {
     /// Sets a smaller size.
     fn truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
         inode.window.give_back();
-        let block_size = self.objects.volume.block_size() as u64;
+        let block_size = self.volume.block_size() as u64;
         let within = (size % block_size) as usize;
         let last = FileBlock((size / block_size) as u32);
         let old = match self.data(inode).with_map(|map| map.find(last))? {
@@ -88,7 +91,7 @@ impl Fs {
     /// Sets a size that is not above the present one, and frees the blocks after the new end.
     fn cut(&self, inode: &Arc<Inode>, size: u64, tail: Tail) -> Result<(), Error> {
         let now = now();
-        let keep = size.div_ceil(self.objects.volume.block_size() as u64) as u32;
+        let keep = size.div_ceil(self.volume.block_size() as u64) as u32;
         let (copy, rest) = match &tail {
             Tail::Copy { extent, .. } => (std::slice::from_ref(extent), keep - 1..END),
             Tail::Zero { .. } | Tail::Whole => (&[][..], keep..END),
@@ -98,7 +101,7 @@ impl Fs {
             // If all mappings that must be freed are in one leaf, one handle frees them.
             let change = self.data(inode).plan_mapping(rest.clone(), copy)?;
             if change.covered.end == END {
-                let mut handle = self.objects.join(change.credits + 2 + COPY_CREDITS)?;
+                let mut handle = self.join(change.credits + 2 + COPY_CREDITS)?;
                 let tail = self.apply_tail(&mut handle, tail);
                 self.data(inode).apply_mapping(&mut handle, change, |state| {
                     shrink(state, size, now, tail);
@@ -112,8 +115,8 @@ impl Fs {
             .then(|| self.data(inode).plan_mapping(rest.start..keep, copy))
             .transpose()?;
         let credits = copied.as_ref().map_or(0, |change| change.credits + COPY_CREDITS);
-        let mut handle = self.objects.join(6 + credits)?;
-        self.objects.orphans.add(&mut handle, inode);
+        let mut handle = self.join(6 + credits)?;
+        self.orphans.add(&mut handle, inode);
         let tail = self.apply_tail(&mut handle, tail);
         if let Some(change) = copied {
             self.data(inode).apply_mapping(&mut handle, change, |_| ());
@@ -134,15 +137,15 @@ impl Fs {
             Tail::Whole => return None,
             Tail::Zero { block, from } => (block, from),
             Tail::Copy { claim, .. } => {
-                self.objects.groups.allocate(handle, claim);
+                self.groups.allocate(handle, claim);
                 return None;
             }
         };
-        let size = self.objects.volume.block_size();
+        let size = self.volume.block_size();
         let offset = block.0 * size as u64 + from as u64;
         // If the block is freed in the same transaction, no other file may claim it before it is
         // zeroed.
-        self.objects.groups.keep_until_durable(handle.tid(), block);
+        self.groups.keep_until_durable(handle.tid(), block);
         handle.defer(Deferred::ZeroTail { offset, len: (size - from) as u32 });
         Some(handle.tid())
     }
@@ -162,12 +165,12 @@ impl FileData<'_> {
     /// [`Error::NoSpace`] if no block is free, and always with `bigalloc`, because a block cannot
     /// move without the rest of its cluster.
     fn copy_of_last(&self, size: u64, goal: Block) -> Result<Tail, Error> {
-        let objects = self.objects;
-        if !objects.volume.clusters().are_blocks() {
+        let fs = self.fs;
+        if !fs.volume.clusters().are_blocks() {
             return Err(Error::NoSpace);
         }
         let Some(cipher) = self.contents()? else { return Ok(Tail::Whole) };
-        let claim = objects.claim_blocks(&Request::for_metadata(goal, 1))?.into_claim();
+        let claim = fs.claim_blocks(&Request::for_metadata(goal, 1))?.into_claim();
         let block_size = self.block_size();
         let last = FileBlock((size / block_size) as u32);
         let extent = Extent { start: last, len: 1, block: claim.start(), state: State::Unwritten };
@@ -175,7 +178,7 @@ impl FileData<'_> {
         let mut kept = vec![0; (size - start) as usize];
         self.read_encrypted(cipher, start, &mut kept)?;
         self.write_encrypted(cipher, start, &kept, &extent)?;
-        objects.note_data(self.inode);
+        fs.note_data(self.inode);
         Ok(Tail::Copy { claim, extent: Extent { state: State::Written, ..extent } })
     }
 }
@@ -185,4 +188,81 @@ fn shrink(state: &mut InodeState, size: u64, now: Time, tail: Option<Tid>) {
     state.disk.mtime = now;
     state.disk.ctime = now;
     state.tail_pending = tail.or(state.tail_pending);
+}
+
+// Counts the references that a FUSE kernel has to inodes, and deletes inodes without names.
+
+impl LastReference<Inode> for Fs {
+    fn last_reference_dropped(&self, inode: &Arc<Inode>) {
+        self.delete_inode(inode);
+    }
+}
+
+impl Fs {
+    /// Adds `n` references without an [`InodeRef`], for look-ups that a FUSE kernel counts.
+    pub fn hold(&self, inode: &InodeRef, n: u64) {
+        let held = inode.holds.add(n);
+        debug_assert!(held, "a held inode is not dead");
+    }
+
+    /// Removes `n` references that [`Fs::hold`] added. If the last reference is removed, an inode
+    /// without names is deleted.
+    pub fn forget(&self, ino: Ino, n: u64) {
+        let Some(inode) = self.inodes.get(ino) else { return };
+        if inode.holds.subtract(n) {
+            self.delete_inode(&inode);
+        }
+    }
+
+    /// Called when the FUSE connection has ended, because the kernel does not remove all references
+    /// of [`Fs::hold`] at an unmount. Deletes the inodes without names that still have such
+    /// references. No other operation may run in this file system meanwhile.
+    pub fn forget_all(&self) {
+        let mut ended = Vec::new();
+        self.inodes.for_each(|inode| {
+            if inode.holds.end_nameless() {
+                ended.push(inode.clone());
+            }
+        });
+        ended.iter().for_each(|inode| self.delete_inode(inode));
+    }
+
+    /// Deletes an inode that has no names and no holds: frees its blocks, its attributes and its
+    /// number. Called by the thread that dropped the last hold, with no lock held. After an error
+    /// the inode stays on the orphan list for the next mount.
+    fn delete_inode(&self, inode: &Arc<Inode>) {
+        if let Err(error) = self.try_delete(inode) {
+            self.note_error(&error);
+        }
+    }
+
+    fn try_delete(&self, inode: &Arc<Inode>) -> Result<(), Error> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        // Declared before the lock so that the values are dropped after its release, because
+        // dropping them may delete inodes of attribute values.
+        let _values;
+        let _exclusive = inode.op.exclusive();
+        inode.window.give_back();
+        let has_mappings = inode.state.lock().has_mappings(self.volume.geometry());
+        if has_mappings {
+            self.data(inode).free_from(0)?;
+        }
+        _values = self.data(inode).remove_values()?;
+        let xattrs = self.data(inode).prepare_xattr_release()?;
+        let group = self.volume.inode_place(inode.ino)?.group;
+        let _hold = self.groups.bitmaps.load(self, group)?;
+        let mut handle = self.join(16)?;
+        if let Some((block, _hold)) = xattrs {
+            release_xattr_block(self, &mut handle, block);
+        }
+        self.orphans.remove(&mut handle, inode);
+        end_inode(self, &mut handle, inode);
+        drop(handle);
+        if inode.file_type == FileType::Directory {
+            self.options.names.forget(inode.dir_id());
+        }
+        Ok(())
+    }
 }

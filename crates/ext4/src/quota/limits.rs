@@ -4,22 +4,24 @@
 //! threads that work for such an owner share the counts, since together they must not exceed the
 //! limits.
 
-use super::counted::{Wanted, limited};
+use crate::attr::now;
+use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::{Mutex, Rank};
-use lanefs_ondisk::Ino;
-use lanefs_ondisk::quota::{Limits, Quota, Usage};
-use std::collections::BTreeMap;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{Map, Mutex, Pin, Rank};
+use lanefs_ondisk::quota::{BLOCK, BLOCKS_OF_AN_ID, Kind, Limits, Quota, QuotaFile, Usage};
+use lanefs_ondisk::{Block, Ino, inode as disk};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// For how many seconds soft limits may be exceeded.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Grace {
-    pub(super) bytes: u64,
-    pub(super) inodes: u64,
+pub(crate) struct Grace {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
 }
 
 /// An owner's limits.
-pub(super) struct Limited {
+pub(crate) struct Limited {
     grace: Grace,
     live: Mutex<Live>,
 }
@@ -49,7 +51,7 @@ pub(crate) struct Held {
 }
 
 impl Limited {
-    pub(super) fn new(quota: Quota, grace: Grace) -> Limited {
+    pub(crate) fn new(quota: Quota, grace: Grace) -> Limited {
         let live = Live { quota, held: BTreeMap::new() };
         Limited { grace, live: Mutex::new(Rank::LaneList, live) }
     }
@@ -58,7 +60,7 @@ impl Limited {
     /// many as the limits permit at the time `now`, in seconds. Returns the reservation and its
     /// number of units. Returns `None` if the limits do not permit all wanted inodes, or do not
     /// permit even one of the wanted units.
-    pub(super) fn hold(
+    pub(crate) fn hold(
         self: &Arc<Self>,
         ino: Ino,
         Wanted { inodes, unit, units: most }: Wanted,
@@ -86,7 +88,7 @@ impl Limited {
     /// Counts a change of an inode's usage from `less` to `more` at the time `now`. The inode's
     /// reservations shrink by what is now used. The grace time of a soft limit starts when the
     /// usage exceeds the limit, and is cleared when the usage no longer exceeds it.
-    pub(super) fn change(&self, ino: Ino, less: Usage, more: Usage, now: u64) {
+    pub(crate) fn change(&self, ino: Ino, less: Usage, more: Usage, now: u64) {
         let mut live = self.live.lock();
         if let Some(holding) = live.held.get_mut(&ino) {
             holding.used = least(plus(holding.used, minus(more, less)), holding.reserved);
@@ -106,13 +108,13 @@ impl Limited {
     }
 
     /// Sets the limits that are obeyed from now on.
-    pub(super) fn set(&self, limits: Limits) {
+    pub(crate) fn set(&self, limits: Limits) {
         let mut live = self.live.lock();
         live.quota = limited(live.quota, limits);
     }
 
     /// Returns the end of the grace time for bytes, and the end of the grace time for inodes.
-    pub(super) fn ends(&self) -> (u64, u64) {
+    pub(crate) fn ends(&self) -> (u64, u64) {
         let live = self.live.lock();
         (live.quota.bytes_until, live.quota.inodes_until)
     }
@@ -183,76 +185,301 @@ fn until(soft: u64, used: u64, before: u64, now: u64, grace: u64) -> u64 {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// One quota file of a mount.
 
-    const FILE: Ino = Ino(12);
-    const OTHER: Ino = Ino(13);
-    const GRACE: Grace = Grace { bytes: 100, inodes: 50 };
+/// A quota file, which the committer writes.
+pub(crate) struct Ledger {
+    pub(crate) kind: Kind,
+    /// The inode of the file.
+    pub(crate) ino: Ino,
+    block_size: usize,
+    /// The ids that have an entry, and the ids for which the running transaction adds an entry.
+    known: Map<u64, Arc<Owner>>,
+    /// Whether the mount obeys the limits in this file.
+    obeys: bool,
+    /// [rank Load, inside handles too; never held across I/O]
+    stored: Mutex<Stored>,
+}
 
-    fn owner_with(limits: Limits) -> Arc<Limited> {
-        Arc::new(Limited::new(Quota { limits, ..Quota::default() }, GRACE))
+/// An id in a quota file.
+#[derive(Default)]
+struct Owner {
+    /// The last transaction that was charged a credit for the entry's block.
+    charged: AtomicU64,
+    /// The limits of the id, if the mount obeys them.
+    limits: Option<Arc<Limited>>,
+}
+
+struct Stored {
+    file: QuotaFile,
+    /// The blocks of the file system in which the file is stored.
+    blocks: Vec<Block>,
+    /// The number of spare blocks of 1 KiB that are promised to new ids, until the committer adds
+    /// these ids.
+    promised: u32,
+}
+
+impl Ledger {
+    /// Creates the ledger of a file that is stored in `blocks`.
+    pub(crate) fn new(
+        (kind, ino): (Kind, Ino),
+        file: QuotaFile,
+        blocks: Vec<Block>,
+        block_size: usize,
+    ) -> Ledger {
+        let known = Map::with_capacity(64);
+        for id in file.ids() {
+            known.insert(u64::from(id), Arc::default());
+        }
+        let stored = Mutex::new(Rank::Load, Stored { file, blocks, promised: 0 });
+        Ledger { kind, ino, block_size, known, obeys: false, stored }
     }
 
-    fn use_up(owner: &Arc<Limited>, bytes: u64, now: u64) {
-        owner.change(FILE, Usage::default(), Usage { bytes, inodes: 0 }, now);
+    /// Called at mount. From then on, the mount obeys the limits in the file.
+    pub(crate) fn obey_limits(&mut self) {
+        self.obeys = true;
+        let stored = self.stored.lock();
+        let (bytes, inodes) = stored.file.grace();
+        let grace = Grace { bytes: bytes.into(), inodes: inodes.into() };
+        for (id, quota) in entries(&stored.file) {
+            if quota.limits != Limits::default() {
+                let limits = Some(Arc::new(Limited::new(quota, grace)));
+                let owner = Owner { charged: AtomicU64::new(0), limits };
+                self.known.insert(u64::from(id), Arc::new(owner));
+            }
+        }
     }
 
-    fn wanted(inodes: u64, unit: u64, units: u64) -> Wanted {
-        Wanted { inodes, unit, units }
+    /// Returns the limits of an id, if the mount obeys limits and the id has limits.
+    pub(crate) fn limits_of(&self, id: u32) -> Option<Arc<Limited>> {
+        if !self.obeys {
+            return None;
+        }
+        let pin = lanefs_lanes::pin();
+        self.known.find(&pin, &u64::from(id)).and_then(|owner| owner.limits.clone())
     }
 
-    #[test]
-    fn no_more_is_held_than_the_hard_limit_leaves() {
-        let owner = owner_with(Limits { kib_hard: 10, inodes_hard: 1, ..Limits::default() });
-        let (first, units) = owner.hold(FILE, wanted(1, 4096, 5), 0).expect("room");
-        assert_eq!(units, 2);
-        assert!(owner.hold(FILE, wanted(1, 1024, 0), 0).is_none(), "one inode");
-        assert!(owner.hold(FILE, wanted(0, 4096, 1), 0).is_none(), "2 KiB are left");
-        assert_eq!(owner.hold(FILE, wanted(0, 1024, 9), 0).expect("room").1, 2);
-        use_up(&owner, 4096, 0);
-        drop(first);
-        assert_eq!(owner.hold(FILE, wanted(1, 1024, 9), 0).expect("room").1, 6);
+    /// Sets the limits of an id in the file. The caller has a handle in which it listed the id as
+    /// [`Dirty::NewOwner`](crate::object::dirty::Dirty). A mount that obeys limits obeys the new
+    /// limits immediately if the id had limits at mount; otherwise only the next mount obeys them.
+    pub(crate) fn set_limits(&self, id: u32, limits: Limits) {
+        let mut stored = self.stored.lock();
+        let mut quota = limited(stored.file.get(id).unwrap_or_default(), limits);
+        if let Some(live) = self.limits_of(id) {
+            live.set(limits);
+            (quota.bytes_until, quota.inodes_until) = live.ends();
+        }
+        stored.file.set(id, &quota);
     }
 
-    #[test]
-    fn a_soft_limit_holds_after_its_grace_time() {
-        let owner = owner_with(Limits { kib_soft: 4, kib_hard: 100, ..Limits::default() });
-        use_up(&owner, 5000, 1000);
-        assert_eq!(owner.ends(), (1100, 0));
-        use_up(&owner, 1000, 1050);
-        assert_eq!(owner.ends(), (1100, 0));
-        assert!(owner.hold(FILE, wanted(0, 1024, 1), 1099).is_some());
-        assert!(owner.hold(FILE, wanted(0, 1024, 1), 1100).is_none());
-        owner.change(FILE, Usage { bytes: 1904, inodes: 0 }, Usage::default(), 1200);
-        assert_eq!(owner.ends(), (0, 0));
-        assert!(owner.hold(FILE, wanted(0, 1024, 1), 1200).is_some());
+    /// Returns whether the id has an entry, or the running transaction adds an entry for it.
+    pub(crate) fn knows(&self, id: u32) -> bool {
+        self.known.with(&lanefs_lanes::pin(), &u64::from(id), |_| ()).is_some()
     }
 
-    #[test]
-    fn what_an_operation_has_used_is_not_held_too() {
-        let owner = owner_with(Limits { kib_hard: 8, inodes_hard: 2, ..Limits::default() });
-        let (mut first, _) = owner.hold(FILE, wanted(1, 1024, 4), 0).expect("room");
-        owner.change(FILE, Usage::default(), Usage { bytes: 3072, inodes: 1 }, 0);
-        assert_eq!(owner.hold(OTHER, wanted(1, 1024, 9), 0).expect("room").1, 4);
-        first.keep(3, 1024);
-        let (other, units) = owner.hold(OTHER, wanted(1, 1024, 9), 0).expect("room");
-        assert_eq!(units, 5);
-        assert!(owner.hold(FILE, wanted(0, 1024, 1), 0).is_none());
-        drop((first, other));
-        assert_eq!(owner.hold(FILE, wanted(1, 1024, 9), 0).expect("room").1, 5);
+    /// Returns whether the caller must charge a credit to transaction `tid`, for the block that
+    /// contains the id's entry. Of all calls for the same id and transaction, only the first
+    /// returns true.
+    pub(crate) fn is_charged_now(&self, pin: &Pin, tid: Tid, id: u32) -> bool {
+        let Some(owner) = self.known.find(pin, &u64::from(id)) else { return false };
+        let charged = &owner.charged;
+        charged.load(Ordering::Relaxed) != tid.0 && charged.swap(tid.0, Ordering::Relaxed) != tid.0
     }
 
-    #[test]
-    fn what_one_operation_has_used_does_not_end_the_reservation_of_another() {
-        let owner = owner_with(Limits { kib_hard: 8, ..Limits::default() });
-        let (first, _) = owner.hold(FILE, wanted(0, 1024, 4), 0).expect("room");
-        let (second, _) = owner.hold(FILE, wanted(0, 1024, 4), 0).expect("room");
-        use_up(&owner, 4096, 0);
-        drop(first);
-        assert!(owner.hold(FILE, wanted(0, 1024, 1), 0).is_none());
-        drop(second);
-        assert_eq!(owner.hold(FILE, wanted(0, 1024, 9), 0).expect("room").1, 4);
+    /// Returns whether there are spare blocks for one more id.
+    pub(crate) fn has_room(&self) -> bool {
+        let stored = self.stored.lock();
+        stored.file.spare_blocks() >= stored.promised.saturating_add(BLOCKS_OF_AN_ID)
+    }
+
+    /// Returns the length of the file in bytes, and the number of unused bytes in its last block.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        let stored = self.stored.lock();
+        let len = stored.file.bytes().len();
+        (len, stored.blocks.len() * self.block_size - len)
+    }
+
+    /// Apply: adds bytes at the end of the file, in a new block or in the rest of the last block.
+    pub(crate) fn grow(&self, bytes: usize, block: Option<Block>) {
+        let mut stored = self.stored.lock();
+        stored.file.grow(bytes);
+        stored.blocks.extend(block);
+    }
+
+    /// Apply: notes that the committer adds `id` in the running transaction. The caller makes sure
+    /// that [`Ledger::has_room`] has returned true to this thread, and that no other thread has
+    /// added an id since then.
+    pub(crate) fn promise(&self, id: u32) {
+        self.stored.lock().promised += BLOCKS_OF_AN_ID;
+        self.known.insert(u64::from(id), Arc::default());
+    }
+
+    /// Runs `f` on the file as the last commit left it.
+    pub(crate) fn with_file<R>(&self, f: impl FnOnce(&QuotaFile) -> R) -> R {
+        f(&self.stored.lock().file)
+    }
+
+    /// Committer: changes the file, and adds the images of the changed blocks to `images`.
+    pub(crate) fn fold(&self, fold: &Fold, images: &mut BTreeMap<Block, Arc<[u8]>>) {
+        let mut stored = self.stored.lock();
+        let Stored { file, blocks, promised } = &mut *stored;
+        for id in fold.new_owners(self.kind) {
+            // `new_owners` also returns ids whose limits were set, which have an entry already.
+            if file.get(id).is_none() {
+                let added = file.add(id);
+                debug_assert!(added, "room was made before the id was added");
+                *promised = promised.saturating_sub(BLOCKS_OF_AN_ID);
+            }
+        }
+        for (id, change) in fold.changes(self.kind) {
+            // An inode that existed before the mount may have an owner without an entry, if the
+            // quota file was wrong. Then the quota file stays wrong.
+            if let Some(mut quota) = file.get(id) {
+                quota.usage = change.of(quota.usage);
+                quota = limited(quota, quota.limits);
+                if let Some(limits) = self.limits_of(id) {
+                    (quota.bytes_until, quota.inodes_until) = limits.ends();
+                }
+                file.set(id, &quota);
+            }
+        }
+        let changed: BTreeSet<usize> =
+            file.take_changed().iter().map(|n| *n as usize * BLOCK / self.block_size).collect();
+        for n in changed {
+            let Some(block) = blocks.get(n) else { continue };
+            let start = n * self.block_size;
+            let end = (start + self.block_size).min(file.bytes().len());
+            let mut image = file.bytes().get(start..end).unwrap_or_default().to_vec();
+            image.resize(self.block_size, 0);
+            images.insert(*block, image.into());
+        }
     }
 }
+
+// The changes of usage in one transaction.
+
+/// Collects the changes that a transaction makes to the usage of each owner.
+#[derive(Default)]
+pub(crate) struct Fold {
+    /// The ids for which the transaction adds an entry.
+    new: Vec<(Kind, u32)>,
+    changes: BTreeMap<(usize, u32), Change>,
+}
+
+/// The change of one owner's usage; negative if the usage decreases.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    bytes: i128,
+    inodes: i64,
+}
+
+impl Fold {
+    /// Notes that the transaction adds an entry for an id, unless the id has one.
+    pub(crate) fn add_owner(&mut self, kind: Kind, id: u32) {
+        self.new.push((kind, id));
+    }
+
+    pub(crate) fn add(&mut self, disk: &disk::Inode) {
+        self.change(disk, 1);
+    }
+
+    pub(crate) fn subtract(&mut self, disk: &disk::Inode) {
+        self.change(disk, -1);
+    }
+
+    fn change(&mut self, disk: &disk::Inode, sign: i64) {
+        for (kind, id) in owners(disk).into_iter().enumerate() {
+            let Some(id) = id else { continue };
+            let change = self.changes.entry((kind, id)).or_default();
+            change.inodes += sign;
+            change.bytes += i128::from(sign) * i128::from(disk.sectors) * 512;
+        }
+    }
+
+    /// Returns the ids of a kind that were given to [`Fold::add_owner`].
+    pub(crate) fn new_owners(&self, kind: Kind) -> impl Iterator<Item = u32> {
+        self.new.iter().filter(move |(of, _)| *of == kind).map(|(_, id)| *id)
+    }
+
+    /// Returns the owners of a kind whose usage changes, each with the change of its usage.
+    pub(crate) fn changes(&self, kind: Kind) -> impl Iterator<Item = (u32, Change)> {
+        let all = (kind.index(), 0)..=(kind.index(), u32::MAX);
+        let changed = |(_, change): &(_, &Change)| **change != Change::default();
+        self.changes.range(all).filter(changed).map(|(&(_, id), change)| (id, *change))
+    }
+}
+
+impl Change {
+    /// Returns the usage after the change. If the usage on disk was too small, the result is 0
+    /// instead of a negative number.
+    pub(crate) fn of(&self, usage: Usage) -> Usage {
+        let bytes = (i128::from(usage.bytes) + self.bytes).clamp(0, i128::from(u64::MAX));
+        Usage { bytes: bytes as u64, inodes: usage.inodes.saturating_add_signed(self.inodes) }
+    }
+}
+
+// The usage that an inode adds to its owners.
+
+/// The ids of an inode's owners, in the order of [`Kind`]; `None` for a kind of owner that does not
+/// matter to the caller.
+pub(crate) type Owners = [Option<u32>; 3];
+
+/// The usage that an inode adds to its owners.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counted {
+    pub(crate) owners: Owners,
+    pub(crate) usage: Usage,
+}
+
+impl Counted {
+    /// Returns the usage of an inode.
+    pub(crate) fn of(disk: &disk::Inode) -> Counted {
+        let usage = Usage { bytes: disk.sectors.saturating_mul(512), inodes: 1 };
+        Counted { owners: owners(disk), usage }
+    }
+
+    /// Returns a usage of zero for these owners. This is the usage of an inode that does not exist.
+    pub(crate) fn nothing(self) -> Counted {
+        Counted { usage: Usage::default(), ..self }
+    }
+}
+
+/// The inodes and the space that an operation will use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) inodes: u64,
+    /// The bytes of one unit of space.
+    pub(crate) unit: u64,
+    pub(crate) units: u64,
+}
+
+/// Returns the owners of an inode.
+pub(crate) fn owners(disk: &disk::Inode) -> Owners {
+    [Some(disk.uid), Some(disk.gid), Some(disk.projid)]
+}
+
+/// Returns the time in seconds since 1970.
+pub(crate) fn seconds() -> u64 {
+    now().secs.try_into().unwrap_or(0)
+}
+
+/// Returns the entry with new limits. If the usage no longer exceeds a limit, the grace time of
+/// that limit is cleared.
+pub(crate) fn limited(mut quota: Quota, limits: Limits) -> Quota {
+    quota.limits = limits;
+    if quota.usage.bytes <= limits.kib_soft.saturating_mul(1024) || limits.kib_soft == 0 {
+        quota.bytes_until = 0;
+    }
+    if quota.usage.inodes <= limits.inodes_soft || limits.inodes_soft == 0 {
+        quota.inodes_until = 0;
+    }
+    quota
+}
+
+/// The entries of a quota file.
+pub(crate) fn entries(file: &QuotaFile) -> Vec<(u32, Quota)> {
+    file.ids().into_iter().filter_map(|id| Some((id, file.get(id)?))).collect()
+}
+
+#[cfg(test)]
+mod tests;

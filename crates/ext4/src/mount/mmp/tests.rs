@@ -1,5 +1,6 @@
 use super::*;
-use lanefs_device::RamDevice;
+use lanefs_device::{RamDevice, forward};
+use lanefs_lanes::sync::Weak;
 use std::cell::Cell;
 
 const BLOCK: Block = Block(3);
@@ -134,4 +135,31 @@ fn a_slow_mount_makes_others_wait_for_longer() {
         mine = place.next(&mine, 1, Duration::from_secs(elapsed)).unwrap();
         assert_eq!(mine.check_interval, interval, "{elapsed}");
     }
+}
+
+/// A device that reports a lost write to the MMP thread while a flush runs.
+struct Host {
+    inner: RamDevice,
+    guarded: OnceLock<Weak<GuardedDevice>>,
+}
+
+impl Device for Host {
+    forward!(inner: len, is_read_only, read_at, write_at, discard);
+    fn flush(&self) -> Result<(), DeviceError> {
+        let guarded = self.guarded.get().and_then(Weak::upgrade).expect("alive");
+        let lost = DeviceError::new(Operation::Write, 0, 0, io::ErrorKind::Other);
+        assert!(guarded.store(|| Err::<(), _>(lost.into())).is_none());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_flush_fails_if_the_mmp_thread_got_its_report() {
+    let inner = RamDevice::create(4096).unwrap();
+    let host = Arc::new(Host { inner, guarded: OnceLock::new() });
+    let guarded = Arc::new(GuardedDevice::new(host.clone()));
+    host.guarded.set(Arc::downgrade(&guarded)).unwrap();
+    let told = guarded.write_durable_at(0, &[1]).expect_err("the write may be lost");
+    assert!(told.to_string().contains("no longer written"), "{told}");
+    assert!(guarded.flush().is_err() && guarded.is_stopped());
 }
