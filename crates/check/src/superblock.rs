@@ -8,7 +8,9 @@ use crate::place::Place;
 use crate::report::Collector;
 use crate::volume::Volume;
 use lanefs_device::Device;
-use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::features::{
+    Compat, Features, Incompat, RoCompat, WRITABLE_INCOMPAT, WRITABLE_RO_COMPAT,
+};
 use lanefs_ondisk::quota::Kind;
 use lanefs_ondisk::superblock::{
     Cause, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
@@ -31,33 +33,8 @@ const MOST_DESCRIPTOR_SIZE: u16 = 1024;
 const LEAST_EXTRA: usize = 4;
 
 /// Features that the checker knows, or that change no structure.
-const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
-    .union(Incompat::RECOVER)
-    .union(Incompat::META_BG)
-    .union(Incompat::EXTENTS)
-    .union(Incompat::BIT64)
-    .union(Incompat::MMP)
-    .union(Incompat::FLEX_BG)
-    .union(Incompat::EA_INODE)
-    .union(Incompat::CSUM_SEED)
-    .union(Incompat::LARGE_DIR)
-    .union(Incompat::INLINE_DATA)
-    .union(Incompat::ENCRYPT)
-    .union(Incompat::CASEFOLD);
-const KNOWN_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
-    .union(RoCompat::LARGE_FILE)
-    .union(RoCompat::HUGE_FILE)
-    .union(RoCompat::GDT_CSUM)
-    .union(RoCompat::DIR_NLINK)
-    .union(RoCompat::EXTRA_ISIZE)
-    .union(RoCompat::QUOTA)
-    .union(RoCompat::BIGALLOC)
-    .union(RoCompat::METADATA_CSUM)
-    .union(RoCompat::READONLY)
-    .union(RoCompat::PROJECT)
-    .union(RoCompat::VERITY)
-    .union(RoCompat::SHARED_BLOCKS)
-    .union(RoCompat::ORPHAN_PRESENT);
+const KNOWN_RO_COMPAT: RoCompat =
+    WRITABLE_RO_COMPAT.union(RoCompat::READONLY).union(RoCompat::SHARED_BLOCKS);
 const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
     .union(Compat::IMAGIC_INODES)
     .union(Compat::HAS_JOURNAL)
@@ -152,9 +129,9 @@ pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
 pub fn check(volume: &Volume, report: &Collector) {
     let (raw, geometry) = (volume.raw(), &volume.geometry);
     let features = geometry.features();
-    let known = lanefs_ondisk::features::Features {
+    let known = Features {
         compat: features.compat.difference(KNOWN_COMPAT),
-        incompat: features.incompat.difference(KNOWN_INCOMPAT),
+        incompat: features.incompat.difference(WRITABLE_INCOMPAT),
         ro_compat: features.ro_compat.difference(KNOWN_RO_COMPAT),
     };
     known.names().into_iter().for_each(|name| report.unchecked(format!("feature {name}")));

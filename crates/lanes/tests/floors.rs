@@ -219,13 +219,14 @@ const HOUSES: &[House] = &[
         floors: &[
             &["casefold", "features", "types"],
             &["checksum", "hash"],
-            &["cause", "error", "jbd2"],
+            &["cause", "error"],
             &[
                 "acl",
                 "block_map",
                 "dirent",
                 "encryption",
                 "extent",
+                "jbd2",
                 "md",
                 "mmp",
                 "orphan",

@@ -6,7 +6,7 @@
 use crate::types::Ino;
 use crc::{Crc, Digest, Table};
 
-const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&crc::CRC_16_MODBUS);
+static CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&crc::CRC_16_MODBUS);
 
 /// A running crc32c: a seed for further bytes, or the checksum of the bytes chained so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,9 +85,8 @@ pub struct Crc16(Digest<'static, u16, Table<16>>);
 
 impl Crc16 {
     /// Creates a checksum of no bytes.
-    pub fn new() -> Crc16 {
-        static STATIC: Crc<u16, Table<16>> = CRC16;
-        Crc16(STATIC.digest())
+    pub fn start() -> Crc16 {
+        Crc16(CRC16.digest())
     }
 
     /// Chains `bytes`.
@@ -99,12 +98,6 @@ impl Crc16 {
     /// Returns the checksum of all chained bytes.
     pub fn value(self) -> u16 {
         self.0.finalize()
-    }
-}
-
-impl Default for Crc16 {
-    fn default() -> Crc16 {
-        Crc16::new()
     }
 }
 
@@ -123,6 +116,6 @@ mod tests {
 
     #[test]
     fn crc16_has_the_published_check_value() {
-        assert_eq!(Crc16::new().chain(b"1234").chain(b"56789").value(), 0x4b37);
+        assert_eq!(Crc16::start().chain(b"1234").chain(b"56789").value(), 0x4b37);
     }
 }

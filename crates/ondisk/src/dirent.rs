@@ -10,20 +10,17 @@
 //! previous entry. So every walk ends after at most `block size / 12` steps.
 
 mod edit;
-mod format;
-mod name;
 mod record;
-mod tail;
 
-pub use crate::cause::dirent::Cause;
+pub use crate::cause::DirentCause as Cause;
 pub use edit::{
     Packed, Room, Sought, clear, find_or_room, find_room, insert, insert_at, new_directory, pack,
     remove, replace,
 };
-pub use format::{DirFormat, HEADER, MIN_RECORD, NameForm, TAIL, space};
-pub use name::{MAX_NAME, Name, NameError};
-pub use record::{Entries, Entry, dots, entries, entry_at, find, inline_entries, named_at, places};
-pub use tail::{seal, verify};
+pub use record::{
+    DirFormat, Entries, Entry, HEADER, MAX_NAME, MIN_RECORD, Name, NameError, NameForm, TAIL, dots,
+    entries, entry_at, find, inline_entries, named_at, places, seal, space, verify,
+};
 
 #[cfg(test)]
 mod tests;

@@ -12,42 +12,42 @@ use thiserror::Error;
 #[allow(missing_docs)] // the fields are the place, under the format's names
 pub enum Corruption {
     #[error("superblock: {cause}")]
-    Superblock { cause: cause::superblock::Cause },
+    Superblock { cause: cause::SuperblockCause },
     #[error("descriptor of {group}: {cause}")]
-    GroupDescriptor { group: Group, cause: cause::group_desc::Cause },
+    GroupDescriptor { group: Group, cause: cause::GroupDescCause },
     #[error("bitmap of {group}: {cause}")]
-    Bitmap { group: Group, cause: cause::bitmap::Cause },
+    Bitmap { group: Group, cause: cause::BitmapCause },
     #[error("{ino}: {cause}")]
-    Inode { ino: Ino, cause: cause::inode::Cause },
+    Inode { ino: Ino, cause: cause::InodeCause },
     /// `block` is `None` for the root node, which is in the inode.
     #[error("{ino}, extent node {}: {cause}", block.map_or("in the inode".into(), |b| b.to_string()))]
-    ExtentNode { ino: Ino, block: Option<Block>, cause: cause::extent::Cause },
+    ExtentNode { ino: Ino, block: Option<Block>, cause: cause::ExtentCause },
     /// `block` is `None` for the pointers in the inode.
     #[error("{ino}, block map {}: {cause}", block.map_or("in the inode".into(), |b| format!("in {b}")))]
-    BlockMap { ino: Ino, block: Option<Block>, cause: cause::block_map::Cause },
+    BlockMap { ino: Ino, block: Option<Block>, cause: cause::BlockMapCause },
     #[error("directory {ino}, {block}: {cause}")]
-    Directory { ino: Ino, block: FileBlock, cause: cause::dirent::Cause },
+    Directory { ino: Ino, block: FileBlock, cause: cause::DirentCause },
     #[error("directory {ino}, index {block}: {cause}")]
-    DirectoryIndex { ino: Ino, block: FileBlock, cause: cause::htree::Cause },
+    DirectoryIndex { ino: Ino, block: FileBlock, cause: cause::HtreeCause },
     /// `block` is `None` for attributes in the inode.
     #[error("{ino}, extended attributes {}: {cause}", block.map_or("in the inode".into(), |b| format!("in {b}")))]
-    Xattr { ino: Ino, block: Option<Block>, cause: cause::xattr::Cause },
+    Xattr { ino: Ino, block: Option<Block>, cause: cause::XattrCause },
     #[error("{ino}, access control list: {cause}")]
-    Acl { ino: Ino, cause: cause::acl::Cause },
+    Acl { ino: Ino, cause: cause::AclCause },
     /// `block` counts from the start of the log, in log blocks.
     #[error("journal, log block {block}: {cause}")]
-    Journal { block: u32, cause: cause::jbd2::Cause },
+    Journal { block: u32, cause: cause::Jbd2Cause },
     /// `ino` is the inode that the fast commit changes.
     #[error("fast commit of {ino}: {cause}")]
-    FastCommit { ino: Ino, cause: cause::fast_commit::Cause },
+    FastCommit { ino: Ino, cause: cause::FastCommitCause },
     #[error("orphan file {ino}, {block}: {cause}")]
-    OrphanFile { ino: Ino, block: FileBlock, cause: cause::orphan::Cause },
+    OrphanFile { ino: Ino, block: FileBlock, cause: cause::OrphanCause },
     #[error("multiple mount protection, {block}: {cause}")]
-    Mmp { block: Block, cause: cause::mmp::Cause },
+    Mmp { block: Block, cause: cause::MmpCause },
     #[error("quota file {ino}: {cause}")]
-    Quota { ino: Ino, cause: cause::quota::Cause },
+    Quota { ino: Ino, cause: cause::QuotaCause },
     #[error("verity file {ino}: {cause}")]
-    Verity { ino: Ino, cause: cause::verity::Cause },
+    Verity { ino: Ino, cause: cause::VerityCause },
 }
 
 impl Corruption {

@@ -11,7 +11,7 @@
 //! that the parent node assigns to the node. In a node below the root, the first entry starts at
 //! the first block of this range. Entries refer only to blocks that files may use.
 
-pub use crate::cause::extent::Cause;
+pub use crate::cause::ExtentCause as Cause;
 use crate::checksum::Seed;
 use crate::types::{Block, FileBlock};
 use std::ops::Range;

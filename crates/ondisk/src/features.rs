@@ -145,61 +145,56 @@ pub enum Support {
     Refused(Vec<String>),
 }
 
-const COMPAT_NAMES: [(Compat, &str); 12] = [
-    (Compat::DIR_PREALLOC, "dir_prealloc"),
-    (Compat::IMAGIC_INODES, "imagic_inodes"),
-    (Compat::HAS_JOURNAL, "has_journal"),
-    (Compat::EXT_ATTR, "ext_attr"),
-    (Compat::RESIZE_INODE, "resize_inode"),
-    (Compat::DIR_INDEX, "dir_index"),
-    (Compat::LAZY_BG, "lazy_bg"),
-    (Compat::EXCLUDE_BITMAP, "snapshot_bitmap"),
-    (Compat::SPARSE_SUPER2, "sparse_super2"),
-    (Compat::FAST_COMMIT, "fast_commit"),
-    (Compat::STABLE_INODES, "stable_inodes"),
-    (Compat::ORPHAN_FILE, "orphan_file"),
-];
-
-const INCOMPAT_NAMES: [(Incompat, &str); 16] = [
-    (Incompat::COMPRESSION, "compression"),
-    (Incompat::FILETYPE, "filetype"),
-    (Incompat::RECOVER, "needs_recovery"),
-    (Incompat::JOURNAL_DEV, "journal_dev"),
-    (Incompat::META_BG, "meta_bg"),
-    (Incompat::EXTENTS, "extent"),
-    (Incompat::BIT64, "64bit"),
-    (Incompat::MMP, "mmp"),
-    (Incompat::FLEX_BG, "flex_bg"),
-    (Incompat::EA_INODE, "ea_inode"),
-    (Incompat::DIRDATA, "dirdata"),
-    (Incompat::CSUM_SEED, "metadata_csum_seed"),
-    (Incompat::LARGE_DIR, "large_dir"),
-    (Incompat::INLINE_DATA, "inline_data"),
-    (Incompat::ENCRYPT, "encrypt"),
-    (Incompat::CASEFOLD, "casefold"),
-];
-
-const RO_COMPAT_NAMES: [(RoCompat, &str); 15] = [
-    (RoCompat::SPARSE_SUPER, "sparse_super"),
-    (RoCompat::LARGE_FILE, "large_file"),
-    (RoCompat::HUGE_FILE, "huge_file"),
-    (RoCompat::GDT_CSUM, "uninit_bg"),
-    (RoCompat::DIR_NLINK, "dir_nlink"),
-    (RoCompat::EXTRA_ISIZE, "extra_isize"),
-    (RoCompat::QUOTA, "quota"),
-    (RoCompat::BIGALLOC, "bigalloc"),
-    (RoCompat::METADATA_CSUM, "metadata_csum"),
-    (RoCompat::REPLICA, "replica"),
-    (RoCompat::READONLY, "read-only"),
-    (RoCompat::PROJECT, "project"),
-    (RoCompat::SHARED_BLOCKS, "shared_blocks"),
-    (RoCompat::VERITY, "verity"),
-    (RoCompat::ORPHAN_PRESENT, "orphan_present"),
+/// The features with names, in the order of the words and bits.
+const NAMES: [(Features, &str); 43] = [
+    (Features::compat(Compat::DIR_PREALLOC), "dir_prealloc"),
+    (Features::compat(Compat::IMAGIC_INODES), "imagic_inodes"),
+    (Features::compat(Compat::HAS_JOURNAL), "has_journal"),
+    (Features::compat(Compat::EXT_ATTR), "ext_attr"),
+    (Features::compat(Compat::RESIZE_INODE), "resize_inode"),
+    (Features::compat(Compat::DIR_INDEX), "dir_index"),
+    (Features::compat(Compat::LAZY_BG), "lazy_bg"),
+    (Features::compat(Compat::EXCLUDE_BITMAP), "snapshot_bitmap"),
+    (Features::compat(Compat::SPARSE_SUPER2), "sparse_super2"),
+    (Features::compat(Compat::FAST_COMMIT), "fast_commit"),
+    (Features::compat(Compat::STABLE_INODES), "stable_inodes"),
+    (Features::compat(Compat::ORPHAN_FILE), "orphan_file"),
+    (Features::incompat(Incompat::COMPRESSION), "compression"),
+    (Features::incompat(Incompat::FILETYPE), "filetype"),
+    (Features::incompat(Incompat::RECOVER), "needs_recovery"),
+    (Features::incompat(Incompat::JOURNAL_DEV), "journal_dev"),
+    (Features::incompat(Incompat::META_BG), "meta_bg"),
+    (Features::incompat(Incompat::EXTENTS), "extent"),
+    (Features::incompat(Incompat::BIT64), "64bit"),
+    (Features::incompat(Incompat::MMP), "mmp"),
+    (Features::incompat(Incompat::FLEX_BG), "flex_bg"),
+    (Features::incompat(Incompat::EA_INODE), "ea_inode"),
+    (Features::incompat(Incompat::DIRDATA), "dirdata"),
+    (Features::incompat(Incompat::CSUM_SEED), "metadata_csum_seed"),
+    (Features::incompat(Incompat::LARGE_DIR), "large_dir"),
+    (Features::incompat(Incompat::INLINE_DATA), "inline_data"),
+    (Features::incompat(Incompat::ENCRYPT), "encrypt"),
+    (Features::incompat(Incompat::CASEFOLD), "casefold"),
+    (Features::ro_compat(RoCompat::SPARSE_SUPER), "sparse_super"),
+    (Features::ro_compat(RoCompat::LARGE_FILE), "large_file"),
+    (Features::ro_compat(RoCompat::HUGE_FILE), "huge_file"),
+    (Features::ro_compat(RoCompat::GDT_CSUM), "uninit_bg"),
+    (Features::ro_compat(RoCompat::DIR_NLINK), "dir_nlink"),
+    (Features::ro_compat(RoCompat::EXTRA_ISIZE), "extra_isize"),
+    (Features::ro_compat(RoCompat::QUOTA), "quota"),
+    (Features::ro_compat(RoCompat::BIGALLOC), "bigalloc"),
+    (Features::ro_compat(RoCompat::METADATA_CSUM), "metadata_csum"),
+    (Features::ro_compat(RoCompat::REPLICA), "replica"),
+    (Features::ro_compat(RoCompat::READONLY), "read-only"),
+    (Features::ro_compat(RoCompat::PROJECT), "project"),
+    (Features::ro_compat(RoCompat::SHARED_BLOCKS), "shared_blocks"),
+    (Features::ro_compat(RoCompat::VERITY), "verity"),
+    (Features::ro_compat(RoCompat::ORPHAN_PRESENT), "orphan_present"),
 ];
 
 /// Lanefs reads and writes file systems with these features. `meta_bg` is one of them, because it
 /// changes only the positions of descriptors.
-const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
+pub const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
     .union(Incompat::EXTENTS)
@@ -213,7 +208,8 @@ const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
-const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+/// See [`WRITABLE_INCOMPAT`].
+pub const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)
     .union(RoCompat::HUGE_FILE)
     .union(RoCompat::GDT_CSUM)
@@ -226,58 +222,71 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
-/// Returns the operations that Lanefs supports on a file system with these features.
-///
-/// Compatible features never prevent a mount. This is true even for `fast_commit`, because the
-/// journal shows whether it contains fast commits. An unknown incompatible feature prevents every
-/// mount; an unknown read-only-compatible feature permits only reading.
-pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Support {
-    let _ = compat;
-    let refused = incompat.difference(WRITABLE_INCOMPAT);
-    if !refused.is_empty() {
-        return Support::Refused(incompat_names(refused));
-    }
-    let mut reasons = ro_compat_names(ro_compat.difference(WRITABLE_RO_COMPAT));
-    // If an attribute value is in an inode of its own, e2fsck (1.47.0) charges the blocks of the
-    // value and one inode to the owner of each file that has the value. Lanefs would not charge the
-    // inode, so it does not write a file system with both `ea_inode` and `quota`.
-    let shares = incompat.contains(Incompat::EA_INODE) && ro_compat.contains(RoCompat::QUOTA);
-    reasons.extend(shares.then(|| "quota with ea_inode".to_string()));
-    if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
-}
-
 impl Features {
-    /// Calls [`support`] with these features.
-    pub fn support(self) -> Support {
-        support(self.compat, self.incompat, self.ro_compat)
+    const NONE: Features = Features::compat(Compat::empty());
+
+    const fn compat(compat: Compat) -> Features {
+        Features { compat, incompat: Incompat::empty(), ro_compat: RoCompat::empty() }
     }
 
-    /// Returns the names of all features, in the order of the words and bits.
+    const fn incompat(incompat: Incompat) -> Features {
+        Features { incompat, ..Features::NONE }
+    }
+
+    const fn ro_compat(ro_compat: RoCompat) -> Features {
+        Features { ro_compat, ..Features::NONE }
+    }
+
+    /// Returns the operations that Lanefs supports on a file system with these features.
+    ///
+    /// Compatible features never prevent a mount. This is true even for `fast_commit`, because the
+    /// journal shows whether it contains fast commits. An unknown incompatible feature prevents
+    /// every mount; an unknown read-only-compatible feature permits only reading.
+    pub fn support(self) -> Support {
+        let Features { incompat, ro_compat, .. } = self;
+        let refused = incompat.difference(WRITABLE_INCOMPAT);
+        if !refused.is_empty() {
+            return Support::Refused(Features::incompat(refused).names());
+        }
+        let mut reasons = Features::ro_compat(ro_compat.difference(WRITABLE_RO_COMPAT)).names();
+        // If an attribute value is in an inode of its own, e2fsck (1.47.0) charges the blocks of
+        // the value and one inode to the owner of each file that has the value. Lanefs would not
+        // charge the inode, so it does not write a file system with both `ea_inode` and `quota`.
+        let shares = incompat.contains(Incompat::EA_INODE) && ro_compat.contains(RoCompat::QUOTA);
+        reasons.extend(shares.then(|| "quota with ea_inode".to_string()));
+        if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
+    }
+
+    /// Returns the names of all features, in the order of the words and bits. A bit without a name
+    /// is printed as in `dumpe2fs`: the word's letter and the bit's number.
     pub fn names(self) -> Vec<String> {
-        let mut names = compat_names(self.compat);
-        names.extend(incompat_names(self.incompat));
-        names.extend(ro_compat_names(self.ro_compat));
-        names
+        let words =
+            [('C', self.compat.bits()), ('I', self.incompat.bits()), ('R', self.ro_compat.bits())];
+        let bits = words.into_iter().flat_map(|(letter, word)| {
+            (0..u32::BITS).filter(move |n| word & (1 << n) != 0).map(move |n| (letter, n))
+        });
+        let name = |(letter, n)| {
+            let bit = 1u32 << n;
+            let feature = match letter {
+                'C' => Features::compat(Compat::from_bits_retain(bit)),
+                'I' => Features::incompat(Incompat::from_bits_retain(bit)),
+                _ => Features::ro_compat(RoCompat::from_bits_retain(bit)),
+            };
+            let known = NAMES.iter().find(|(named, _)| *named == feature);
+            known.map_or_else(|| format!("FEATURE_{letter}{n}"), |(_, name)| name.to_string())
+        };
+        bits.map(name).collect()
     }
 
     /// Returns a set with only the feature that `dumpe2fs` prints under this name. Also accepts
     /// `gdt_csum` for `uninit_bg`, and `extents` for `extent`.
     pub fn by_name(name: &str) -> Option<Features> {
-        let none = Features::default();
         let name = match name {
             "gdt_csum" => "uninit_bg",
             "extents" => "extent",
             name => name,
         };
-        let compat = COMPAT_NAMES.iter().find(|(_, known)| *known == name);
-        let incompat = INCOMPAT_NAMES.iter().find(|(_, known)| *known == name);
-        let ro_compat = RO_COMPAT_NAMES.iter().find(|(_, known)| *known == name);
-        match (compat, incompat, ro_compat) {
-            (Some(&(compat, _)), ..) => Some(Features { compat, ..none }),
-            (_, Some(&(incompat, _)), _) => Some(Features { incompat, ..none }),
-            (.., Some(&(ro_compat, _))) => Some(Features { ro_compat, ..none }),
-            _ => None,
-        }
+        NAMES.iter().find(|(_, known)| *known == name).map(|(feature, _)| *feature)
     }
 
     /// Returns whether group descriptors have a checksum; only then may groups be uninitialised.
@@ -286,79 +295,5 @@ impl Features {
     }
 }
 
-fn compat_names(word: Compat) -> Vec<String> {
-    names(word.bits(), 'C', |bit| find(&COMPAT_NAMES, Compat::from_bits_retain(bit)))
-}
-
-fn incompat_names(word: Incompat) -> Vec<String> {
-    names(word.bits(), 'I', |bit| find(&INCOMPAT_NAMES, Incompat::from_bits_retain(bit)))
-}
-
-fn ro_compat_names(word: RoCompat) -> Vec<String> {
-    names(word.bits(), 'R', |bit| find(&RO_COMPAT_NAMES, RoCompat::from_bits_retain(bit)))
-}
-
-fn find<F: PartialEq>(table: &[(F, &'static str)], flag: F) -> Option<&'static str> {
-    table.iter().find(|(f, _)| *f == flag).map(|(_, name)| *name)
-}
-
-/// Returns the names of the bits in a word. A bit without a name is printed as in `dumpe2fs`: the
-/// word's letter and the bit's number.
-fn names(word: u32, letter: char, name: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
-    (0..u32::BITS)
-        .filter(|n| word & (1 << n) != 0)
-        .map(|n| name(1 << n).map_or_else(|| format!("FEATURE_{letter}{n}"), str::to_string))
-        .collect()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn todays_default_features_are_writable() {
-        let features = Features {
-            compat: Compat::from_bits_retain(0x103c),
-            incompat: Incompat::from_bits_retain(0x22c2 | 0x4),
-            ro_compat: RoCompat::from_bits_retain(0x1046b),
-        };
-        assert_eq!(features.support(), Support::ReadWrite);
-    }
-
-    #[test]
-    fn unreadable_features_are_refused_by_name() {
-        for flag in [Incompat::COMPRESSION, Incompat::JOURNAL_DEV, Incompat::DIRDATA] {
-            let name = find(&INCOMPAT_NAMES, flag).unwrap().to_string();
-            let got = support(Compat::empty(), flag | Incompat::FILETYPE, RoCompat::QUOTA);
-            assert_eq!(got, Support::Refused(vec![name]));
-        }
-    }
-
-    #[test]
-    fn read_only_features_are_named() {
-        let got = support(
-            Compat::FAST_COMMIT,
-            Incompat::MMP | Incompat::EXTENTS,
-            RoCompat::REPLICA | RoCompat::QUOTA | RoCompat::SHARED_BLOCKS | RoCompat::LARGE_FILE,
-        );
-        let names = ["replica", "shared_blocks"].map(str::to_string);
-        assert_eq!(got, Support::ReadOnly(names.to_vec()));
-    }
-
-    #[test]
-    fn unknown_features_have_the_names_that_dumpe2fs_prints() {
-        let bit = 1 << 29;
-        assert_eq!(
-            support(Compat::from_bits_retain(bit), Incompat::empty(), RoCompat::empty()),
-            Support::ReadWrite
-        );
-        assert_eq!(
-            support(Compat::empty(), Incompat::from_bits_retain(bit), RoCompat::empty()),
-            Support::Refused(vec!["FEATURE_I29".into()])
-        );
-        assert_eq!(
-            support(Compat::empty(), Incompat::empty(), RoCompat::from_bits_retain(bit)),
-            Support::ReadOnly(vec!["FEATURE_R29".into()])
-        );
-    }
-}
+mod tests;

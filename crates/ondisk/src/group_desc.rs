@@ -2,7 +2,7 @@
 //!
 //! Source: ext4 disk layout documentation, "Block Group Descriptors".
 
-pub use crate::cause::group_desc::Cause;
+pub use crate::cause::GroupDescCause as Cause;
 use crate::checksum::{Checksums, Crc16};
 use crate::error::Corruption;
 use crate::features::Incompat;
@@ -306,7 +306,7 @@ fn checksum(bytes: &[u8], group: Group, checksums: Checksums) -> Option<u16> {
     match checksums {
         Checksums::None => None,
         Checksums::Descriptors { uuid } => {
-            let head = Crc16::new().chain(&uuid).chain(&group.0.to_le_bytes());
+            let head = Crc16::start().chain(&uuid).chain(&group.0.to_le_bytes());
             Some(head.chain(before).chain(after).value())
         }
         Checksums::All { seed } => {

@@ -3,23 +3,19 @@
 //! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes always exist. Of the
 //! rest, the first `i_extra_isize` bytes hold fields, and the other bytes hold attributes.
 
-mod attribute_value;
 mod codec;
-mod device_number;
 mod raw;
-mod timestamp;
 
-pub use crate::cause::inode::Cause;
-pub use device_number::DeviceNumber;
+pub use crate::cause::InodeCause as Cause;
 
 use crate::checksum::Checksums;
 use crate::dirent::NameForm;
 use crate::error::Corruption;
 use crate::features::Incompat;
+use crate::inode::raw::{GOOD_OLD_SIZE, RawExtra, RawInode, fits};
 use crate::superblock::Geometry;
 use crate::types::{Block, FileType, Ino, Time};
 use bitflags::bitflags;
-use raw::{GOOD_OLD_SIZE, RawExtra, RawInode, fits};
 use std::ops::Range;
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -338,25 +334,25 @@ impl Inode {
 
     /// Sets the time of the last read, rounded to the nearest time that the inode can store.
     pub fn set_atime(&mut self, time: Time) {
-        self.atime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::ATIME_END));
+        self.atime = nearest_time(time, fits(self.extra_isize, RawExtra::ATIME_END));
     }
 
     /// Sets the time of the last change of the data, rounded to the nearest time that the inode can
     /// store.
     pub fn set_mtime(&mut self, time: Time) {
-        self.mtime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::MTIME_END));
+        self.mtime = nearest_time(time, fits(self.extra_isize, RawExtra::MTIME_END));
     }
 
     /// Sets the time of the last change of the inode, rounded to the nearest time that the inode
     /// can store.
     pub fn set_ctime(&mut self, time: Time) {
-        self.ctime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::CTIME_END));
+        self.ctime = nearest_time(time, fits(self.extra_isize, RawExtra::CTIME_END));
     }
 
     /// Sets the time of creation, rounded to the nearest time that the inode can store. Does
     /// nothing if the inode stores no time of creation.
     pub fn set_crtime(&mut self, time: Time) {
-        self.crtime = self.crtime.map(|_| timestamp::nearest(time, true));
+        self.crtime = self.crtime.map(|_| nearest_time(time, true));
     }
 
     /// Returns whether all times have nanoseconds and the larger range.
@@ -424,3 +420,137 @@ impl Inode {
         }
     }
 }
+
+// Times: 32 bits of seconds, and in larger inodes a word with two more bits and nanoseconds.
+//
+// Source: ext4 disk layout documentation, "Inode Timestamps". The lower word is signed; the two
+// bits add multiples of 2^32 to it.
+
+const MIN: i64 = i32::MIN as i64;
+const MAX: i64 = MIN + (4 << 32) - 1;
+
+/// Decodes a time. A number of nanoseconds above 999,999,999, as in a hostile image, is reduced to
+/// 999,999,999.
+fn time_of(secs: u32, extra: u32) -> Time {
+    let epoch = i64::from(extra & 3) << 32;
+    Time { secs: i64::from(secs as i32) + epoch, nanos: (extra >> 2).min(999_999_999) }
+}
+
+/// Returns the lower word, which has the lower 32 bits of the seconds. A time that the inode cannot
+/// hold is replaced by the nearest time that it can hold.
+fn low_word(time: Time, extended: bool) -> u32 {
+    let max = if extended { MAX } else { i32::MAX.into() };
+    time.secs.clamp(MIN, max) as u32
+}
+
+/// Returns the nearest time that the words can express. At the ends of the range the nanoseconds
+/// are dropped, as in Linux (observed with 6.18).
+fn nearest_time(time: Time, extended: bool) -> Time {
+    let max = if extended { MAX } else { i32::MAX.into() };
+    let secs = time.secs.clamp(MIN, max);
+    let nanos = if !extended || secs == MIN || secs == max { 0 } else { time.nanos };
+    Time { secs, nanos: nanos.min(999_999_999) }
+}
+
+/// Returns the upper word, which has two more bits of the seconds, and the nanoseconds.
+fn extra_word(time: Time) -> u32 {
+    let secs = time.secs.clamp(MIN, MAX);
+    let epoch = ((secs - i64::from(secs as i32)) >> 32) as u32 & 3;
+    time.nanos.min(999_999_999) << 2 | epoch
+}
+
+/// Major and minor number of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct DeviceNumber {
+    /// Major number, which selects the driver; 12 bits are stored.
+    pub major: u32,
+    /// Minor number, which selects one of the driver's devices; 20 bits are stored.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// Decodes either form. The old form has 8 bits of each number in the first word. If the first
+    /// word is zero, the second word has the new form, which is, from the lowest bit on: minor bits
+    /// 0-7, major bits 0-11, minor bits 8-19.
+    fn decode(block: &[u8; 60]) -> DeviceNumber {
+        let word = |at: usize| {
+            u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+        };
+        match word(0) {
+            0 => {
+                let new = word(4);
+                DeviceNumber {
+                    major: (new >> 8) & 0xfff,
+                    minor: (new & 0xff) | ((new >> 12) & 0xf_ff00),
+                }
+            }
+            old => DeviceNumber { major: (old >> 8) & 0xff, minor: old & 0xff },
+        }
+    }
+
+    /// Encodes the numbers in the old form if it can hold them, otherwise in the new form.
+    fn encode(self, block: &mut [u8; 60]) {
+        let (major, minor) = (self.major & 0xfff, self.minor & 0xf_ffff);
+        let words = if major < 256 && minor < 256 && (major, minor) != (0, 0) {
+            [major << 8 | minor, 0]
+        } else {
+            [0, (minor & 0xff) | major << 8 | (minor & 0xf_ff00) << 12]
+        };
+        block.fill(0);
+        block[..4].copy_from_slice(&words[0].to_le_bytes());
+        block[4..8].copy_from_slice(&words[1].to_le_bytes());
+    }
+}
+
+// Inodes that hold the value of an extended attribute (feature `ea_inode`).
+//
+// Such an inode is a regular file with the flag `EA_INODE` and a link count of one, but no
+// directory entry refers to it. Its time fields hold no times. The field of the access time holds
+// the hash of the value. The field of the change time and the lower half of the version together
+// hold the number of attributes with this value. Source: kernel documentation, *Large Extended
+// Attribute Values*.
+
+impl Inode {
+    /// Returns whether the inode holds the value of an attribute.
+    pub fn is_attribute_value(&self) -> bool {
+        self.flags.contains(InodeFlags::EA_INODE) && self.file_type() == Some(FileType::Regular)
+    }
+
+    /// Returns the stored hash of the value.
+    pub fn value_hash(&self) -> u32 {
+        self.atime.secs as u32
+    }
+
+    /// Returns the number of attributes with this value.
+    pub fn value_references(&self) -> u64 {
+        u64::from(self.ctime.secs as u32) << 32 | u64::from(self.version as u32)
+    }
+
+    /// Sets the number of attributes with this value.
+    pub fn set_value_references(&mut self, references: u64) {
+        self.ctime = word((references >> 32) as u32);
+        self.version = references & u64::from(u32::MAX);
+    }
+
+    /// Makes the inode hold the value of one attribute; `hash` is the hash of the value.
+    pub fn become_attribute_value(&mut self, hash: u32) {
+        self.flags |= InodeFlags::EA_INODE;
+        self.links = 1;
+        self.atime = word(hash);
+        self.set_value_references(1);
+    }
+
+    /// Returns whether the inode records the inode `owner` as its only user. Lustre, which
+    /// introduced such inodes, stored the owner instead of a hash and a reference count.
+    pub fn is_value_of(&self, owner: Ino, generation: u32) -> bool {
+        self.mtime.secs as u32 == owner.0 && self.generation == generation
+    }
+}
+
+/// Returns the time whose seconds the inode stores as the word `value`.
+fn word(value: u32) -> Time {
+    Time { secs: i64::from(value as i32), nanos: 0 }
+}
+
+#[cfg(test)]
+mod tests;

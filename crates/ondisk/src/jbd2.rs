@@ -8,27 +8,20 @@
 //!
 //! Source: ext4 disk layout documentation, "Journal (jbd2)".
 
-mod commit;
-mod descriptor;
+mod block;
 mod fast_commit;
-mod format;
-mod header;
-mod kind;
-mod revoke;
 mod superblock;
 
-pub use crate::cause::fast_commit::Cause as FastCause;
-pub use crate::cause::jbd2::Cause;
-pub use commit::{Commit, TransactionChecksum};
-pub use descriptor::{
-    Image, Tag, TagFlags, Tags, encode_descriptor, escape, needs_escape, unescape,
+pub use crate::cause::{FastCommitCause as FastCause, Jbd2Cause as Cause};
+pub use crate::types::BlockKind;
+pub use block::{
+    BlockNumbers, Commit, Header, Image, LogChecksums, LogFormat, MAGIC, Revokes, Sequence, Tag,
+    TagFlags, Tags, TransactionChecksum, encode_descriptor, encode_revoke, escape, needs_escape,
+    unescape,
 };
-pub use fast_commit::write::{FastPlace, encode_fast_commit};
-pub use fast_commit::{FastChange, FastCommits, FastFault, FastName, FastNext};
-pub use format::{BlockNumbers, LogChecksums, LogFormat};
-pub use header::{Header, MAGIC, Sequence};
-pub use kind::BlockKind;
-pub use revoke::{Revokes, encode_revoke};
+pub use fast_commit::{
+    FastChange, FastCommits, FastFault, FastName, FastNext, FastPlace, encode_fast_commit,
+};
 pub use superblock::{JournalCompat, JournalIncompat, JournalSuperblock, JournalVersion};
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 //!
 //! Source: kernel documentation, "Orphan file".
 
-pub use crate::cause::orphan::Cause;
+pub use crate::cause::OrphanCause as Cause;
+
 use crate::checksum::{Checksums, Seed};
-use crate::types::{Block, Ino};
+use crate::types::{Block, BlockSize, Ino};
 
 /// The first word of the tail.
 const MAGIC: u32 = 0x0b10_ca04;
@@ -38,12 +39,12 @@ pub struct OrphanBlock {
 
 impl OrphanBlock {
     /// Returns the number of slots of a block of this size.
-    pub fn slots_per_block(block_size: crate::types::BlockSize) -> usize {
+    pub fn slots_per_block(block_size: BlockSize) -> usize {
         (block_size.bytes() - TAIL_SIZE) / SLOT_SIZE
     }
 
     /// Creates a block without orphans.
-    pub fn empty(block_size: crate::types::BlockSize) -> OrphanBlock {
+    pub fn empty(block_size: BlockSize) -> OrphanBlock {
         OrphanBlock { slots: vec![0; OrphanBlock::slots_per_block(block_size)] }
     }
 
@@ -78,31 +79,6 @@ impl OrphanBlock {
         bytes.extend(MAGIC.to_le_bytes());
         bytes.extend(sum.to_le_bytes());
         bytes
-    }
-
-    /// Returns the number of slots.
-    pub fn slots(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Returns the orphan in a slot, if there is one. The number comes from the image and may be
-    /// invalid.
-    pub fn get(&self, slot: usize) -> Option<Ino> {
-        self.slots.get(slot).filter(|&&ino| ino != 0).map(|&ino| Ino(ino))
-    }
-
-    /// Stores an orphan in a slot, or clears the slot.
-    ///
-    /// # Panics
-    /// If the slot does not exist, which is an error of the caller.
-    pub fn set(&mut self, slot: usize, ino: Option<Ino>) {
-        self.slots[slot] = ino.map_or(0, |ino| ino.0);
-    }
-
-    /// Returns the first free slot at or after `from`.
-    pub fn next_free(&self, from: usize) -> Option<usize> {
-        let tail = self.slots.get(from..)?;
-        tail.iter().position(|&ino| ino == 0).map(|n| from + n)
     }
 
     /// Returns all orphans with their slots.
@@ -143,76 +119,4 @@ pub fn seal(bytes: &mut [u8], block: Block, seed: OrphanSeed) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::types::BlockSize;
-
-    fn seed() -> OrphanSeed {
-        OrphanSeed::new(Checksums::All { seed: Seed::from_raw(7) }, Ino(12), 3)
-    }
-
-    fn block() -> OrphanBlock {
-        let mut block = OrphanBlock::empty(BlockSize::new(1024).unwrap());
-        block.set(3, Some(Ino(99)));
-        block
-    }
-
-    #[test]
-    fn a_block_reads_back() {
-        let bytes = block().encode(Block(5), seed());
-        assert_eq!(bytes.len(), 1024);
-        let read = OrphanBlock::decode(&bytes, Block(5), seed()).unwrap();
-        assert_eq!(read, block());
-        assert_eq!(read.orphans().collect::<Vec<_>>(), [(3, Ino(99))]);
-        assert_eq!((read.slots(), read.get(3), read.get(254)), (254, Some(Ino(99)), None));
-        assert_eq!((read.next_free(3), read.next_free(254)), (Some(4), None));
-    }
-
-    #[test]
-    fn a_block_of_another_place_is_corruption() {
-        let bytes = block().encode(Block(5), seed());
-        let error = OrphanBlock::decode(&bytes, Block(6), seed()).unwrap_err();
-        assert!(matches!(error, Cause::Checksum { .. }));
-    }
-
-    #[test]
-    fn a_block_of_another_file_is_corruption() {
-        let bytes = block().encode(Block(5), seed());
-        let other = OrphanSeed::new(Checksums::All { seed: Seed::from_raw(7) }, Ino(12), 4);
-        let error = OrphanBlock::decode(&bytes, Block(5), other).unwrap_err();
-        assert!(matches!(error, Cause::Checksum { .. }));
-    }
-
-    #[test]
-    fn a_block_without_magic_is_corruption() {
-        let mut bytes = block().encode(Block(5), seed());
-        bytes[1016] ^= 1;
-        let error = OrphanBlock::decode(&bytes, Block(5), seed()).unwrap_err();
-        assert!(matches!(error, Cause::Magic { .. }));
-        let error = OrphanBlock::decode(&bytes[..7], Block(5), seed()).unwrap_err();
-        assert_eq!(error, Cause::Length { len: 7 });
-    }
-
-    #[test]
-    fn without_checksums_only_the_magic_counts() {
-        let seed = OrphanSeed::new(Checksums::None, Ino(12), 3);
-        let bytes = block().encode(Block(5), seed);
-        assert_eq!(OrphanBlock::decode(&bytes, Block(99), seed), Ok(block()));
-    }
-
-    #[test]
-    fn a_block_changed_as_bytes_is_the_block_changed_as_slots() {
-        let size = BlockSize::new(1024).unwrap();
-        let mut block = OrphanBlock::empty(size);
-        let mut bytes = block.encode(Block(7), seed());
-        assert_eq!(free_slot(&bytes), Some(0));
-        set_slot(&mut bytes, 0, Some(Ino(12)));
-        set_slot(&mut bytes, 1, Some(Ino(13)));
-        set_slot(&mut bytes, 0, None);
-        set_slot(&mut bytes, 1 << 40, Some(Ino(14)));
-        seal(&mut bytes, Block(7), seed());
-        block.set(1, Some(Ino(13)));
-        assert_eq!(bytes, block.encode(Block(7), seed()));
-        assert_eq!(free_slot(&bytes), Some(0));
-    }
-}
+mod tests;

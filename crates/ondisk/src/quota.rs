@@ -9,13 +9,9 @@
 //! of 16 bytes, and 14 entries of 72 bytes in any order. Data blocks with free entries are on a
 //! list that is doubly linked through their headers.
 
-mod entry;
-
-pub use crate::cause::quota::Cause;
-pub use entry::{Limits, Quota, Usage};
+pub use crate::cause::QuotaCause as Cause;
 
 use crate::types::Ino;
-use entry::ENTRY;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Returns whether quota files count inode `ino`. They count the root directory and all inodes that
@@ -113,14 +109,14 @@ pub struct QuotaFile {
 }
 
 impl QuotaFile {
+    fn over(bytes: Vec<u8>) -> QuotaFile {
+        let (places, open, changed) = (HashMap::new(), Vec::new(), BTreeSet::new());
+        QuotaFile { bytes, places, open, changed }
+    }
+
     /// Returns a file without entries.
     pub fn new(kind: Kind) -> QuotaFile {
-        let mut file = QuotaFile {
-            bytes: vec![0; 2 * BLOCK],
-            places: HashMap::new(),
-            open: Vec::new(),
-            changed: BTreeSet::new(),
-        };
+        let mut file = QuotaFile::over(vec![0; 2 * BLOCK]);
         file.put(HEAD, head::MAGIC, kind.magic());
         file.put(HEAD, head::VERSION, VERSION);
         file.put(HEAD, head::BYTES_GRACE, WEEK);
@@ -138,8 +134,7 @@ impl QuotaFile {
         if len < 2 * BLOCK {
             return Err(Cause::Length { len });
         }
-        let (places, open, changed) = (HashMap::new(), Vec::new(), BTreeSet::new());
-        let mut file = QuotaFile { bytes, places, open, changed };
+        let mut file = QuotaFile::over(bytes);
         let (magic, version) = (file.word(HEAD, head::MAGIC), file.word(HEAD, head::VERSION));
         if magic != kind.magic() || version != VERSION {
             return Err(Cause::Header { magic, version });
@@ -392,8 +387,7 @@ impl Salvaged {
     /// these conditions, a block of the tree or the old contents of an unused block could be
     /// mistaken for entries.
     pub fn read(bytes: Vec<u8>, kind: Kind, is_usage: impl Fn(u32, &Quota) -> bool) -> Salvaged {
-        let (places, open, changed) = (HashMap::new(), Vec::new(), BTreeSet::new());
-        let file = QuotaFile { bytes, places, open, changed };
+        let file = QuotaFile::over(bytes);
         let is_header = file.word(HEAD, head::MAGIC) == kind.magic();
         let mut salvaged =
             Salvaged { grace: is_header.then(|| file.grace()), entries: BTreeMap::new() };
@@ -466,6 +460,85 @@ fn reference(id: u32, level: u32) -> usize {
 fn place(block: u32, n: usize) -> usize {
     block as usize * BLOCK + DATA_HEADER + n * ENTRY
 }
+
+/// Bytes of an entry.
+const ENTRY: usize = 72;
+
+/// The space and the inodes that an id uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Space in bytes.
+    pub bytes: u64,
+    /// Number of inodes.
+    pub inodes: u64,
+}
+
+/// The limits of an id; 0 means no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// The hard limit of space, which usage never exceeds, in units of 1024 bytes.
+    pub kib_hard: u64,
+    /// The soft limit of space, which usage may exceed for the grace time, in units of 1024 bytes.
+    pub kib_soft: u64,
+    /// The hard limit of inodes, which usage never exceeds.
+    pub inodes_hard: u64,
+    /// The soft limit of inodes, which usage may exceed for the grace time.
+    pub inodes_soft: u64,
+}
+
+/// An entry of a quota file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Quota {
+    /// Usage.
+    pub usage: Usage,
+    /// Limits.
+    pub limits: Limits,
+    /// When the grace time for space ends, in seconds since 1970; 0 if the soft limit of space is
+    /// not exceeded.
+    pub bytes_until: u64,
+    /// When the grace time for inodes ends, in seconds since 1970; 0 if the soft limit of inodes is
+    /// not exceeded.
+    pub inodes_until: u64,
+}
+
+impl Quota {
+    fn decode(bytes: &[u8]) -> Quota {
+        let mut words = [0; ENTRY / 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let [id, inodes_hard, inodes_soft, inodes, kib_hard, kib_soft, bytes, times @ ..] = words;
+        let [bytes_until, inodes_until] = times;
+        let limits = Limits { kib_hard, kib_soft, inodes_hard, inodes_soft };
+        let quota = Quota { usage: Usage { bytes, inodes }, limits, bytes_until, inodes_until };
+        match quota == IN_USE && id == 0 {
+            true => Quota::default(),
+            false => quota,
+        }
+    }
+
+    fn encode(&self, id: u32, bytes: &mut [u8]) {
+        // An entry of zeros counts as free. So if id 0 has no usage and no limits, its entry
+        // contains a time that is not zero, which marks the entry as used.
+        let fields = if id == 0 && *self == Quota::default() { IN_USE } else { *self };
+        let Quota { usage, limits, bytes_until, inodes_until } = fields;
+        let Limits { kib_hard, kib_soft, inodes_hard, inodes_soft } = limits;
+        let inodes = [inodes_hard, inodes_soft, usage.inodes];
+        let rest = [kib_hard, kib_soft, usage.bytes, bytes_until, inodes_until];
+        let words = std::iter::once(id.into()).chain(inodes).chain(rest);
+        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *place = u64::to_le_bytes(word);
+        }
+    }
+}
+
+/// What the entry of id 0 contains if id 0 has no usage and no limits.
+const IN_USE: Quota = Quota {
+    usage: Usage { bytes: 0, inodes: 0 },
+    limits: Limits { kib_hard: 0, kib_soft: 0, inodes_hard: 0, inodes_soft: 0 },
+    bytes_until: 0,
+    inodes_until: 1,
+};
 
 #[cfg(test)]
 mod tests;

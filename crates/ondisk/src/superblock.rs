@@ -6,27 +6,23 @@
 //! Source: ext4 disk layout documentation, "The Super Block".
 
 mod check;
-mod clusters;
-mod compare;
 mod geometry;
-mod journal_device;
-mod mounted;
 mod raw;
-mod support;
 
-pub use crate::cause::superblock::Cause;
-pub use clusters::Clusters;
-pub use geometry::{Geometry, InodePlace};
-pub use journal_device::JournalDevice;
+pub use crate::cause::SuperblockCause as Cause;
+pub use check::JournalDevice;
+pub use geometry::{Clusters, Geometry, InodePlace};
 pub use raw::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 
+use crate::block_map::BLOCKS_END;
 use crate::casefold::Folding;
 use crate::checksum::{Checksums, Seed};
 use crate::error::Corruption;
-use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::features::{Compat, Features, Incompat, RoCompat, Support};
+use crate::hash::HashVersion;
 use crate::types::{Block, Ino};
 use bitflags::bitflags;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
 /// The flag of `s_encoding_flags` that allows only names that are valid in the encoding.
 const STRICT_ENCODING: u16 = 1;
@@ -175,9 +171,7 @@ impl Superblock {
     /// # Errors
     /// [`Corruption::Superblock`].
     pub fn decode(bytes: &[u8]) -> Result<Superblock, Corruption> {
-        let (raw, _) = RawSuperblock::read_from_prefix(bytes)
-            .map_err(|_| Corruption::Superblock { cause: Cause::Length { len: bytes.len() } })?;
-        check::magic_and_checksum(&raw).map_err(|cause| Corruption::Superblock { cause })?;
+        let raw = check::raw(bytes).map_err(|cause| Corruption::Superblock { cause })?;
         Superblock::from_raw(raw)
     }
 
@@ -221,16 +215,10 @@ impl Superblock {
     /// Returns the kind of the metadata's checksums, and their start value.
     pub fn checksums(&self) -> Checksums {
         let features = self.features();
-        let uuid = self.raw.s_uuid;
         if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
-            let seed = if features.incompat.contains(Incompat::CSUM_SEED) {
-                Seed::from_raw(self.raw.s_checksum_seed.get())
-            } else {
-                Seed::of_uuid(&uuid)
-            };
-            Checksums::All { seed }
+            Checksums::All { seed: self.value_seed() }
         } else if features.ro_compat.contains(RoCompat::GDT_CSUM) {
-            Checksums::Descriptors { uuid }
+            Checksums::Descriptors { uuid: self.raw.s_uuid }
         } else {
             Checksums::None
         }
@@ -440,7 +428,7 @@ impl Superblock {
 
     /// Returns the time of the last write, in seconds since 1970.
     pub fn write_time(&self) -> u64 {
-        join_time(self.raw.s_wtime.get(), self.raw.s_wtime_hi)
+        u64::from(self.raw.s_wtime_hi) << 32 | u64::from(self.raw.s_wtime.get())
     }
 }
 
@@ -448,10 +436,294 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|&b| b == 0).next().unwrap_or(bytes)
 }
 
-fn join_time(lo: u32, hi: u8) -> u64 {
-    u64::from(hi) << 32 | u64::from(lo)
-}
-
 fn split_time(secs: u64) -> (zerocopy::little_endian::U32, u8) {
     ((secs as u32).into(), (secs >> 32) as u8)
+}
+
+impl Superblock {
+    /// Sets the number of free blocks, limited to the number of all blocks. With `bigalloc`, only
+    /// the blocks of free clusters count.
+    pub fn set_free_blocks(&mut self, blocks: u64) {
+        let blocks = blocks.min(self.geometry.block_count());
+        self.raw.s_free_blocks_count_lo.set(blocks as u32);
+        if self.features().incompat.contains(Incompat::BIT64) {
+            self.raw.s_free_blocks_count_hi.set((blocks >> 32) as u32);
+        }
+    }
+
+    /// Sets the number of free inodes, limited to the number of all inodes.
+    pub fn set_free_inodes(&mut self, inodes: u32) {
+        self.raw.s_free_inodes_count.set(inodes.min(self.geometry.inode_count()));
+    }
+
+    /// Sets the state flags, one of which says whether the file system is clean.
+    pub fn set_state(&mut self, state: State) {
+        self.raw.s_state.set(state.bits());
+    }
+
+    /// Sets the time of the last mount, in seconds since 1970.
+    pub fn set_mount_time(&mut self, secs: u64) {
+        (self.raw.s_mtime, self.raw.s_mtime_hi) = split_time(secs);
+    }
+
+    /// Sets the time of the last write, in seconds since 1970.
+    pub fn set_write_time(&mut self, secs: u64) {
+        (self.raw.s_wtime, self.raw.s_wtime_hi) = split_time(secs);
+    }
+
+    /// Sets the number of mounts since the last check.
+    pub fn set_mount_count(&mut self, count: u16) {
+        self.raw.s_mnt_count.set(count);
+    }
+
+    /// Sets features that need nothing except their bits.
+    pub fn add_features(&mut self, compat: Compat, ro_compat: RoCompat) {
+        let mut features = self.features();
+        features.compat |= compat;
+        features.ro_compat |= ro_compat;
+        self.raw.s_feature_compat.set(features.compat.bits());
+        self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
+        self.geometry.features = features;
+    }
+
+    /// Sets the head of the orphan list that is chained through the inodes.
+    pub fn set_last_orphan(&mut self, ino: Option<Ino>) {
+        self.raw.s_last_orphan.set(ino.map_or(0, |ino| ino.0));
+    }
+
+    /// Sets the number of KiB that were written since the file system was created.
+    pub fn set_kbytes_written(&mut self, kbytes: u64) {
+        self.raw.s_kbytes_written.set(kbytes);
+    }
+
+    /// Sets or clears the features that change while the file system is mounted: `needs_recovery`
+    /// and `orphan_present`. Keeps the other features, on which the geometry depends.
+    pub fn set_dirty_features(&mut self, recover: Recovery, orphans: OrphanEntries) {
+        let features = &mut self.geometry.features;
+        features.incompat.set(Incompat::RECOVER, recover == Recovery::Needed);
+        features.ro_compat.set(RoCompat::ORPHAN_PRESENT, orphans == OrphanEntries::Present);
+        self.raw.s_feature_incompat.set(features.incompat.bits());
+        self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
+    }
+
+    /// Counts an error, and stores it as the last error. If no first error is stored, also stores
+    /// it as the first error. Marks the file system so that e2fsck checks it completely.
+    pub fn record_error(&mut self, error: &ErrorRecord) {
+        let raw = &mut self.raw;
+        raw.s_state.set(raw.s_state.get() | State::ERROR.bits());
+        if raw.s_first_error_time.get() == 0 && raw.s_first_error_time_hi == 0 {
+            (raw.s_first_error_time, raw.s_first_error_time_hi) = split_time(error.time);
+            raw.s_first_error_ino.set(error.ino);
+            raw.s_first_error_block.set(error.block);
+            fill(&mut raw.s_first_error_func, error.function.as_bytes());
+            raw.s_first_error_line.set(error.line);
+            raw.s_first_error_errcode = error.code as u8;
+        }
+        (raw.s_last_error_time, raw.s_last_error_time_hi) = split_time(error.time);
+        raw.s_last_error_ino.set(error.ino);
+        raw.s_last_error_block.set(error.block);
+        fill(&mut raw.s_last_error_func, error.function.as_bytes());
+        raw.s_last_error_line.set(error.line);
+        raw.s_last_error_errcode = error.code as u8;
+        raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
+    }
+}
+
+fn fill(field: &mut [u8], value: &[u8]) {
+    let len = value.len().min(field.len());
+    field.fill(0);
+    field[..len].copy_from_slice(&value[..len]);
+}
+
+const CREATOR_HURD: u32 = 1;
+/// `s_encoding` of UTF-8 with Unicode 12.1, the only encoding of ext4.
+const UTF8_12_1: u16 = 1;
+
+impl Superblock {
+    /// Returns the operations that Lanefs supports on this file system. The result depends on all
+    /// fields of the superblock, not only on the features. A file system with an external journal
+    /// is refused, because the caller does not have the journal's device.
+    pub fn support(&self) -> Support {
+        match self.has_journal_elsewhere() {
+            true => Support::Refused(vec!["external journal".into()]),
+            false => self.support_with_journal(),
+        }
+    }
+
+    /// Returns the operations that Lanefs supports on this file system. If it has an external
+    /// journal, the caller must have the journal's device.
+    pub fn support_with_journal(&self) -> Support {
+        if self.raw.s_creator_os.get() == CREATOR_HURD {
+            // Inodes that the Hurd wrote have different fields at some offsets.
+            return Support::Refused(vec!["creator OS Hurd".into()]);
+        }
+        let more = self.refused_beyond_features();
+        match self.features().support() {
+            Support::Refused(mut names) => {
+                names.extend(more);
+                Support::Refused(names)
+            }
+            _ if !more.is_empty() => Support::Refused(more),
+            Support::ReadWrite => match self.read_only_reason() {
+                Some(reason) => Support::ReadOnly(vec![reason.into()]),
+                None => Support::ReadWrite,
+            },
+            support => support,
+        }
+    }
+
+    /// Returns the reason why Lanefs must not write to this file system, although Lanefs supports
+    /// writing with each of the file system's features; `None` if there is no such reason.
+    fn read_only_reason(&self) -> Option<&'static str> {
+        let has_extents = self.features().incompat.contains(Incompat::EXTENTS);
+        let (clusters, blocks) = (self.geometry.clusters(), self.geometry.block_count());
+        if self.exceeds_block_maps() {
+            Some("more than 2^32 blocks without extent")
+        } else if !clusters.are_blocks() && !has_extents {
+            // The kernel refuses such file systems.
+            Some("bigalloc without extent")
+        } else if clusters.offset(blocks) != 0 {
+            Some("a part of a cluster at the end")
+        } else {
+            None
+        }
+    }
+
+    /// Returns the reasons, other than unsupported features, to refuse the file system.
+    fn refused_beyond_features(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        if HashVersion::from_byte(self.hash_version()).is_none() {
+            names.push(format!("directory hash {}", self.hash_version()));
+        }
+        if self.folding().is_some() && self.raw.s_encoding.get() != UTF8_12_1 {
+            names.push(format!("encoding {} of names", self.raw.s_encoding.get()));
+        }
+        names
+    }
+
+    /// Returns whether new files would get block maps although the file system has blocks that the
+    /// pointers of a block map cannot express.
+    fn exceeds_block_maps(&self) -> bool {
+        !self.features().incompat.contains(Incompat::EXTENTS)
+            && self.geometry.block_count() > BLOCKS_END
+    }
+}
+
+// Compares two superblocks: a torn superblock with a backup, or the superblock on the device with
+// the superblock in the log.
+
+/// Features that are set or cleared while the file system is mounted.
+const COMPAT_IN_USE: Compat = Compat::EXT_ATTR.union(Compat::DIR_INDEX);
+const RO_COMPAT_IN_USE: RoCompat = RoCompat::LARGE_FILE
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::ORPHAN_PRESENT);
+
+impl Superblock {
+    /// Decodes like [`Superblock::decode`], but does not check the checksum. This is for a torn
+    /// superblock, in which a crash left some sectors old and some new. The result may be trusted
+    /// only if it [agrees](Superblock::agrees_with) with a copy whose checksum is right.
+    ///
+    /// # Errors
+    /// [`Corruption::Superblock`].
+    pub fn decode_torn(bytes: &[u8]) -> Result<Superblock, Corruption> {
+        let raw = check::unsummed(bytes).map_err(|cause| Corruption::Superblock { cause })?;
+        Superblock::from_raw(raw)
+    }
+
+    /// Returns whether both superblocks agree in every field that changes only when the layout of
+    /// the file system changes. Other fields may differ, because a backup may be as old as the last
+    /// change of the layout. None of the compared fields crosses a sector boundary, so in a torn
+    /// superblock each of them is entirely old or entirely new.
+    pub fn agrees_with(&self, copy: &Superblock) -> bool {
+        lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
+    }
+
+    /// Fails unless `next`, the superblock in the log, agrees with this superblock in the fields
+    /// that were used to find the log. These are the sizes, the kind of checksums, the width of
+    /// block numbers, and the journal's location. `next` may have more blocks, since a file system
+    /// can grow, but not fewer.
+    ///
+    /// # Errors
+    /// [`Cause::ChangedInLog`].
+    pub fn check_next(&self, next: &Superblock) -> Result<(), Corruption> {
+        let (old, new) = (self.geometry, next.geometry);
+        let wide = |features: Incompat| features & (Incompat::BIT64 | Incompat::EXTENTS);
+        let changed = [
+            ("block size", old.block_size != new.block_size),
+            ("first data block", old.first_data_block != new.first_data_block),
+            ("number of blocks to fewer", new.block_count < old.block_count),
+            ("size of groups", old.blocks_per_group != new.blocks_per_group),
+            ("size of clusters", old.cluster_bits != new.cluster_bits || bigalloc(self, next)),
+            ("number of inodes per group", old.inodes_per_group != new.inodes_per_group),
+            ("size of inodes", old.inode_size != new.inode_size),
+            ("size of descriptors", old.desc_size != new.desc_size),
+            ("width of block numbers", wide(old.features.incompat) != wide(new.features.incompat)),
+            ("checksums", !are_alike(self.checksums(), next.checksums())),
+            ("place of the journal", self.journal() != next.journal()),
+        ];
+        match changed.into_iter().find(|(_, changed)| *changed) {
+            Some((what, _)) => Err(Corruption::Superblock { cause: Cause::ChangedInLog { what } }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns whether the checksums of a file system are computed in the same way according to both
+/// superblocks. The uuid, from which the checksums of `gdt_csum` start, may differ, because it is
+/// not needed to find the log.
+fn are_alike(old: Checksums, new: Checksums) -> bool {
+    match (old, new) {
+        (Checksums::Descriptors { .. }, Checksums::Descriptors { .. }) => true,
+        (old, new) => old == new,
+    }
+}
+
+fn bigalloc(old: &Superblock, new: &Superblock) -> bool {
+    let has = |s: &Superblock| s.features().ro_compat.contains(RoCompat::BIGALLOC);
+    has(old) != has(new)
+}
+
+/// Returns a copy in which all fields are zeroed except those that change only when the layout of
+/// the file system changes.
+fn lasting(raw: &RawSuperblock) -> RawSuperblock {
+    let blank = RawSuperblock::new_zeroed();
+    let mut kept = raw.clone();
+    let features = check::features(raw);
+    if !features.incompat.contains(Incompat::CSUM_SEED) {
+        // Without `metadata_csum_seed` the field has no meaning. A program writes the field before
+        // it sets the feature, so the field may differ between copies.
+        kept.s_checksum_seed = blank.s_checksum_seed;
+    }
+    if !features.incompat.contains(Incompat::ENCRYPT) {
+        // Without `encrypt` the field has no meaning. A program writes this field, too,
+        // before it sets the feature.
+        kept.s_encrypt_algos = blank.s_encrypt_algos;
+    }
+    kept.s_feature_compat.set((features.compat - COMPAT_IN_USE).bits());
+    kept.s_feature_incompat.set((features.incompat - Incompat::RECOVER).bits());
+    kept.s_feature_ro_compat.set((features.ro_compat - RO_COMPAT_IN_USE).bits());
+    macro_rules! blank {
+        ($($field:ident)*) => { $(kept.$field = blank.$field;)* };
+    }
+    // Each copy of the superblock has its own values of these fields.
+    blank!(s_block_group_nr s_checksum);
+    // These fields are counts, times and states of use.
+    blank!(
+        s_free_blocks_count_lo s_free_blocks_count_hi s_free_inodes_count s_overhead_clusters
+        s_mtime s_mtime_hi s_wtime s_wtime_hi s_lastcheck s_lastcheck_hi s_mnt_count s_state
+        s_last_mounted s_last_orphan s_kbytes_written s_lpf_ino
+    );
+    blank!(
+        s_error_count s_first_error_time s_first_error_time_hi s_first_error_ino
+        s_first_error_block s_first_error_func s_first_error_line s_first_error_errcode
+        s_last_error_time s_last_error_time_hi s_last_error_ino s_last_error_block
+        s_last_error_func s_last_error_line s_last_error_errcode
+    );
+    // These fields are settings.
+    blank!(
+        s_max_mnt_count s_checkinterval s_errors s_volume_name s_default_mount_opts s_mount_opts
+        s_r_blocks_count_lo s_r_blocks_count_hi s_def_resuid s_def_resgid
+    );
+    kept
 }

@@ -74,23 +74,23 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// The type of an inode.
+/// The type of an inode, with the top four bits of its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// A regular file.
-    Regular,
+    Regular = 0x8,
     /// A directory.
-    Directory,
+    Directory = 0x4,
     /// A symbolic link.
-    Symlink,
+    Symlink = 0xa,
     /// A character device.
-    CharDevice,
+    CharDevice = 0x2,
     /// A block device.
-    BlockDevice,
+    BlockDevice = 0x6,
     /// A named pipe.
-    Fifo,
+    Fifo = 0x1,
     /// A UNIX-domain socket.
-    Socket,
+    Socket = 0xc,
 }
 
 impl FileType {
@@ -113,15 +113,7 @@ impl FileType {
 
     /// Returns the top four bits of a mode.
     pub fn mode_bits(self) -> u16 {
-        match self {
-            FileType::Regular => 0x8000,
-            FileType::Directory => 0x4000,
-            FileType::Symlink => 0xa000,
-            FileType::CharDevice => 0x2000,
-            FileType::BlockDevice => 0x6000,
-            FileType::Fifo => 0x1000,
-            FileType::Socket => 0xc000,
-        }
+        (self as u16) << 12
     }
 
     /// Decodes the type from the byte in a directory entry (feature `filetype`); returns `None` for
@@ -150,6 +142,35 @@ impl FileType {
             FileType::Socket => 6,
             FileType::Symlink => 7,
         }
+    }
+}
+
+/// The kind of a block of the log (jbd2) itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BlockKind {
+    /// Lists the blocks whose copies follow it.
+    Descriptor = 1,
+    /// Ends a transaction.
+    Commit = 2,
+    /// A superblock of the old form, which has no features.
+    SuperblockV1 = 3,
+    /// A superblock of the form that has features.
+    SuperblockV2 = 4,
+    /// Lists blocks whose copies in this or an earlier transaction must not be replayed.
+    Revoke = 5,
+}
+
+impl BlockKind {
+    /// Decodes the kind from the number in a block's header.
+    pub(crate) fn from_number(number: u32) -> Option<BlockKind> {
+        Some(match number {
+            1 => BlockKind::Descriptor,
+            2 => BlockKind::Commit,
+            3 => BlockKind::SuperblockV1,
+            4 => BlockKind::SuperblockV2,
+            5 => BlockKind::Revoke,
+            _ => return None,
+        })
     }
 }
 

@@ -6,12 +6,7 @@
 //! documentation, *fs-verity: read-only file-based authenticity protection*, "Merkle tree" and
 //! "fs-verity descriptor"; ext4 disk layout documentation, "Verity files".
 
-mod method;
-mod tree;
-
-pub use crate::cause::verity::Cause;
-pub use method::{Algorithm, MOST_SALT, Method};
-pub use tree::{Child, Tree};
+pub use crate::cause::VerityCause as Cause;
 
 use crate::types::BlockSize;
 use std::ops::Range;
@@ -173,6 +168,215 @@ pub fn encode_tail(descriptor: &Descriptor, block_size: BlockSize) -> Vec<u8> {
     bytes.resize(len - SIZE_BYTES as usize, 0);
     bytes.extend_from_slice(&(Descriptor::BYTES as u32).to_le_bytes());
     bytes
+}
+
+/// The limits of the tree's block size, as binary logarithms. The tree's blocks must also not be
+/// larger than the blocks of the file system.
+const LEAST_BLOCK_BITS: u8 = 10;
+const MOST_BLOCK_BITS: u8 = 16;
+/// The longest salt in bytes.
+pub const MOST_SALT: usize = 32;
+
+/// A hash algorithm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// SHA-256.
+    Sha256,
+    /// SHA-512.
+    Sha512,
+}
+
+impl Algorithm {
+    /// Returns the algorithm with this number in a descriptor.
+    pub fn by_number(number: u8) -> Option<Algorithm> {
+        [Algorithm::Sha256, Algorithm::Sha512].into_iter().find(|one| one.number() == number)
+    }
+
+    /// Returns the number in a descriptor: `FS_VERITY_HASH_ALG_*`.
+    pub fn number(self) -> u8 {
+        match self {
+            Algorithm::Sha256 => 1,
+            Algorithm::Sha512 => 2,
+        }
+    }
+
+    /// Returns the size of a hash in bytes.
+    pub fn hash_bytes(self) -> usize {
+        match self {
+            Algorithm::Sha256 => 32,
+            Algorithm::Sha512 => 64,
+        }
+    }
+
+    /// Returns the block size of the hash algorithm in bytes. A salt is padded to a multiple of
+    /// this size.
+    pub fn unit_bytes(self) -> usize {
+        match self {
+            Algorithm::Sha256 => 64,
+            Algorithm::Sha512 => 128,
+        }
+    }
+
+    /// Returns the name, as `fsverity digest` prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Sha256 => "sha256",
+            Algorithm::Sha512 => "sha512",
+        }
+    }
+}
+
+/// How a hash tree is computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Method {
+    algorithm: Algorithm,
+    block_bits: u8,
+    salt: Vec<u8>,
+}
+
+impl Method {
+    /// Creates the method for a file of a file system with blocks of `block_size`, after a check of
+    /// the parameters.
+    ///
+    /// # Errors
+    /// [`Cause::BlockSize`] if the tree's blocks are smaller than 1024 bytes or larger than the
+    /// blocks of the file system; [`Cause::SaltSize`] if the salt is longer than [`MOST_SALT`].
+    pub fn new(
+        algorithm: Algorithm,
+        block_bits: u8,
+        salt: &[u8],
+        block_size: BlockSize,
+    ) -> Result<Method, Cause> {
+        let most = MOST_BLOCK_BITS.min(u8::try_from(block_size.bits()).unwrap_or(u8::MAX));
+        if !(LEAST_BLOCK_BITS..=most).contains(&block_bits) {
+            return Err(Cause::BlockSize { bits: block_bits });
+        }
+        if salt.len() > MOST_SALT {
+            return Err(Cause::SaltSize { size: u8::try_from(salt.len()).unwrap_or(u8::MAX) });
+        }
+        Ok(Method { algorithm, block_bits, salt: salt.to_vec() })
+    }
+
+    /// Returns the hash algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Returns the binary logarithm of the block size, which is the same for the data and the tree.
+    /// Each block is hashed as a whole.
+    pub fn block_bits(&self) -> u8 {
+        self.block_bits
+    }
+
+    /// Returns the salt, which precedes each block that is hashed.
+    pub fn salt(&self) -> &[u8] {
+        &self.salt
+    }
+}
+
+// The shape of a hash tree: its levels, and where each block is.
+//
+// Level 0 is the data. Each block of a higher level has the hashes of blocks of the level below,
+// and the highest level has one block. A file of one block, or an empty file, has no tree. The
+// blocks of the tree are stored level by level, the highest first.
+
+/// The largest number of levels above the data, as in the kernel.
+const MOST_LEVELS: usize = 8;
+
+/// The shape of a hash tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    block_bits: u8,
+    hash_bits: u8,
+    data_blocks: u64,
+    /// The first block of each level, from level 1 on, counted in the stored tree.
+    starts: Vec<u64>,
+    blocks: u64,
+}
+
+/// The position of a block's hash in the level above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Child {
+    /// The number of the block that has the hash, counted within its level.
+    pub parent: u64,
+    /// The number of the block that has the hash, counted in the stored tree.
+    pub stored: u64,
+    /// The offset of the hash in bytes, within the block that has the hash.
+    pub offset: usize,
+}
+
+impl Tree {
+    /// Returns the shape of the tree for `size` bytes.
+    ///
+    /// # Errors
+    /// [`Cause::Levels`].
+    pub fn new(size: u64, method: &Method) -> Result<Tree, Cause> {
+        let hash_bits = method.algorithm().hash_bytes().trailing_zeros() as u8;
+        let (block_bits, fan_bits) = (method.block_bits(), method.block_bits() - hash_bits);
+        let data_blocks = size.div_ceil(1 << block_bits);
+        let mut counts = Vec::new();
+        let mut below = data_blocks;
+        while below > 1 {
+            if counts.len() == MOST_LEVELS {
+                return Err(Cause::Levels);
+            }
+            below = below.div_ceil(1 << fan_bits);
+            counts.push(below);
+        }
+        let blocks = counts.iter().sum();
+        let mut end = blocks;
+        let starts = counts.iter().map(|count| {
+            end -= count;
+            end
+        });
+        Ok(Tree { block_bits, hash_bits, data_blocks, starts: starts.collect(), blocks })
+    }
+
+    /// Returns the size of a block in bytes. The blocks of the data and of the tree have the same
+    /// size.
+    pub fn block_bytes(&self) -> usize {
+        1 << self.block_bits
+    }
+
+    /// Returns the number of the data block that has byte `offset` of the file.
+    pub fn block_at(&self, offset: u64) -> u64 {
+        offset >> self.block_bits
+    }
+
+    /// Returns the number of levels above the data.
+    pub fn levels(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Returns the number of blocks in a level.
+    pub fn blocks_in(&self, level: usize) -> u64 {
+        let Some(above) = level.checked_sub(1) else { return self.data_blocks };
+        let Some(start) = self.starts.get(above) else { return 0 };
+        // In the stored tree, the blocks of the level below follow those of this level.
+        let next = above.checked_sub(1).and_then(|below| self.starts.get(below));
+        next.unwrap_or(&self.blocks) - start
+    }
+
+    /// Returns the size of the stored tree in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks << self.block_bits
+    }
+
+    /// Returns where the hash of block `index` of `level` is; `None` for the highest block, whose
+    /// hash is in the descriptor.
+    pub fn child(&self, level: usize, index: u64) -> Option<Child> {
+        let start = self.starts.get(level)?;
+        let fan_bits = self.block_bits - self.hash_bits;
+        let parent = index >> fan_bits;
+        let within = index & ((1 << fan_bits) - 1);
+        let offset = (within << self.hash_bits) as usize;
+        Some(Child { parent, stored: start + parent, offset })
+    }
+
+    /// Returns the offset of a block of the stored tree from the start of the tree, in bytes.
+    pub fn offset_of(&self, stored: u64) -> u64 {
+        stored << self.block_bits
+    }
 }
 
 #[cfg(test)]

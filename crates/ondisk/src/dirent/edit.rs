@@ -1,10 +1,10 @@
 //! Changes within one directory block.
 
-use super::format::{DirFormat, HEADER, MIN_RECORD, NameForm, RawDirEntry, encode_rec_len, space};
-use super::name::Name;
-use super::record::{Entry, Record, entry_at, records, records_from};
-use super::tail;
-use crate::cause::dirent::Cause;
+use crate::cause::DirentCause as Cause;
+use crate::dirent::record::{
+    DirFormat, Entry, HEADER, MIN_RECORD, Name, NameForm, RawDirEntry, Record, encode_rec_len,
+    entry_at, records, records_from, space, write_tail,
+};
 use crate::types::{FileType, Ino};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
@@ -41,7 +41,7 @@ pub fn clear(format: &DirFormat, block: &mut [u8]) {
     block.fill(0);
     write(format, block, 0, format.record_bytes().min(block.len()), None);
     if format.has_checksums {
-        tail::write(block, 0);
+        write_tail(block, 0);
     }
 }
 

@@ -1,13 +1,150 @@
-//! The records of a block, decoded and checked.
+//! The names, records and tails of a directory block.
 
-use super::format::{
-    DirFormat, MIN_RECORD, NameForm, RawDirEntry, check_length, decode_rec_len, space,
-};
-use super::name::Name;
-use super::tail;
-use crate::cause::dirent::Cause;
+use crate::cause::DirentCause as Cause;
+use crate::checksum::Seed;
 use crate::types::{BlockSize, FileType, Ino};
-use zerocopy::FromBytes;
+use thiserror::Error;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The longest name in bytes.
+pub const MAX_NAME: usize = 255;
+
+/// A name of 1 to 255 bytes without `/` and NUL, or with any bytes if it is encrypted. "." and ".."
+/// are names too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name<'a>(&'a [u8]);
+
+/// The reason why bytes are not a name. This is an error of the caller, never of the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// The name is empty.
+    #[error("the name is empty")]
+    Empty,
+    /// The name has more than 255 bytes.
+    #[error("the name is longer than 255 bytes")]
+    TooLong,
+    /// The name contains a slash or NUL.
+    #[error("the name contains a slash or NUL")]
+    Byte,
+}
+
+impl<'a> Name<'a> {
+    /// Creates a plain name from `bytes`, after checking them.
+    pub fn new(bytes: &'a [u8]) -> Result<Name<'a>, NameError> {
+        Name::of(NameForm::Plain, bytes)
+    }
+
+    /// Creates a name of the given form from `bytes`, after checking them.
+    pub fn of(form: NameForm, bytes: &'a [u8]) -> Result<Name<'a>, NameError> {
+        if bytes.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if bytes.len() > MAX_NAME {
+            return Err(NameError::TooLong);
+        }
+        if form == NameForm::Plain && bytes.iter().any(|&byte| byte == b'/' || byte == 0) {
+            return Err(NameError::Byte);
+        }
+        Ok(Name(bytes))
+    }
+
+    /// Returns the bytes of the name.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Returns the name's length as a record stores it: in one byte, which is enough for every
+    /// length.
+    pub(super) fn len_byte(self) -> u8 {
+        self.0.len() as u8
+    }
+}
+
+/// Bytes of a record before its name.
+pub const HEADER: usize = 8;
+/// The shortest record: a header and a name of one to four bytes.
+pub const MIN_RECORD: usize = 12;
+/// Bytes of the checksum tail.
+pub const TAIL: usize = 12;
+
+/// `struct ext4_dir_entry_2` without the name. Without the feature `filetype` the last byte is the
+/// high half of the name's length, which is always zero.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct RawDirEntry {
+    pub(super) inode: U32,
+    pub(super) rec_len: U16,
+    pub(super) name_len: u8,
+    pub(super) file_type: u8,
+}
+
+const _: () = assert!(size_of::<RawDirEntry>() == HEADER);
+
+/// The format of the directory blocks of one file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirFormat {
+    /// Bytes of a block.
+    pub block_size: BlockSize,
+    /// Feature `filetype`: entries contain the type of their inode.
+    pub has_file_types: bool,
+    /// Feature `metadata_csum`: blocks end in a tail with a checksum.
+    pub has_checksums: bool,
+    /// Feature `large_dir`: an index may have one more level, and a directory may be larger than 4
+    /// GiB.
+    pub has_large_dirs: bool,
+    /// Number of inodes in the file system, which is also the highest inode number.
+    pub inodes: u32,
+    /// The bytes that names may contain.
+    pub names: NameForm,
+}
+
+/// The bytes that the names in a directory may contain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NameForm {
+    /// All bytes except `/` and NUL.
+    #[default]
+    Plain,
+    /// All bytes, because the names are encrypted.
+    Encrypted,
+}
+
+impl DirFormat {
+    /// Returns the number of bytes in a leaf that records can use.
+    pub fn record_bytes(&self) -> usize {
+        self.block_size.bytes() - if self.has_checksums { TAIL } else { 0 }
+    }
+}
+
+/// Returns how many bytes a record with a name of `name_len` bytes needs.
+#[inline]
+pub fn space(name_len: usize) -> usize {
+    (HEADER + name_len + 3) & !3
+}
+
+fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause> {
+    let expected = format.block_size.bytes();
+    if block.len() != expected {
+        return Err(Cause::Length { expected, found: block.len() });
+    }
+    Ok(())
+}
+
+/// Decodes a record's length. In 64 KiB blocks, the length of a record that fills the block does
+/// not fit into 16 bits and is written as 65,535 (by older writers as 0). In 64 KiB blocks, any
+/// value except these two has bits 16 and 17 of the length in its low two bits.
+fn decode_rec_len(raw: u16, block_size: BlockSize) -> usize {
+    let raw = usize::from(raw);
+    match (block_size.bytes() == 1 << 16, raw) {
+        (false, _) => raw,
+        (true, 0 | 0xffff) => 1 << 16,
+        (true, _) => raw & 0xfffc | (raw & 3) << 16,
+    }
+}
+
+pub(super) fn encode_rec_len(rec_len: usize) -> u16 {
+    u16::try_from(rec_len).unwrap_or(0xffff)
+}
 
 /// A checked record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +281,7 @@ pub(super) struct Record<'a> {
     pub(super) offset: usize,
     pub(super) rec_len: usize,
     pub(super) ino: u32,
-    pub(super) file_type: u8,
+    file_type: u8,
     pub(super) name: &'a [u8],
 }
 
@@ -187,7 +324,7 @@ pub(super) fn records_from<'a>(
     at: usize,
 ) -> Result<Records<'a>, Cause> {
     check_length(format, block)?;
-    if format.has_checksums && tail::stored(block).is_none() {
+    if format.has_checksums && stored_checksum(block).is_none() {
         return Err(Cause::NoTail);
     }
     Ok(Records { format: *format, block, at, end: format.record_bytes() })
@@ -195,10 +332,10 @@ pub(super) fn records_from<'a>(
 
 #[derive(Debug, Clone)]
 pub(super) struct Records<'a> {
-    pub(super) format: DirFormat,
-    pub(super) block: &'a [u8],
-    pub(super) at: usize,
-    pub(super) end: usize,
+    format: DirFormat,
+    block: &'a [u8],
+    at: usize,
+    end: usize,
 }
 
 impl<'a> Iterator for Records<'a> {
@@ -223,7 +360,7 @@ impl<'a> Iterator for Records<'a> {
 /// Decodes the record at `offset`, which must end at `end` or leave room for another record before
 /// `end`.
 #[inline(always)]
-pub(super) fn record(
+fn record(
     block_size: BlockSize,
     block: &[u8],
     offset: usize,
@@ -259,4 +396,71 @@ fn misfit(offset: usize, rec_len: usize, name_len: usize, end: usize) -> Cause {
         Some(left) if left >= rec_len => Cause::RecordNearEnd { offset },
         _ => Cause::RecordPastEnd { offset, rec_len, end },
     }
+}
+
+/// The file type that marks a tail.
+const TAIL_TYPE: u8 = 0xde;
+
+/// `struct ext4_dir_entry_tail`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawTail {
+    det_reserved_zero1: U32,
+    det_rec_len: U16,
+    det_reserved_zero2: u8,
+    det_reserved_ft: u8,
+    det_checksum: U32,
+}
+
+const _: () = assert!(size_of::<RawTail>() == TAIL);
+
+/// Writes a tail with this checksum at the end of a block.
+pub(super) fn write_tail(block: &mut [u8], checksum: u32) {
+    let tail = RawTail {
+        det_reserved_zero1: U32::ZERO,
+        det_rec_len: U16::new(TAIL as u16),
+        det_reserved_zero2: 0,
+        det_reserved_ft: TAIL_TYPE,
+        det_checksum: U32::new(checksum),
+    };
+    if let Some(end) = block.last_chunk_mut::<TAIL>() {
+        end.copy_from_slice(tail.as_bytes());
+    }
+}
+
+/// Returns the checksum in the tail, if the block ends in one.
+fn stored_checksum(block: &[u8]) -> Option<u32> {
+    let (_, tail) = RawTail::ref_from_suffix(block).ok()?;
+    let is_tail = tail.det_reserved_zero1.get() == 0
+        && usize::from(tail.det_rec_len.get()) == TAIL
+        && tail.det_reserved_zero2 == 0
+        && tail.det_reserved_ft == TAIL_TYPE;
+    is_tail.then_some(tail.det_checksum.get())
+}
+
+/// Sets the checksum of a linear block or leaf; without `metadata_csum` does nothing.
+pub fn seal(format: &DirFormat, seed: Seed, block: &mut [u8]) {
+    if format.has_checksums && block.len() >= TAIL {
+        let checksum = tail_checksum(seed, block);
+        write_tail(block, checksum);
+    }
+}
+
+/// Verifies the checksum of a linear block or leaf; `seed` is the seed of the directory's inode.
+pub fn verify(format: &DirFormat, seed: Seed, block: &[u8]) -> Result<(), Cause> {
+    check_length(format, block)?;
+    if !format.has_checksums {
+        return Ok(());
+    }
+    let found = stored_checksum(block).ok_or(Cause::NoTail)?;
+    let computed = tail_checksum(seed, block);
+    if found != computed {
+        return Err(Cause::Checksum { found, computed });
+    }
+    Ok(())
+}
+
+fn tail_checksum(seed: Seed, block: &[u8]) -> u32 {
+    let covered = block.len().saturating_sub(TAIL);
+    seed.chain(block.get(..covered).unwrap_or_default()).value()
 }

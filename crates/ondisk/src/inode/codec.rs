@@ -1,9 +1,9 @@
 //! The bytes of an inode.
 
 use super::raw::{self, RawExtra, RawInode, fits};
-use super::{Cause, Inode, InodeFlags, TooLarge, timestamp};
 use crate::checksum::Checksums;
 use crate::features::{Incompat, RoCompat};
+use crate::inode::{Cause, Inode, InodeFlags, TooLarge, extra_word, low_word, time_of};
 use crate::superblock::Geometry;
 use crate::types::{Block, FileType, Ino};
 use zerocopy::FromBytes;
@@ -68,9 +68,8 @@ impl Inode {
             false => 0,
         };
         let acl = u64::from(acl_high) << 32 | u64::from(base.i_file_acl_lo.get());
-        let time = |secs: u32, word: u32, end| {
-            timestamp::join(secs, if fits(size, end) { word } else { 0 })
-        };
+        let time =
+            |secs: u32, word: u32, end| time_of(secs, if fits(size, end) { word } else { 0 });
         Inode {
             mode,
             uid: u32::from(base.l_i_uid_high.get()) << 16 | u32::from(base.i_uid.get()),
@@ -80,7 +79,7 @@ impl Inode {
             ctime: time(base.i_ctime.get(), extra.i_ctime_extra.get(), RawExtra::CTIME_END),
             mtime: time(base.i_mtime.get(), extra.i_mtime_extra.get(), RawExtra::MTIME_END),
             crtime: fits(size, RawExtra::CRTIME_END)
-                .then(|| timestamp::join(extra.i_crtime.get(), extra.i_crtime_extra.get())),
+                .then(|| time_of(extra.i_crtime.get(), extra.i_crtime_extra.get())),
             dtime: base.i_dtime.get(),
             links: base.i_links_count.get(),
             sectors: Self::decode_space(base, flags, geometry),
@@ -150,7 +149,7 @@ impl Inode {
             base.i_size_high.set((self.size >> 32) as u32);
         }
         let extended = self.extra_isize;
-        let seconds = |time, end| timestamp::low(time, fits(extended, end));
+        let seconds = |time, end| low_word(time, fits(extended, end));
         base.i_atime.set(seconds(self.atime, RawExtra::ATIME_END));
         base.i_ctime.set(seconds(self.ctime, RawExtra::CTIME_END));
         base.i_mtime.set(seconds(self.mtime, RawExtra::MTIME_END));
@@ -180,17 +179,17 @@ impl Inode {
         let mut extra = RawExtra::from_front(bytes);
         extra.i_extra_isize.set(size);
         if fits(size, RawExtra::CTIME_END) {
-            extra.i_ctime_extra.set(timestamp::extra(self.ctime));
+            extra.i_ctime_extra.set(extra_word(self.ctime));
         }
         if fits(size, RawExtra::MTIME_END) {
-            extra.i_mtime_extra.set(timestamp::extra(self.mtime));
+            extra.i_mtime_extra.set(extra_word(self.mtime));
         }
         if fits(size, RawExtra::ATIME_END) {
-            extra.i_atime_extra.set(timestamp::extra(self.atime));
+            extra.i_atime_extra.set(extra_word(self.atime));
         }
         if let Some(crtime) = self.crtime.filter(|_| fits(size, RawExtra::CRTIME_END)) {
-            extra.i_crtime.set(timestamp::low(crtime, true));
-            extra.i_crtime_extra.set(timestamp::extra(crtime));
+            extra.i_crtime.set(low_word(crtime, true));
+            extra.i_crtime_extra.set(extra_word(crtime));
         }
         if fits(size, RawExtra::VERSION_END) {
             extra.i_version_hi.set((self.version >> 32) as u32);

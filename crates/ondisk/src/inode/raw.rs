@@ -1,7 +1,7 @@
 //! The raw fields of an inode, under the names that the format gives them, and the inode's
 //! checksum.
 
-use super::Cause;
+use crate::cause::InodeCause as Cause;
 use crate::checksum::{Checksums, Seed};
 use crate::types::Ino;
 use zerocopy::little_endian::{U16, U32};

@@ -1,4 +1,4 @@
-//! Reads the area of fast commits, which follows the log. `write.rs` encodes fast commits.
+//! Reads and encodes fast commits, whose area follows the log.
 //!
 //! The area consists of records. A record has a tag, a length and a value, all little endian. A
 //! fast commit is a sequence of records that ends with a `TAIL`, which contains a checksum of all
@@ -9,12 +9,10 @@
 //!
 //! Source: kernel documentation, "ext4 journal", *Fast commits*, and logs of the kernel (6.18).
 
-pub(super) mod write;
-
-use super::Cause;
-use super::header::Sequence;
+use crate::cause::Jbd2Cause as Cause;
 use crate::checksum::Seed;
-use crate::types::{Block, Ino};
+use crate::jbd2::block::Sequence;
+use crate::types::{Block, BlockSize, Ino};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -335,6 +333,107 @@ fn half_at(bytes: &[u8], at: usize) -> Option<u16> {
 
 fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The position of a fast commit among those of its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastPlace {
+    /// At the start of the area, with `HEAD`.
+    First,
+    /// After another fast commit.
+    Later,
+}
+
+/// Encodes a fast commit with `changes` in transaction `sequence` as whole blocks. Returns `None`
+/// if a change cannot be a record, because a name or an inode is too long for a block, or because a
+/// range cannot be an extent.
+pub fn encode_fast_commit(
+    changes: &[FastChange],
+    sequence: Sequence,
+    place: FastPlace,
+    block_size: BlockSize,
+) -> Option<Vec<u8>> {
+    let size = block_size.bytes();
+    let mut bytes = Vec::new();
+    if place == FastPlace::First {
+        put(&mut bytes, size, HEAD, &words(&[0, sequence.0]))?;
+    }
+    for change in changes {
+        let (tag, value) = record(change)?;
+        put(&mut bytes, size, tag, &value)?;
+    }
+    put(&mut bytes, size, TAIL, &words(&[sequence.0, 0]))?;
+    let sum_at = bytes.len().checked_sub(4)?;
+    // The length in `TAIL` includes all bytes up to the end of its block.
+    let end = bytes.len().next_multiple_of(size);
+    let len_at = sum_at.checked_sub(4 + 2)?;
+    let len = u16::try_from(end - (len_at + 2)).ok()?;
+    bytes.get_mut(len_at..len_at + 2)?.copy_from_slice(&len.to_le_bytes());
+    let sum = Seed::from_raw(0).chain(bytes.get(..sum_at)?).value();
+    bytes.get_mut(sum_at..)?.copy_from_slice(&sum.to_le_bytes());
+    bytes.resize(end, 0);
+    Some(bytes)
+}
+
+/// Adds a record. No record crosses the end of a block, and each block keeps room for a padding
+/// record.
+fn put(bytes: &mut Vec<u8>, size: usize, tag: u16, value: &[u8]) -> Option<()> {
+    let len = PREFIX + value.len();
+    if len + PREFIX > size {
+        return None;
+    }
+    let left = size - bytes.len() % size;
+    if len + PREFIX > left {
+        let padding = left - PREFIX;
+        bytes.extend(PAD.to_le_bytes());
+        bytes.extend(u16::try_from(padding).ok()?.to_le_bytes());
+        bytes.resize(bytes.len() + padding, 0);
+    }
+    bytes.extend(tag.to_le_bytes());
+    bytes.extend(u16::try_from(value.len()).ok()?.to_le_bytes());
+    bytes.extend(value);
+    Some(())
+}
+
+/// Returns the tag and the value of a change.
+fn record(change: &FastChange) -> Option<(u16, Vec<u8>)> {
+    Some(match change {
+        FastChange::AddRange { ino, range, block, is_written } => {
+            let len = range.end.checked_sub(range.start)?;
+            let most = if *is_written { WRITTEN_MAX } else { WRITTEN_MAX - 1 };
+            if len == 0 || len > most {
+                return None;
+            }
+            let len = u16::try_from(if *is_written { len } else { len + WRITTEN_MAX }).ok()?;
+            let high = u16::try_from(block.0 >> 32).ok()?;
+            let mut value = words(&[ino.0, range.start]);
+            value.extend(len.to_le_bytes());
+            value.extend(high.to_le_bytes());
+            value.extend((block.0 as u32).to_le_bytes());
+            (ADD_RANGE, value)
+        }
+        FastChange::RemoveRange { ino, range } => {
+            (DEL_RANGE, words(&[ino.0, range.start, range.end.checked_sub(range.start)?]))
+        }
+        FastChange::Create(name) => (CREAT, named(name)),
+        FastChange::Link(name) => (LINK, named(name)),
+        FastChange::Unlink(name) => (UNLINK, named(name)),
+        FastChange::Inode { ino, record } => {
+            let mut value = words(&[ino.0]);
+            value.extend(record);
+            (INODE, value)
+        }
+    })
+}
+
+fn named(name: &FastName) -> Vec<u8> {
+    let mut value = words(&[name.parent.0, name.ino.0]);
+    value.extend(&name.name);
+    value
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 #[cfg(test)]

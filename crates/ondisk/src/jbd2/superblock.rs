@@ -1,12 +1,10 @@
 //! The journal's superblock: the first block of the journal file.
 
-use super::format::{BlockNumbers, LogChecksums, LogFormat};
-use super::header::{Header, RawHeader, Sequence};
-use super::kind::BlockKind;
-use crate::cause::jbd2::Cause;
+use crate::cause::Jbd2Cause as Cause;
 use crate::checksum::Seed;
 use crate::error::Unsupported;
-use crate::types::{Block, BlockSize};
+use crate::jbd2::block::{BlockNumbers, Header, LogChecksums, LogFormat, RawHeader, Sequence};
+use crate::types::{Block, BlockKind, BlockSize};
 use bitflags::bitflags;
 use std::ops::Range;
 use zerocopy::big_endian::U32;

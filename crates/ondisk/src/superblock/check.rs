@@ -1,10 +1,14 @@
 //! Makes every check of a superblock. A superblock that passes needs no further check.
+//! [`JournalDevice`] is the superblock of a device that has no file system.
 
-use super::{Cause, Geometry, RawSuperblock};
+use crate::cause::SuperblockCause as Cause;
 use crate::checksum::Seed;
+use crate::error::Corruption;
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use crate::types::BlockSize;
-use zerocopy::IntoBytes;
+use crate::superblock::Geometry;
+use crate::superblock::raw::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::types::{Block, BlockSize};
+use zerocopy::{FromBytes, IntoBytes};
 
 pub(super) const MAGIC: u16 = 0xef53;
 const GOOD_OLD_REVISION: u32 = 0;
@@ -23,18 +27,26 @@ pub(super) fn features(raw: &RawSuperblock) -> Features {
     }
 }
 
-pub(super) fn magic_and_checksum(raw: &RawSuperblock) -> Result<(), Cause> {
-    let found = raw.s_magic.get();
-    if found != MAGIC {
-        return Err(Cause::Magic { found });
+/// Reads a superblock, and checks its length and magic.
+pub(super) fn unsummed(bytes: &[u8]) -> Result<RawSuperblock, Cause> {
+    let length = Cause::Length { len: bytes.len() };
+    let (raw, _) = RawSuperblock::read_from_prefix(bytes).map_err(|_| length)?;
+    match raw.s_magic.get() {
+        MAGIC => Ok(raw),
+        found => Err(Cause::Magic { found }),
     }
-    if features(raw).ro_compat.contains(RoCompat::METADATA_CSUM) {
-        let (found, expected) = (raw.s_checksum.get(), checksum(raw));
+}
+
+/// Reads a superblock, and checks its length, magic and checksum.
+pub(super) fn raw(bytes: &[u8]) -> Result<RawSuperblock, Cause> {
+    let raw = unsummed(bytes)?;
+    if features(&raw).ro_compat.contains(RoCompat::METADATA_CSUM) {
+        let (found, expected) = (raw.s_checksum.get(), checksum(&raw));
         if found != expected {
             return Err(Cause::Checksum { found, expected });
         }
     }
-    Ok(())
+    Ok(raw)
 }
 
 /// Computes the checksum over all bytes before the checksum field. The seed is always all ones.
@@ -103,7 +115,7 @@ pub(super) fn geometry(raw: &RawSuperblock) -> Result<Geometry, Cause> {
     Ok(geometry)
 }
 
-pub(super) fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
+fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
     let log = raw.s_log_block_size.get();
     let bytes = if log <= 6 { 1024 << log } else { 0 };
     BlockSize::new(bytes).ok_or(Cause::BlockSize { log })
@@ -251,4 +263,84 @@ fn special_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause>
         return Err(Cause::LastOrphan { ino });
     }
     Ok(())
+}
+
+// The superblock of a device that contains only a log (`journal_dev`).
+//
+// The device has a superblock at the same offset as a file system, but only a few of its fields
+// are in use. The journal superblock is in the block after this superblock, and the log in the
+// blocks after the journal superblock.
+//
+// Source: ext4 disk layout documentation, "External Journal".
+
+/// The largest number of blocks per group that mke2fs stores in a superblock. mke2fs also sets this
+/// field for a journal device, which has no groups.
+const MOST_PER_GROUP: u32 = 65528;
+const VALID: u16 = 1;
+const ERRORS_CONTINUE: u16 = 1;
+/// The size of inodes that programs expect here, although there are none.
+const INODE_SIZE: u16 = 256;
+
+/// The checked superblock of a journal device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalDevice {
+    /// The UUID by which file systems refer to the device.
+    pub uuid: [u8; 16],
+    /// The block size.
+    pub block_size: BlockSize,
+    /// The number of blocks.
+    pub blocks: u64,
+}
+
+impl JournalDevice {
+    /// Decodes the superblock of a journal device. `bytes` begins at [`SUPERBLOCK_OFFSET`] of the
+    /// device, and is at least 1024 bytes long.
+    ///
+    /// # Errors
+    /// [`Corruption::Superblock`], with [`Cause::NotAJournalDevice`] for a file system.
+    pub fn decode(bytes: &[u8]) -> Result<JournalDevice, Corruption> {
+        let wrong = |cause| Corruption::Superblock { cause };
+        let raw = raw(bytes).map_err(wrong)?;
+        let features = features(&raw);
+        if !features.incompat.contains(Incompat::JOURNAL_DEV) {
+            return Err(wrong(Cause::NotAJournalDevice));
+        }
+        let block_size = block_size(&raw).map_err(wrong)?;
+        let (low, high) = (raw.s_blocks_count_lo.get(), raw.s_blocks_count_hi.get());
+        let blocks = wide(features, low, high);
+        Ok(JournalDevice { uuid: raw.s_uuid, block_size, blocks })
+    }
+
+    /// Returns the bytes of the superblock of a new device, with the fields that mke2fs sets.
+    /// `time` is in seconds since 1970. A device of 2^32 blocks or more is an error of the caller.
+    pub fn encode(&self, time: u32) -> [u8; SUPERBLOCK_SIZE] {
+        let mut raw = RawSuperblock::zeroed();
+        raw.s_blocks_count_lo.set(self.blocks as u32);
+        raw.s_first_data_block.set(u32::from(self.block_size.bits() == 10));
+        raw.s_log_block_size.set(self.block_size.bits() - 10);
+        raw.s_log_cluster_size.set(self.block_size.bits() - 10);
+        let per_group = (self.block_size.bytes() as u32 * 8).min(MOST_PER_GROUP);
+        raw.s_blocks_per_group.set(per_group);
+        raw.s_clusters_per_group.set(per_group);
+        raw.s_wtime.set(time);
+        raw.s_lastcheck.set(time);
+        raw.s_mkfs_time.set(time);
+        raw.s_max_mnt_count.set(u16::MAX);
+        raw.s_magic.set(MAGIC);
+        raw.s_state.set(VALID);
+        raw.s_errors.set(ERRORS_CONTINUE);
+        raw.s_rev_level.set(DYNAMIC_REVISION);
+        raw.s_first_ino.set(GOOD_OLD_FIRST_INO);
+        raw.s_inode_size.set(INODE_SIZE);
+        raw.s_feature_incompat.set(Incompat::JOURNAL_DEV.bits());
+        raw.s_uuid = self.uuid;
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        bytes.copy_from_slice(raw.as_bytes());
+        bytes
+    }
+
+    /// Returns the block of the journal superblock.
+    pub fn journal_superblock(&self) -> Block {
+        Block((SUPERBLOCK_OFFSET >> self.block_size.bits()) + 1)
+    }
 }

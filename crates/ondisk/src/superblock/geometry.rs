@@ -1,9 +1,70 @@
 //! Sizes and positions in a file system, computed from the numbers in a checked superblock.
 
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use crate::superblock::Clusters;
 use crate::types::{Block, BlockSize, Group, Ino};
 use std::ops::Range;
+
+/// The size of clusters (feature `bigalloc`): space is allocated in runs of `2^bits` blocks, each
+/// of which starts at a multiple of `2^bits`. Each of these runs is a cluster. One bit of a block
+/// bitmap represents one cluster. Extents still count blocks. Without `bigalloc` a cluster is a
+/// block.
+///
+/// Format: <https://docs.kernel.org/filesystems/ext4/>, "Bigalloc".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clusters {
+    bits: u32,
+}
+
+impl Clusters {
+    /// Returns the size of clusters of `2^bits` blocks. If `bits` is above 16, it counts as 16.
+    pub const fn new(bits: u32) -> Clusters {
+        Clusters { bits: if bits > 16 { 16 } else { bits } }
+    }
+
+    /// Returns whether a cluster is a single block.
+    pub fn are_blocks(self) -> bool {
+        self.bits == 0
+    }
+
+    /// Returns the binary logarithm of the number of blocks of a cluster.
+    pub fn bits(self) -> u32 {
+        self.bits
+    }
+
+    /// Returns the number of blocks of a cluster.
+    pub fn blocks(self) -> u32 {
+        1 << self.bits
+    }
+
+    /// Returns the number of clusters that are needed to hold `blocks` blocks.
+    pub fn holding(self, blocks: u32) -> u32 {
+        (blocks >> self.bits) + u32::from(blocks & self.mask() != 0)
+    }
+
+    /// Returns the first block of the cluster that contains a file block.
+    pub fn floor(self, block: u32) -> u32 {
+        block & !self.mask()
+    }
+
+    /// Returns `block` if a cluster starts at it, otherwise the start of the next cluster. Returns
+    /// `u32::MAX` if no cluster follows.
+    pub fn ceil(self, block: u32) -> u32 {
+        match block & self.mask() {
+            0 => block,
+            within => block.saturating_add(self.blocks() - within),
+        }
+    }
+
+    /// Returns the index of a block in its cluster. `block` is a block number of the file system or
+    /// of a file.
+    pub fn offset(self, block: u64) -> u32 {
+        block as u32 & self.mask()
+    }
+
+    fn mask(self) -> u32 {
+        self.blocks() - 1
+    }
+}
 
 /// The position of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -372,85 +433,4 @@ fn is_power_of(n: u32, base: u32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn geometry() -> Geometry {
-        Geometry {
-            block_size: BlockSize::new(1024).unwrap(),
-            block_count: 8192 * 12 + 100,
-            first_data_block: 1,
-            group_count: 13,
-            blocks_per_group: 8192,
-            cluster_bits: 0,
-            inodes_per_group: 1000,
-            inode_count: 13_000,
-            inode_size: 256,
-            first_ino: 11,
-            desc_size: 64,
-            reserved_gdt_blocks: 10,
-            first_meta_bg: 0,
-            backup_groups: [0; 2],
-            flex_size: 16,
-            features: Features { ro_compat: RoCompat::SPARSE_SUPER, ..Features::default() },
-        }
-    }
-
-    #[test]
-    fn sparse_backups_are_in_groups_0_1_and_powers_of_3_5_and_7() {
-        let g = Geometry { group_count: 400, ..geometry() };
-        let with: Vec<u32> = (0..400).filter(|&i| g.group_has_super(Group(i))).collect();
-        assert_eq!(with, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343]);
-        assert!(g.backups().map(|group| group.0).eq(with.into_iter().skip(1)));
-        assert!(g.group_has_super(Group(3_486_784_401)));
-        assert!(!g.group_has_super(Group(u32::MAX)));
-    }
-
-    #[test]
-    fn with_sparse_super2_the_superblock_names_the_backups() {
-        let mut g = Geometry { backup_groups: [1, 12], ..geometry() };
-        g.features.compat = Compat::SPARSE_SUPER2;
-        assert!(g.backups().eq([Group(1), Group(12)]));
-        g.backup_groups = [0, 99];
-        assert_eq!(g.backups().count(), 0);
-    }
-
-    #[test]
-    fn blocks_map_to_groups_and_back() {
-        let g = geometry();
-        assert_eq!(g.group_of(Block(0)), None);
-        assert_eq!(g.group_of(Block(1)), Some((Group(0), 0)));
-        assert_eq!(g.group_of(Block(8192)), Some((Group(0), 8191)));
-        assert_eq!(g.group_of(Block(8193)), Some((Group(1), 0)));
-        assert_eq!(g.group_of(Block(g.block_count())), None);
-        assert_eq!(g.blocks_in_group(Group(12)), Some(99));
-        assert_eq!(g.block_at(Group(12), 98), Some(Block(g.block_count() - 1)));
-        assert_eq!(g.block_at(Group(12), 99), None);
-        assert_eq!(g.group_first_block(Group(13)), None);
-    }
-
-    #[test]
-    fn inodes_map_to_table_places_and_back() {
-        let g = geometry();
-        assert_eq!(g.inode_place(Ino(0)), None);
-        assert_eq!(g.inode_place(Ino(13_001)), None);
-        let place = g.inode_place(Ino(1006)).unwrap();
-        assert_eq!((place.group, place.index), (Group(1), 5));
-        assert_eq!((place.table_block, place.offset), (1, 256));
-        assert_eq!(g.ino_at(Group(1), 5), Some(Ino(1006)));
-        assert_eq!(g.ino_at(Group(1), 1000), None);
-    }
-
-    #[test]
-    fn meta_bg_descriptors_lie_in_their_own_groups() {
-        let mut g = Geometry { group_count: 40, reserved_gdt_blocks: 0, ..geometry() };
-        g.block_count = 8192 * 40 + 1;
-        g.features.incompat = Incompat::META_BG;
-        assert_eq!(g.desc_block(0), Some(Block(2)));
-        assert_eq!(g.desc_block(1), Some(Block(1 + 16 * 8192)));
-        assert_eq!(g.desc_block(2), Some(Block(1 + 32 * 8192)));
-        assert_eq!(g.desc_block(3), None);
-        let holders: Vec<u32> = (0..40).filter(|&i| g.group_desc_blocks(Group(i)) == 1).collect();
-        assert_eq!(holders, [0, 1, 15, 16, 17, 31, 32, 33]);
-    }
-}
+mod tests;

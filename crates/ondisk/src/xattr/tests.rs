@@ -1,7 +1,7 @@
-use super::entry::{END, ENTRY, HEADER, entry_hash, signed};
 use super::*;
 use crate::checksum::Seed;
 use crate::types::Block;
+use crate::xattr::{END, ENTRY, HEADER, entry_hash, signed};
 
 fn user(rest: &[u8]) -> AttributeName<'_> {
     AttributeName { index: AttributeName::USER, rest }

@@ -159,7 +159,7 @@ impl Parts {
         let sum = match self.checksums {
             Checksums::None => return,
             Checksums::Descriptors { uuid } => {
-                let head = Crc16::new().chain(&uuid).chain(&group.0.to_le_bytes());
+                let head = Crc16::start().chain(&uuid).chain(&group.0.to_le_bytes());
                 head.chain(before).chain(after).value()
             }
             Checksums::All { seed } => {

@@ -175,3 +175,77 @@ fn a_head_with_unknown_features_is_refused() {
     bytes[4] = 2;
     assert_eq!(read(&bytes, 7), Err(FastFault::Features { found: 2 }));
 }
+
+use super::super::{FastCommits, FastNext};
+use crate::types::{Block, Ino};
+
+fn size() -> BlockSize {
+    BlockSize::new(1024).unwrap()
+}
+
+fn named(name: &[u8]) -> FastName {
+    FastName { parent: Ino(12), ino: Ino(13), name: name.to_vec() }
+}
+
+fn every_kind() -> Vec<FastChange> {
+    let (ino, block) = (Ino(13), Block((3 << 32) + 0x9000));
+    vec![
+        FastChange::Inode { ino, record: (0..160).collect() },
+        FastChange::AddRange { ino, range: 4..4 + WRITTEN_MAX, block, is_written: true },
+        FastChange::AddRange { ino, range: 4..3 + WRITTEN_MAX, block, is_written: false },
+        FastChange::RemoveRange { ino, range: 5..u32::MAX },
+        FastChange::Create(named(&[b'n'; 255])),
+        FastChange::Link(named(b"b")),
+        FastChange::Unlink(named(b"c")),
+    ]
+}
+
+fn read_back(bytes: &[u8]) -> (u32, Vec<FastChange>) {
+    let mut commits = FastCommits::new(Sequence(7));
+    for block in bytes.chunks(1024) {
+        if commits.add(block).unwrap() == FastNext::End {
+            break;
+        }
+    }
+    (commits.count(), commits.into_changes())
+}
+
+#[test]
+fn written_records_are_read_again_for_every_length_of_the_first_ones() {
+    for names in 0..40 {
+        for len in 1..=255 {
+            let mut changes = every_kind();
+            changes.extend((0..names).map(|_| FastChange::Link(named(&vec![b'x'; len]))));
+            let first = encode_fast_commit(&changes, Sequence(7), FastPlace::First, size());
+            let more = encode_fast_commit(&changes, Sequence(7), FastPlace::Later, size());
+            let bytes = [first.unwrap(), more.unwrap()].concat();
+            assert!(bytes.len().is_multiple_of(1024));
+            let (count, found) = read_back(&bytes);
+            assert_eq!((count, found.len()), (2, 2 * changes.len()), "{names} of {len}");
+            assert_eq!(found[..changes.len()], changes[..]);
+            assert_eq!(found[changes.len()..], changes[..]);
+        }
+    }
+}
+
+#[test]
+fn changes_that_no_record_can_express_are_refused() {
+    let (ino, block) = (Ino(13), Block(9));
+    let long = WRITTEN_MAX + 1;
+    let add = |range, block, is_written| FastChange::AddRange { ino, range, block, is_written };
+    for change in [
+        add(0..long, block, true),
+        add(0..WRITTEN_MAX, block, false),
+        add(3..3, block, true),
+        add(0..1, Block(1 << 48), true),
+        FastChange::Inode { ino, record: vec![0; 1013] },
+    ] {
+        let encoded = encode_fast_commit(
+            std::slice::from_ref(&change),
+            Sequence(7),
+            FastPlace::First,
+            size(),
+        );
+        assert_eq!(encoded, None, "{change:?}");
+    }
+}
