@@ -206,13 +206,16 @@ const WORDS: usize = 1024;
 #[derive(Debug)]
 struct List {
     all: AtomicBool,
+    /// Whether a row was added since the list was emptied. The rows of a healthy array are not
+    /// listed, and to look at each word at each flush would cost more than the rest of the flush.
+    any: AtomicBool,
     rows: Box<[AtomicU64]>,
 }
 
 impl List {
     fn new() -> List {
         let rows = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
-        List { all: AtomicBool::new(false), rows }
+        List { all: AtomicBool::new(false), any: AtomicBool::new(false), rows }
     }
 
     fn contains(&self, row: u64) -> bool {
@@ -222,6 +225,9 @@ impl List {
 
     fn clear(&self) {
         self.all.store(false, Ordering::SeqCst);
+        if !self.any.swap(false, Ordering::SeqCst) {
+            return;
+        }
         self.rows.iter().for_each(|word| word.store(0, Ordering::SeqCst));
     }
 }
@@ -253,8 +259,10 @@ impl Unflushed {
     /// The caller has written the row's members, and still holds the written range. So a flush that
     /// empties the list which was current at the call covers the write.
     pub(crate) fn add(&self, row: u64) {
-        if let Some(word) = self.current().rows.get(word_of(row)) {
+        let list = self.current();
+        if let Some(word) = list.rows.get(word_of(row)) {
             word.fetch_or(bit_of(row), Ordering::SeqCst);
+            list.any.store(true, Ordering::SeqCst);
         }
     }
 

@@ -82,8 +82,8 @@ struct Checked {
 
 /// The progress of a rebuild, to be recorded.
 enum Recovered {
-    /// All rows below this row are valid.
-    Below(u64),
+    /// The rows that are valid by now.
+    SoFar,
     /// The member is in sync.
     Wholly,
 }
@@ -172,7 +172,7 @@ impl Array {
             let stop = progress(self.progress(row)).is_break();
             let far = (row - recorded) * self.shape.chunk() >= CHECKPOINT;
             if row < self.shape.rows() && (stop || far) {
-                self.record_recovered(member, Recovered::Below(row))?;
+                self.record_recovered(member, Recovered::SoFar)?;
                 recorded = row;
             }
             if self.members.standing(slot) == Standing::InSync {
@@ -271,6 +271,12 @@ impl Array {
     }
 
     fn record_recovered(&self, id: MemberId, so_far: Recovered) -> Result<(), DeviceError> {
+        // Another rebuild of the member may be ahead of this one. The flush covers all rows that are
+        // valid here.
+        let valid = match self.members.standing(id.slot) {
+            Standing::Rebuilding { row } => row,
+            Standing::InSync | Standing::Missing => 0,
+        };
         self.flush_members()?;
         // While the lock is held, no other member gets the slot, either in the metadata or in this
         // array.
@@ -283,7 +289,7 @@ impl Array {
             return Ok(());
         }
         let lost = match so_far {
-            Recovered::Below(row) => self.record.set_recovered(id.slot, row * self.shape.chunk()),
+            Recovered::SoFar => self.record.set_recovered(id.slot, valid * self.shape.chunk()),
             Recovered::Wholly => {
                 let lost = self.record.set_recovered(id.slot, u64::MAX);
                 if lost.is_ok() {
