@@ -1,13 +1,12 @@
 //! Exchanges members during an operation: operations on the old member must not affect the new
 //! member of the slot.
 
-mod rig;
-
+use crate::rig;
+use crate::rig::hook::{HookDevice, Kind, Outcome};
+use crate::rig::{Rig, content};
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_raid5::{Array, Consistency, Ended, Layout, Member, Rebuild, Scrub, Standing};
-use rig::hook::{HookDevice, Kind, Outcome};
-use rig::{Rig, content};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 

@@ -1,10 +1,8 @@
 //! Data that was written where parity is in doubt, and is read after its member has failed.
 
-mod rig;
-
+use crate::rig::{DATA_OFFSET, Rig, content};
 use lanefs_device::Device;
 use lanefs_raid5::{Array, Consistency, Layout};
-use rig::{DATA_OFFSET, Rig, content};
 use std::ops::ControlFlow;
 
 const CHUNK: u64 = 16384;

@@ -1,7 +1,7 @@
 //! The life of arrays: each test creates an array, which then goes through failures and repairs.
 
-mod rig;
-
+use crate::rig::hook::{HookDevice, Kind, Outcome};
+use crate::rig::made::{ALL, LEN, Members, content, ram, scribble, wrong_rows};
 use lanefs_device::{Access, Device, Duration, Fault, FaultyDevice, Operation, RamDevice};
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::md::{Recovery, Role, SUPERBLOCK_OFFSET, Uuid};
@@ -10,8 +10,6 @@ use lanefs_raid5::{
     InitialParity, InvalidRequest, Layout, MemberFault, NewConsistency, NewMember, OpenArray,
     Outside, Progress, Rebuild, Standing, Upkeep, create,
 };
-use rig::hook::{HookDevice, Kind, Outcome};
-use rig::made::{ALL, LEN, Members, content, ram, scribble, wrong_rows};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! Assembles arrays that Linux's md created; `testdata/PROVENANCE.md` describes them.
 
-mod golden_arrays;
-
-use golden_arrays::{Golden, digest, unpack};
+use crate::golden_arrays::{Golden, digest, unpack};
 use lanefs_device::{Access, Device, RamDevice};
 use lanefs_raid5::{
     ArrayOptions, AssembleError, Candidate, DirtyAndDegraded, OpenArray, Outside, Scrub, Upkeep,

@@ -1,13 +1,12 @@
 //! Tests members whose n-th operation of a kind fails, for every n, every kind and every member.
 
-mod rig;
-
+use crate::rig;
+use crate::rig::hook::{HookDevice, Kind, Outcome};
+use crate::rig::{Rig, content, range};
 use lanefs_device::{Device, DeviceError, Duration, Fault, FaultyDevice, Operation, forward};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_raid5::{Array, Consistency, Layout, Scrub, Slots};
-use rig::hook::{HookDevice, Kind, Outcome};
-use rig::{Rig, content, range};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 

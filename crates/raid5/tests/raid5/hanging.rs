@@ -1,7 +1,8 @@
 //! Members that hang, and members that replace them.
 
-mod rig;
-
+use crate::rig::MemoryRecord;
+use crate::rig::hook::{HookDevice, Kind, Outcome};
+use crate::rig::made::{ALL, Members, content, ram, scribble, wrong_rows};
 use lanefs_device::{Device, RamDevice};
 use lanefs_lanes::sync::unscheduled::mpsc;
 use lanefs_ondisk::md::{SUPERBLOCK_OFFSET, Uuid, ppl};
@@ -9,9 +10,6 @@ use lanefs_raid5::{
     Array, Consistency, Ended, Geometry, InitialParity, Layout, LogArea, Member, NewConsistency,
     NewMember, OpenArray, Policies, Progress, Rebuild, Setup, Standing,
 };
-use rig::MemoryRecord;
-use rig::hook::{HookDevice, Kind, Outcome};
-use rig::made::{ALL, Members, content, ram, scribble, wrong_rows};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;

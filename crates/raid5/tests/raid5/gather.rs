@@ -1,14 +1,12 @@
 //! Counts the reads and writes that members receive, to test that writes in flight to one row
 //! become one write. Hooks in members make the interleavings certain.
 
-mod rig;
-
+use crate::rig::Rig;
+use crate::rig::hook::{HookDevice, Kind, Outcome};
 use lanefs_device::{Device, Duration as Lasting, Fault, FaultyDevice, Operation};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_raid5::{Array, Consistency, Layout, Statistics};
-use rig::Rig;
-use rig::hook::{HookDevice, Kind, Outcome};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 

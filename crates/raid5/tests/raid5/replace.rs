@@ -1,7 +1,8 @@
 //! Replaces a member by another device while the array is written.
 
-mod rig;
-
+use crate::rig::hook::{HookDevice, Kind, Outcome};
+use crate::rig::made::{ALL, Members, content, ram, scribble, wrong_rows};
+use crate::rig::tape::{Kept, Planted, States, Tape, TapeDevice};
 use lanefs_device::{Access, Device, RamDevice};
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicBool, Ordering};
@@ -10,9 +11,6 @@ use lanefs_raid5::{
     Added, ArrayOptions, AssembleError, Candidate, CreateOptions, Ended, InitialParity, Layout,
     NewConsistency, NewMember, OpenArray, Progress, Rebuild, Replaced, Standing, Upkeep, create,
 };
-use rig::hook::{HookDevice, Kind, Outcome};
-use rig::made::{ALL, Members, content, ram, scribble, wrong_rows};
-use rig::tape::{Kept, Planted, States, Tape, TapeDevice};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;

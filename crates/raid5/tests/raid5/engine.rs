@@ -1,13 +1,12 @@
 //! Random reads and writes, compared with plain memory, with every member missing in turn.
 
-mod rig;
-
+use crate::rig;
+use crate::rig::{Rig, content, range};
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 use lanefs_raid5::{
     Array, Consistency, Ended, Layout, Progress, Rebuild, Scrub, Slots, Standing, StripeWake,
 };
-use rig::{Rig, content, range};
 use std::ops::ControlFlow;
 
 /// Every way to restore parity after a crash.

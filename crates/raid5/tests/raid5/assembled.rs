@@ -1,8 +1,8 @@
 //! Crash states of arrays that are created and assembled, crash, and are assembled again. Recovery
 //! uses the superblocks, the bitmap and the log on the members.
 
-mod rig;
-
+use crate::rig;
+use crate::rig::tape::{Kept, Planted, States, Tape, TapeDevice};
 use lanefs_device::{Access, Device};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
@@ -11,7 +11,6 @@ use lanefs_raid5::{
     ArrayOptions, Candidate, CreateOptions, Ended, InitialParity, Layout, NewConsistency,
     NewMember, OpenArray, Policies, Rebuild, Scrub, Upkeep, create,
 };
-use rig::tape::{Kept, Planted, States, Tape, TapeDevice};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -3,17 +3,14 @@
 //! acknowledged and flushed, and change only data that was being written.
 
 mod gathered;
-#[path = "../rig/mod.rs"]
-mod rig;
-
+use crate::rig::recovery::{apply_logs, resync_row, sum_of_others};
+use crate::rig::tape::{Kept, Planted, State, States, Tape, TapeDevice, What};
+use crate::rig::{DATA_OFFSET, Rig};
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use lanefs_raid5::{Array, Consistency, Layout};
-use rig::recovery::{apply_logs, resync_row, sum_of_others};
-use rig::tape::{Kept, Planted, State, States, Tape, TapeDevice, What};
-use rig::{DATA_OFFSET, Rig};
 use std::time::{Duration, Instant};
 
 const SECTOR: u64 = 512;

@@ -1,7 +1,7 @@
 //! Crash states of gathered writes: three threads write to one row, in certain interleavings.
 
+use super::*;
 use crate::rig::hook::{HookDevice, Kind, Outcome};
-use crate::*;
 use lanefs_lanes::sync::unscheduled::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
