@@ -58,7 +58,7 @@ pub(super) struct Look {
 }
 
 impl ArrayArgument {
-    pub(super) fn of(array: PathBuf) -> ArrayArgument {
+    pub(super) fn named(array: PathBuf) -> ArrayArgument {
         ArrayArgument { array }
     }
 
