@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! Measures file systems: Lanefs as a library, and any file system mounted on a directory.
 //!
 //! The same workload code runs on each [`TargetTree`]. Targets alternate in short slices within one

@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! Builds ext4 images from directories, tars and container images, without a mount and without
 //! root.
 //!

@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! Checks an ext4, ext3 or ext2 image: everything that e2fsck checks, independently of the code
 //! that Lanefs uses to read and write images.
 //!

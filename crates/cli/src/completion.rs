@@ -80,7 +80,7 @@ fn in_image(typed: &OsStr, image: &Path) -> Option<Vec<CompletionCandidate>> {
     for entry in fs.read_dir(OsStr::from_bytes(dir)).ok()?.flatten().take(MAX_ENTRIES) {
         let name = entry.file_name().as_bytes();
         if name.starts_with(prefix) && name != b"." && name != b".." {
-            let is_dir = entry.file_type() == Some(FileType::Directory);
+            let is_dir = entry.file_type().is_ok_and(FileType::is_dir);
             let end: &[u8] = if is_dir { b"/" } else { b"" };
             found.push([before, name, end].concat());
         }

@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! Block devices: a file, RAM, and an overlay in memory. For tests: a device that records, a device
 //! that fails on request, and a device with slow flushes.
 //!

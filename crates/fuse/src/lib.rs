@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! The FUSE server of Lanefs: an ext4 image as a directory of the host.
 //!
 //! [`MountPoint::attach`] mounts. [`Session::start`] agrees with the kernel on the protocol, and

@@ -2,7 +2,7 @@
 //! returns, and nothing that it does reaches the image, which the parent goes on using.
 
 use lanefs::device::{Access, FileDevice};
-use lanefs::{Cause, Error, File, FileOptions, FileSystem, FormatOptions, ext4};
+use lanefs::{Cause, Error, File, FileOptions, FileSystem, FormatOptions};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,7 +43,7 @@ fn in_child(what: &str, work: impl FnOnce()) {
 }
 
 fn is_forked(error: &Error) -> bool {
-    matches!(error.cause(), Cause::FileSystem(ext4::Error::Forked))
+    matches!(error.cause(), Cause::FileSystem(lanefs_ext4::Error::Forked))
 }
 
 /// A call, and whether it may be served in a child.
@@ -73,7 +73,7 @@ const CALLS: [Call; 16] = [
 
 /// Makes each call in a child, then closes the file system there, or drops it.
 fn every_call(image: &Path, fs: FileSystem) -> FileSystem {
-    let file = fs.open_file_with("/a", &FileOptions::new().read().write()).unwrap();
+    let file = fs.open_file_with("/a", &FileOptions::new().read(true).write(true)).unwrap();
     for (what, may_serve, call) in CALLS {
         in_child(what, || match call(&fs, &file) {
             Ok(()) => assert!(may_serve, "{what}"),
@@ -133,7 +133,7 @@ fn a_child_gets_an_error_or_an_answer_and_the_parent_goes_on() {
 fn a_child_of_a_busy_parent_does_not_hang() {
     let dir = tempfile::tempdir().unwrap();
     let (image, fs) = filled(dir.path());
-    let file = fs.open_file_with("/a", &FileOptions::new().read().write()).unwrap();
+    let file = fs.open_file_with("/a", &FileOptions::new().read(true).write(true)).unwrap();
     let ended = AtomicBool::new(false);
     let work = |n: u8| {
         for round in 0u64.. {

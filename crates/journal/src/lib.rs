@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! jbd2 for file systems whose metadata is kept as live objects in memory.
 //!
 //! A file system changes its objects inside a [`Handle`] of the running transaction, and adds the

@@ -98,7 +98,7 @@ fn run(
                 let fs = &fs;
                 scope.spawn(move || -> Result<u64, lanefs::Error> {
                     let path = format!("/{thread}/file");
-                    let file = fs.open_file_with(path, &FileOptions::new().write())?;
+                    let file = fs.open_file_with(path, &FileOptions::new().write(true))?;
                     let mut done = 0;
                     while begun.elapsed() < time {
                         let at = match work {

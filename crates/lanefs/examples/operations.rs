@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs.create_dir("/dir")?;
     fs.write("/dir/file", [1; 4096])?;
     fs.sync()?;
-    let file = fs.open_file_with("/dir/file", &FileOptions::new().read().write())?;
+    let file = fs.open_file_with("/dir/file", &FileOptions::new().read(true).write(true))?;
     for n in 0..count {
         match operation.as_str() {
             "stat" => drop(fs.metadata("/dir/file")?),

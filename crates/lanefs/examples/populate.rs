@@ -14,7 +14,7 @@ const FILES: usize = 250;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).ok_or("usage: populate IMAGE (a new file)")?;
-    let options = FormatOptions { label: b"example".to_vec(), ..FormatOptions::default() };
+    let options = FormatOptions::new().label("example");
     let fs = FileSystem::create(image, 256 << 20, &options)?;
     std::thread::scope(|scope| {
         let work: Vec<_> = (0..THREADS)

@@ -41,7 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     };
     let fs = FileSystem::open_device(device, &OpenOptions::new())?;
-    let file = fs.open_file_with("/file", &FileOptions::new().read().write().create())?;
+    let file =
+        fs.open_file_with("/file", &FileOptions::new().read(true).write(true).create(true))?;
     file.allocate(0, bytes)?;
     fs.sync()?;
     for (pass, name) in

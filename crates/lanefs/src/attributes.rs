@@ -1,13 +1,14 @@
 //! Metadata and attributes of files by path.
 
-use crate::error::{At, Error, Result};
+use crate::error::{At, Result};
 use crate::filesystem::FileSystem;
 use crate::metadata::{FileTimes, Metadata};
-use lanefs_ext4::{Error as Ext4Error, FileDigest, MasterKey, NewVerity, SetAttr, SetXattr};
+use crate::mounted::owners;
+use lanefs_ext4::{FileDigest, MasterKey, NewVerity, SetAttr};
 use lanefs_ondisk::encryption::Policy;
 use lanefs_vfs::Follow;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 impl FileSystem {
@@ -31,10 +32,12 @@ impl FileSystem {
     }
 
     /// Changes the attributes of the inode at `path`, except those for which `set` has no value.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if a flag is to be set that only the file system sets.
     pub fn set_attr(&self, path: impl AsRef<Path>, set: &SetAttr, follow: Follow) -> Result<()> {
         let path = path.as_ref();
-        let inode = self.find(path, follow)?;
-        self.vfs().set_attr(self.credentials(), &inode, set).at(path).map(drop)
+        self.mounted().set_attr(&self.find(path, follow)?, set).at(path)
     }
 
     /// Encrypts an empty directory with `key`, which is one of [`crate::OpenOptions::keys`].
@@ -93,29 +96,39 @@ impl FileSystem {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> Result<()> {
-        self.set_attr(path, &SetAttr { uid, gid, ..SetAttr::default() }, Follow::Links)
+        self.set_attr(path, &owners(uid, gid), Follow::Links)
+    }
+
+    /// Works like [`FileSystem::set_owner`], without following a symbolic link.
+    pub fn set_symlink_owner(
+        &self,
+        path: impl AsRef<Path>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
+        self.set_attr(path, &owners(uid, gid), Follow::Nothing)
     }
 
     /// Sets times.
     pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
-        let FileTimes { accessed: atime, modified: mtime } = times;
-        self.set_attr(path, &SetAttr { atime, mtime, ..SetAttr::default() }, Follow::Links)
+        self.set_attr(path, &times.into(), Follow::Links)
+    }
+
+    /// Works like [`FileSystem::set_times`], without following a symbolic link.
+    pub fn set_symlink_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
+        self.set_attr(path, &times.into(), Follow::Nothing)
     }
 
     /// Returns the value of an extended attribute (`user.x`); `None` if it does not exist. The
-    /// methods for extended attributes do not follow symbolic links.
+    /// methods for extended attributes do not follow symbolic links; those of [`crate::File`] are of
+    /// the file to which a link led.
     pub fn xattr(
         &self,
         path: impl AsRef<Path>,
         name: impl AsRef<OsStr>,
     ) -> Result<Option<Vec<u8>>> {
         let path = path.as_ref();
-        let inode = self.find(path, Follow::Nothing)?;
-        match self.vfs().get_xattr(self.credentials(), &inode, name.as_ref().as_bytes()) {
-            Ok(value) => Ok(Some(value)),
-            Err(Ext4Error::NoAttribute) => Ok(None),
-            Err(error) => Err(Error::at(path, error)),
-        }
+        self.mounted().xattr(&self.find(path, Follow::Nothing)?, name.as_ref()).at(path)
     }
 
     /// Sets an extended attribute.
@@ -127,10 +140,7 @@ impl FileSystem {
     ) -> Result<()> {
         let path = path.as_ref();
         let inode = self.find(path, Follow::Nothing)?;
-        let name = name.as_ref().as_bytes();
-        self.vfs()
-            .set_xattr(self.credentials(), &inode, name, value.as_ref(), SetXattr::Any)
-            .at(path)
+        self.mounted().set_xattr(&inode, name.as_ref(), value.as_ref()).at(path)
     }
 
     /// Removes an extended attribute.
@@ -143,8 +153,6 @@ impl FileSystem {
     /// Returns the names of the extended attributes.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let path = path.as_ref();
-        let inode = self.find(path, Follow::Nothing)?;
-        let names = self.vfs().list_xattr(self.credentials(), &inode).at(path)?;
-        Ok(names.into_iter().map(OsString::from_vec).collect())
+        self.mounted().xattrs(&self.find(path, Follow::Nothing)?).at(path)
     }
 }

@@ -4,10 +4,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use thiserror::Error as ThisError;
 
-/// A failed operation: the path and the cause. Converts into [`std::io::Error`].
+/// A failed operation: the path and the cause.
+///
+/// Converts into a [`std::io::Error`] as the host's system calls give it: with the
+/// [`raw_os_error`](std::io::Error::raw_os_error), without path and cause. So do the traits of
+/// [`std::io`] report errors; the methods that end in `_at` return this type.
 ///
 /// ```
-/// use lanefs::{Cause, FileSystem, ext4};
+/// use lanefs::{Cause, Ext4Error, FileSystem};
 ///
 /// # use lanefs::device::RamDevice;
 /// # use lanefs::{FormatOptions, OpenOptions};
@@ -17,8 +21,8 @@ use thiserror::Error as ThisError;
 /// fs.create_dir("/d")?;
 /// let error = fs.remove_file("/d").unwrap_err();
 /// assert_eq!(error.to_string(), "/d: is a directory");
-/// assert!(matches!(error.cause(), Cause::FileSystem(ext4::Error::IsDirectory)));
-/// assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::IsADirectory);
+/// assert!(matches!(error.cause(), Cause::FileSystem(Ext4Error::IsDirectory)));
+/// assert_eq!(std::io::Error::from(error).raw_os_error(), Some(21)); // EISDIR
 /// # Ok::<(), lanefs::Error>(())
 /// ```
 #[derive(Debug, ThisError)]
@@ -45,6 +49,23 @@ pub enum Cause {
     /// A file system cannot be created.
     #[error(transparent)]
     Format(#[from] lanefs_mkfs::MkfsError),
+    /// A file of the host cannot be read or written.
+    #[error("{} on the host: {source}", path.display())]
+    Host {
+        /// The path on the host.
+        path: PathBuf,
+        /// What the host says.
+        source: std::io::Error,
+    },
+    /// The call makes no sense for this file (`EINVAL`); contains the reason.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// The contents of a file are not UTF-8.
+    #[error("not UTF-8")]
+    NotUtf8,
+    /// There is not enough memory for the contents of a file.
+    #[error("out of memory")]
+    OutOfMemory,
     /// The file ends before the buffer of [`crate::File::read_exact_at`] is full.
     #[error("the file ends too early")]
     UnexpectedEof,
@@ -72,8 +93,11 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match &self.cause {
             Cause::FileSystem(error) => error.errno(),
-            Cause::Open(lanefs_device::OpenError::Io { source, .. }) => {
-                source.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error())
+            Cause::Open(lanefs_device::OpenError::Io { source, .. })
+            | Cause::Host { source, .. } => {
+                let invalid = source.kind() == std::io::ErrorKind::InvalidInput; // a NUL byte
+                let other = if invalid { rustix::io::Errno::INVAL } else { rustix::io::Errno::IO };
+                source.raw_os_error().unwrap_or(other.raw_os_error())
             }
             Cause::Open(lanefs_device::OpenError::InUse { .. }) => {
                 rustix::io::Errno::BUSY.raw_os_error()
@@ -85,6 +109,8 @@ impl Error {
                 rustix::io::Errno::IO.raw_os_error()
             }
             Cause::FilesOpen => rustix::io::Errno::BUSY.raw_os_error(),
+            Cause::NotUtf8 => rustix::io::Errno::ILSEQ.raw_os_error(),
+            Cause::OutOfMemory => rustix::io::Errno::NOMEM.raw_os_error(),
             Cause::Array(error) => match **error {
                 lanefs_raid5::AssembleError::Member {
                     fault: lanefs_raid5::MemberFault::Device(_),
@@ -97,7 +123,9 @@ impl Error {
                 }
                 _ => rustix::io::Errno::INVAL.raw_os_error(),
             },
-            Cause::Open(_) | Cause::Format(_) => rustix::io::Errno::INVAL.raw_os_error(),
+            Cause::Open(_) | Cause::Format(_) | Cause::Invalid(_) => {
+                rustix::io::Errno::INVAL.raw_os_error()
+            }
         }
     }
 
@@ -137,11 +165,11 @@ impl fmt::Display for Error {
 
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
-        let kind = match error.cause {
-            Cause::UnexpectedEof => std::io::ErrorKind::UnexpectedEof,
-            _ => std::io::Error::from_raw_os_error(error.errno()).kind(),
-        };
-        std::io::Error::new(kind, error)
+        match error.cause {
+            Cause::UnexpectedEof => std::io::Error::new(std::io::ErrorKind::UnexpectedEof, error),
+            Cause::NotUtf8 => std::io::Error::new(std::io::ErrorKind::InvalidData, error),
+            _ => std::io::Error::from_raw_os_error(error.errno()),
+        }
     }
 }
 
@@ -161,11 +189,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_the_path_and_keeps_its_kind() {
+    fn an_error_names_the_path_and_keeps_its_number() {
         let error = Error::at(Path::new("/a"), lanefs_ext4::Error::NotFound);
         assert_eq!(error.to_string(), "/a: no such file or directory");
         let io = std::io::Error::from(error);
         assert_eq!(io.kind(), std::io::ErrorKind::NotFound);
-        assert_eq!(io.to_string(), "/a: no such file or directory");
+        assert_eq!(io.raw_os_error(), Some(2));
     }
 }

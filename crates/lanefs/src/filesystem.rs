@@ -1,21 +1,19 @@
 //! The file system and its operations by path.
 
-use crate::directory::ReadDir;
 use crate::error::{At, Cause, Error, Result};
 use crate::file::File;
 use crate::metadata::Metadata;
 use crate::mounted::{Mounted, Shared};
-use crate::options::{FileOptions, OpenOptions, UMASK};
+use crate::options::{FileOptions, FormatOptions, OpenOptions, UMASK};
 use crate::source::Source;
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::{InodeRef, NewKind, Rename, StatFs, Statistics};
 use lanefs_lanes::LaneArc;
-use lanefs_mkfs::{Contents, MkfsOptions as FormatOptions};
+use lanefs_mkfs::Contents;
 use lanefs_ondisk::FileType;
-use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Slash, Vfs};
+use lanefs_vfs::{Credentials, Follow, Last, NewNode, Slash, Vfs};
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +25,12 @@ type Ext4Error = lanefs_ext4::Error;
 /// Paths start at the root of the file system, with or without a leading slash. All methods except
 /// [`FileSystem::close`] take `&self`, and threads that work in different directories do not wait
 /// for each other.
+///
+/// **What is not synced is in this process only.** Changes are committed every five seconds
+/// ([`OpenOptions::commit_interval`]), and by [`FileSystem::sync`], [`File::sync_all`], and the end
+/// of the file system. [`std::process::exit`], a signal and a crash are no such end: they drop
+/// nothing, and what was not committed is gone, where files of the host would keep it. So end with
+/// [`FileSystem::close`], and sync before an exit that skips it.
 ///
 /// ```
 /// use lanefs::{FileSystem, Rename};
@@ -72,7 +76,7 @@ impl FileSystem {
         options: &FormatOptions,
     ) -> Result<FileSystem> {
         let device = Arc::new(FileDevice::create(&image, bytes)?);
-        let options = FormatOptions { contents: Contents::Zeros, ..options.clone() };
+        let options = options.clone().contents(Contents::Zeros);
         FileSystem::format(&*device, &options)
             .and_then(|()| FileSystem::open_device(device.clone(), &OpenOptions::new()))
             .inspect_err(|_| device.remove_new(image.as_ref()))
@@ -80,7 +84,7 @@ impl FileSystem {
 
     /// Creates a new file system on `device`. The old contents of the device are lost.
     pub fn format(device: &dyn Device, options: &FormatOptions) -> Result<()> {
-        lanefs_mkfs::mkfs(device, options)?;
+        lanefs_mkfs::mkfs(device, &options.mkfs)?;
         Ok(())
     }
 
@@ -121,18 +125,24 @@ impl FileSystem {
     /// the same, but cannot report an error.
     ///
     /// # Errors
-    /// [`Cause::FilesOpen`] if a [`File`] or a [`ReadDir`] of this file system still exists. The
-    /// file system then stays mounted until the last of them is dropped. To unmount here and learn
-    /// of errors, drop them first.
+    /// [`Cause::FilesOpen`] if a [`File`], [`ReadDir`](crate::ReadDir) or
+    /// [`DirEntry`](crate::DirEntry) of this file system still exists. All changes are durable
+    /// then, as after [`FileSystem::sync`], and the file system stays mounted until the last of
+    /// them is dropped. To unmount here and learn of errors, drop them first.
     pub fn close(self) -> Result<()> {
-        let Some(mounted) = LaneArc::into_inner(self.mounted) else {
-            return Err(Cause::FilesOpen.into());
-        };
-        mounted.vfs.close()?;
-        // The caches are dropped now, so the heap's free memory is given back to the system. This
-        // does nothing if the program's allocator is not `LineHeap`.
-        lanefs_lanes::LineHeap::trim_excess();
-        mounted.source.map_or(Ok(()), Source::close)
+        match LaneArc::try_unwrap(self.mounted) {
+            Ok(mounted) => {
+                mounted.vfs.close()?;
+                // The caches are dropped now, so the heap's free memory is given back to the
+                // system. This does nothing if the program's allocator is not `LineHeap`.
+                lanefs_lanes::LineHeap::trim_excess();
+                mounted.source.map_or(Ok(()), Source::close)
+            }
+            Err(shared) => {
+                shared.vfs.sync()?;
+                Err(Cause::FilesOpen.into())
+            }
+        }
     }
 
     /// Returns the layer below this type. That layer works on inodes and names instead of paths,
@@ -165,6 +175,10 @@ impl FileSystem {
     /// Makes all earlier changes of this file system durable, as syncfs(2) does.
     pub fn sync(&self) -> Result<()> {
         Ok(self.vfs().sync()?)
+    }
+
+    pub(crate) fn mounted(&self) -> &Shared {
+        &self.mounted
     }
 
     pub(crate) fn find(&self, path: &Path, follow: Follow) -> Result<InodeRef> {
@@ -215,12 +229,15 @@ impl FileSystem {
 
     /// Opens a file for reading.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.open_file_with(path, &FileOptions::new().read())
+        self.open_file_with(path, &FileOptions::new().read(true))
     }
 
     /// Opens a file for reading and writing. Creates it, or truncates it if it exists.
     pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.open_file_with(path, &FileOptions::new().read().write().create().truncate())
+        self.open_file_with(
+            path,
+            &FileOptions::new().read(true).write(true).create(true).truncate(true),
+        )
     }
 
     /// Opens a file with `options`.
@@ -232,37 +249,9 @@ impl FileSystem {
         let root = self.vfs().root();
         let open = self
             .vfs()
-            .open_path(self.credentials(), root, bytes(path), options.flags, &new)
+            .open_path(self.credentials(), root, bytes(path), options.all_flags(), &new)
             .at(path)?;
         Ok(File::new(self.mounted.clone(), open, path.into()))
-    }
-
-    /// Returns the contents of a file.
-    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        let path = path.as_ref();
-        let mut data = Vec::new();
-        let mut file = self.open_file(path)?;
-        match file.read_to_end(&mut data) {
-            Ok(_) => Ok(data),
-            Err(error) => Err(from_io(path, error)),
-        }
-    }
-
-    /// Replaces the contents of a file by `data`. Creates the file if it does not exist.
-    pub fn write(&self, path: impl AsRef<Path>, data: impl AsRef<[u8]>) -> Result<()> {
-        let path = path.as_ref();
-        let options = FileOptions::new().write().create().truncate();
-        let mut file = self.open_file_with(path, &options)?;
-        file.write_all(data.as_ref()).map_err(|error| from_io(path, error))
-    }
-
-    /// Returns the entries of a directory.
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        let path = path.as_ref();
-        let dir = self.find(path, Follow::Links)?;
-        let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        let open = self.vfs().open_inode(self.credentials(), dir, flags).at(path)?;
-        Ok(ReadDir::new(self.mounted.clone(), open, path.into()))
     }
 
     /// Creates a directory with permissions 0777 and the umask 022: 0755, or what the default access
@@ -274,26 +263,24 @@ impl FileSystem {
         )
     }
 
-    /// Creates a directory and its missing parents.
+    /// Creates a directory and its missing parents. An empty path stands for the root, which exists.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        match self.create_dir(path) {
-            Err(error) if error.is_exists() => {
-                if self.metadata(path)?.is_dir() {
-                    Ok(())
-                } else {
-                    Err(error)
-                }
-            }
-            Err(error) if error.is_not_found() => {
-                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                self.create_dir_all(parent.ok_or(error)?)?;
-                match self.create_dir(path) {
-                    Err(error) if error.is_exists() && self.metadata(path)?.is_dir() => Ok(()),
-                    done => done,
-                }
-            }
-            done => done,
+        if path.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let is_there = || self.metadata(path).is_ok_and(|found| found.is_dir());
+        let mut made = self.create_dir(path);
+        if let (Err(error), Some(parent)) = (&made, path.parent())
+            && error.is_not_found()
+            && !parent.as_os_str().is_empty()
+        {
+            self.create_dir_all(parent)?;
+            made = self.create_dir(path);
+        }
+        match made {
+            Err(error) if error.is_exists() && is_there() => Ok(()),
+            made => made,
         }
     }
 
@@ -378,7 +365,7 @@ impl FileSystem {
     }
 
     /// Moves `from` to `to`. If `to` exists, `how` selects what happens: `from` replaces `to`, the
-    /// two are exchanged, or the call fails.
+    /// two are exchanged, or the call fails. An error has the path that it is about.
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,
@@ -389,33 +376,47 @@ impl FileSystem {
         let root = self.vfs().root();
         let source = self.vfs().parent(self.credentials(), root, bytes(from)).at(from)?;
         let target = self.vfs().parent(self.credentials(), root, bytes(to)).at(to)?;
+        let keeps = matches!(how, Rename::NoReplace | Rename::WhiteoutNoReplace { .. });
         let (name, slash) = source.name(|| Ext4Error::Busy).at(from)?;
-        let (new_name, new_slash) = target.name(|| Ext4Error::Busy).at(to)?;
+        let taken = || if keeps { Ext4Error::Exists } else { Ext4Error::Busy };
+        let (new_name, new_slash) = target.name(taken).at(to)?;
         if slash.follows() || new_slash.follows() {
             let moved = self.vfs().lookup(self.credentials(), &source.dir, name).at(from)?;
-            match self.vfs().lookup(self.credentials(), &target.dir, new_name) {
-                Ok(_) | Err(Ext4Error::NotFound) => {}
-                Err(error) => return Err(Error::at(to, error)),
-            }
-            if moved.attr().file_type != FileType::Directory {
-                return Err(Error::at(from, Ext4Error::NotDirectory));
+            let found = match self.vfs().lookup(self.credentials(), &target.dir, new_name) {
+                Err(Ext4Error::NotFound) => None,
+                found => Some(found.at(to)?),
+            };
+            let is_dir = |inode: &InodeRef| inode.file_type().is_dir();
+            let error = match &found {
+                Some(_) if keeps => Some((to, Ext4Error::Exists)),
+                None if how == Rename::Exchange => Some((to, Ext4Error::NotFound)),
+                Some(found) if how == Rename::Exchange && new_slash.follows() && !is_dir(found) => {
+                    Some((to, Ext4Error::NotDirectory))
+                }
+                // Only an exchange gives the new name to something else than what moves there.
+                _ if !is_dir(&moved) && (slash.follows() || how != Rename::Exchange) => {
+                    Some((from, Ext4Error::NotDirectory))
+                }
+                _ => None,
+            };
+            if let Some((path, error)) = error {
+                return Err(Error::at(path, error));
             }
         }
-        self.vfs()
-            .rename(self.credentials(), &source.dir, name, &target.dir, new_name, how)
-            .at(from)
+        let done =
+            self.vfs().rename(self.credentials(), &source.dir, name, &target.dir, new_name, how);
+        done.map_err(|error| match error {
+            // What is at the new name is in the way.
+            Ext4Error::Exists
+            | Ext4Error::NotEmpty
+            | Ext4Error::IsDirectory
+            | Ext4Error::NotDirectory => Error::at(to, error),
+            error => Error::at(from, error),
+        })
     }
 }
 
 /// Returns a path as bytes, the form that the file system uses.
-fn bytes(path: &Path) -> &[u8] {
+pub(crate) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
-}
-
-/// Returns the [`Error`] inside an error of [`std::io`].
-fn from_io(path: &Path, error: std::io::Error) -> Error {
-    match error.downcast::<Error>() {
-        Ok(error) => error,
-        Err(_) => Error::at(path, Ext4Error::NoSpace),
-    }
 }

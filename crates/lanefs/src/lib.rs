@@ -42,15 +42,17 @@
 //! [`FileSystem::open`] opens an image, and [`FileSystem::create`] creates one. The names of RAID-5
 //! arrays are the same as on the command line; see [`Source`].
 //!
-//! With the feature `build`, `Builder` makes an image together with its files on any device. The
+//! With the feature `build`, `build::Builder` makes an image together with its files on any device. The
 //! files come from directories, tars (which may be streams) and container images.
 //!
-//! The crates of the lower layers are public as modules: they contain every type that occurs in a
-//! signature of this crate. [`FileSystem::vfs`] returns the layer that works on inodes and names;
-//! file servers need this layer.
+//! What is changed is in memory first. **A program that ends by [`std::process::exit`] without
+//! [`FileSystem::sync`] or [`FileSystem::close`] loses what it changed in the last seconds.**
+//!
+//! Servers of other protocols and tools work on inodes and names instead of paths: see [`inode`].
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod copy;
 mod directory;
 mod error;
 mod extents;
@@ -62,18 +64,87 @@ mod options;
 mod remove;
 mod source;
 
-pub use directory::{DirEntry, ReadDir};
+pub use directory::{DirEntry, ReadDir, WalkDir};
 pub use error::{Cause, Error, Result};
 pub use file::File;
 pub use filesystem::FileSystem;
-#[cfg(feature = "build")]
-pub use lanefs_build as build;
+pub use lanefs_ext4::{
+    Atime, Attr, BadKey, Error as Ext4Error, ExtentFlags, Fallocate, FileDigest, FileExtent,
+    MasterKey, NewKind, NewVerity, Rdev, Rename, SetAttr, SetTime, StatFs, Statistics,
+};
+pub use lanefs_lanes::LineHeap;
+pub use lanefs_ondisk::encryption::Policy as EncryptionPolicy;
+pub use lanefs_ondisk::{BlockSize, FileType, Ino, Time};
+pub use lanefs_vfs::{Credentials, Follow, NewNode, OpenFlags};
+pub use metadata::{FileTimes, Metadata};
+pub use options::{FileOptions, FormatOptions, OpenOptions};
+pub use source::Source;
+
+/// Devices that a file system can be on. A program can bring its own [`Device`](device::Device).
+pub mod device {
+    pub use lanefs_device::{
+        Access, Device, DeviceError, FileDevice, GatedDevice, OpenError, OpenOptions, Pace,
+        RamDevice, forward,
+    };
+}
+
+/// What the options of a new file system, [`FormatOptions`], consist of.
+pub mod format {
+    pub use lanefs_ext4::OnError;
+    pub use lanefs_mkfs::{
+        Contents, InodeCount, InodeTables, JournalSize, Kind, MkfsError, OnLoss, TablePlaces, Usage,
+    };
+    pub use lanefs_ondisk::casefold::Folding;
+    pub use lanefs_ondisk::features::Features;
+}
+
+/// RAID-5 arrays, in the format of Linux's md.
+pub mod raid {
+    pub use lanefs_raid5::{
+        ArrayOptions, AssembleError, MemberFault, OpenArray, Source as ArrayName,
+    };
+}
+
+/// The file system by inodes and names instead of paths, as servers of other protocols and tools
+/// need it. It has no promise of stability: a new minor version may change it.
+///
+/// [`FileSystem::vfs`] returns the [`Vfs`](inode::Vfs) of a file system. Its methods check the
+/// [`Credentials`] that they get with each call. [`Vfs::fs`](inode::Vfs::fs) is the floor below,
+/// [`Fs`](inode::Fs), which checks no permissions. An [`InodeRef`](inode::InodeRef) keeps an inode
+/// in memory, and its number from being used again. An [`OpenFile`](inode::OpenFile) is to be
+/// released with [`Vfs::release`](inode::Vfs::release), and a reference dropped before the file
+/// system ends.
+///
+/// ```
+/// # use lanefs::device::RamDevice;
+/// # use lanefs::{Credentials, FileSystem, Follow, FormatOptions, NewKind, NewNode, OpenOptions};
+/// # let device = std::sync::Arc::new(RamDevice::create(64 << 20).unwrap());
+/// # FileSystem::format(&*device, &FormatOptions::default())?;
+/// # let fs = FileSystem::open_device(device, &OpenOptions::new())?;
+/// let (vfs, who) = (fs.vfs(), Credentials::superuser());
+/// let dir = vfs.walk(&who, vfs.root(), b"lost+found", Follow::Links)?;
+/// let new = NewNode { kind: NewKind::Regular, permissions: 0o600, umask: 0 };
+/// let made = vfs.make(&who, &dir, b"found", &new)?;
+/// assert_eq!(vfs.lookup(&who, &dir, b"found")?.ino(), made.ino());
+/// # Ok::<(), lanefs::Error>(())
+/// ```
+pub mod inode {
+    pub use lanefs_ext4::{
+        CHANGEABLE_FLAGS, DirEntry, Fault, Fs, InodeRef, InvalidArgument, Rights, Seek, SetXattr,
+        SyncMode,
+    };
+    pub use lanefs_journal::Statistics as JournalStatistics;
+    pub use lanefs_lanes::{Contention, Rank};
+    pub use lanefs_ondisk::superblock::Superblock;
+    pub use lanefs_vfs::{Last, OpenFile, Parent, Slash, Vfs, VfsOptions, Want};
+}
+
 /// Builds images from directories, tars and container images.
 ///
 /// ```
-/// use lanefs::build::{Room, Source, Spare};
+/// use lanefs::build::{Builder, Room, Source, Spare};
 /// use lanefs::device::RamDevice;
-/// use lanefs::{Builder, FileSystem, OpenOptions};
+/// use lanefs::{FileSystem, OpenOptions};
 /// use std::sync::Arc;
 ///
 /// # let mut tar = vec![0; 1024];
@@ -100,44 +171,12 @@ pub use lanefs_build as build;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[cfg(feature = "build")]
-pub use lanefs_build::Builder;
-pub use lanefs_device as device;
-pub use lanefs_ext4 as ext4;
-pub use lanefs_ext4::{
-    Atime, Attr, ExtentFlags, Fallocate, FileDigest, FileExtent, MasterKey, NewKind, NewVerity,
-    Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs, Statistics,
-};
-pub use lanefs_journal as journal;
-pub use lanefs_lanes as lanes;
-pub use lanefs_lanes::{Contention, LineHeap, Rank};
-pub use lanefs_mkfs as mkfs;
-/// How to make a file system. The defaults are those of `mke2fs -t ext4`.
-///
-/// ```
-/// use lanefs::device::RamDevice;
-/// use lanefs::mkfs::{InodeCount, JournalSize};
-/// use lanefs::{FileSystem, FormatOptions};
-///
-/// let device = RamDevice::create(64 << 20)?;
-/// let options = FormatOptions {
-///     label: b"backup".to_vec(),
-///     inodes: InodeCount::PerBytes(64 << 10),
-///     journal: JournalSize::Blocks(4096),
-///     ..FormatOptions::default()
-/// };
-/// FileSystem::format(&device, &options)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub use lanefs_mkfs::MkfsOptions as FormatOptions;
-pub use lanefs_ondisk as ondisk;
-pub use lanefs_ondisk::encryption::Policy as EncryptionPolicy;
-pub use lanefs_ondisk::{FileType, Ino, Time};
-pub use lanefs_raid5 as raid5;
-pub use lanefs_vfs as vfs;
-pub use lanefs_vfs::{Credentials, Follow, NewNode, Vfs};
-pub use metadata::{FileTimes, Metadata};
-pub use options::{FileOptions, OpenOptions};
-pub use source::Source;
+pub mod build {
+    pub use lanefs_build::{
+        Builder, Built, Bytes, Cause, Error, IdMap, OnLoss, Owners, Progress, Result, Room, Sealed,
+        ShortPath, Source, Spare, Table, Verity, Whiteouts,
+    };
+}
 
 /// Checks that the program in `docs/library.md` compiles.
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 //! File metadata and times.
 
-use lanefs_ext4::{Attr, Rdev, SetTime};
+use lanefs_ext4::{Attr, Rdev, SetAttr, SetTime};
 use lanefs_ondisk::{FileType, Ino, Time};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -43,15 +43,15 @@ impl Metadata {
     }
     /// True for a directory.
     pub fn is_dir(&self) -> bool {
-        self.attr.file_type == FileType::Directory
+        self.attr.file_type.is_dir()
     }
     /// True for a regular file.
     pub fn is_file(&self) -> bool {
-        self.attr.file_type == FileType::Regular
+        self.attr.file_type.is_file()
     }
     /// True for a symbolic link.
     pub fn is_symlink(&self) -> bool {
-        self.attr.file_type == FileType::Symlink
+        self.attr.file_type.is_symlink()
     }
     /// Size in bytes.
     #[allow(clippy::len_without_is_empty)] // as in std::fs::Metadata: a size, not a collection
@@ -109,8 +109,8 @@ impl Metadata {
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FileTimes {
-    pub(crate) accessed: Option<SetTime>,
-    pub(crate) modified: Option<SetTime>,
+    accessed: Option<SetTime>,
+    modified: Option<SetTime>,
 }
 
 impl FileTimes {
@@ -132,6 +132,12 @@ impl FileTimes {
     pub fn modified(mut self, time: SystemTime) -> FileTimes {
         self.modified = Some(SetTime::At(from_system(time)));
         self
+    }
+}
+
+impl From<FileTimes> for SetAttr {
+    fn from(times: FileTimes) -> SetAttr {
+        SetAttr { atime: times.accessed, mtime: times.modified, ..SetAttr::default() }
     }
 }
 

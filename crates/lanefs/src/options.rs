@@ -1,12 +1,114 @@
-//! Options for opening a file system and for opening a file.
+//! Options for a new file system, for opening a file system, and for opening a file.
 
 use crate::error::Result;
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::{Access, Atime, MasterKey, Recovery};
+use lanefs_mkfs::{Contents, InodeCount, JournalSize, MkfsOptions, Usage};
+use lanefs_ondisk::BlockSize;
+use lanefs_ondisk::features::Features;
 use lanefs_vfs::{Credentials, OpenFlags, VfsOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How to make a file system. The defaults are those of `mke2fs -t ext4`.
+///
+/// ```
+/// use lanefs::device::RamDevice;
+/// use lanefs::format::{InodeCount, JournalSize};
+/// use lanefs::{FileSystem, FormatOptions};
+///
+/// let device = RamDevice::create(64 << 20)?;
+/// let options = FormatOptions::new()
+///     .label("backup")
+///     .inodes(InodeCount::PerBytes(64 << 10))
+///     .journal(JournalSize::Blocks(4096));
+/// FileSystem::format(&device, &options)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct FormatOptions {
+    pub(crate) mkfs: MkfsOptions,
+}
+
+impl FormatOptions {
+    /// Returns the defaults.
+    pub fn new() -> FormatOptions {
+        FormatOptions::default()
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut MkfsOptions)) -> FormatOptions {
+        set(&mut self.mkfs);
+        self
+    }
+
+    /// Sets the size in bytes, in place of that of the device.
+    pub fn size(self, bytes: u64) -> FormatOptions {
+        self.with(|mkfs| mkfs.size = Some(bytes))
+    }
+
+    /// Sets the block size, in place of 1 KiB for less than 512 MiB and 4 KiB otherwise.
+    pub fn block_size(self, size: BlockSize) -> FormatOptions {
+        self.with(|mkfs| mkfs.block_size = Some(size))
+    }
+
+    /// Sets the number of inodes.
+    pub fn inodes(self, inodes: InodeCount) -> FormatOptions {
+        self.with(|mkfs| mkfs.inodes = inodes)
+    }
+
+    /// Sets the size of an inode in bytes: a power of two from 128 to the block size.
+    pub fn inode_size(self, bytes: u16) -> FormatOptions {
+        self.with(|mkfs| mkfs.inode_size = bytes)
+    }
+
+    /// Sets the label, at most 16 bytes.
+    pub fn label(self, label: impl Into<Vec<u8>>) -> FormatOptions {
+        self.with(|mkfs| mkfs.label = label.into())
+    }
+
+    /// Sets the UUID, which is random otherwise.
+    pub fn uuid(self, uuid: [u8; 16]) -> FormatOptions {
+        self.with(|mkfs| mkfs.uuid = Some(uuid))
+    }
+
+    /// Sets the size of the journal.
+    pub fn journal(self, size: JournalSize) -> FormatOptions {
+        self.with(|mkfs| mkfs.journal = size)
+    }
+
+    /// Sets the percentage of the blocks that only root may take, from 0 to 50.
+    pub fn reserved_percent(self, percent: f64) -> FormatOptions {
+        self.with(|mkfs| mkfs.reserved_percent = percent)
+    }
+
+    /// Sets the features.
+    pub fn features(self, features: Features) -> FormatOptions {
+        self.with(|mkfs| mkfs.features = features)
+    }
+
+    /// Sets the intended use.
+    pub fn usage(self, usage: Usage) -> FormatOptions {
+        self.with(|mkfs| mkfs.usage = usage)
+    }
+
+    /// Sets what the device contains. Nothing is written to where it has zeros already.
+    pub fn contents(self, contents: Contents) -> FormatOptions {
+        self.with(|mkfs| mkfs.contents = contents)
+    }
+
+    /// Sets user and group of the root directory.
+    pub fn root_owner(self, uid: u32, gid: u32) -> FormatOptions {
+        self.with(|mkfs| mkfs.root_owner = (uid, gid))
+    }
+}
+
+/// For the parts of Lanefs that set every option of mkfs.
+impl From<MkfsOptions> for FormatOptions {
+    fn from(mkfs: MkfsOptions) -> FormatOptions {
+        FormatOptions { mkfs }
+    }
+}
 
 /// Options for opening a file system. The default is read-write, as the superuser, with the
 /// kernel's default options.
@@ -146,11 +248,11 @@ pub(crate) const UMASK: u16 = 0o022;
 ///
 /// ```
 /// use lanefs::FileOptions;
-/// let log = FileOptions::new().append().create().permissions(0o600);
+/// let log = FileOptions::new().append(true).create(true).permissions(0o600);
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions {
-    pub(crate) flags: OpenFlags,
+    flags: OpenFlags,
     pub(crate) permissions: u16,
     /// `None` is [`UMASK`].
     pub(crate) umask: Option<u16>,
@@ -169,54 +271,66 @@ impl FileOptions {
         FileOptions { flags: OpenFlags::empty(), permissions: 0o666, umask: None }
     }
 
-    fn with(mut self, flags: OpenFlags) -> FileOptions {
-        self.flags |= flags;
+    fn with(mut self, flags: OpenFlags, given: bool) -> FileOptions {
+        self.flags.set(flags, given);
         self
     }
 
-    /// Opens for reading.
-    pub fn read(self) -> FileOptions {
-        self.with(OpenFlags::READ)
+    /// Whether to open for reading.
+    pub fn read(self, read: bool) -> FileOptions {
+        self.with(OpenFlags::READ, read)
     }
 
-    /// Opens for writing.
-    pub fn write(self) -> FileOptions {
-        self.with(OpenFlags::WRITE)
+    /// Whether to open for writing.
+    pub fn write(self, write: bool) -> FileOptions {
+        self.with(OpenFlags::WRITE, write)
     }
 
-    /// Opens for writing at the end of the file.
-    pub fn append(self) -> FileOptions {
-        self.with(OpenFlags::WRITE | OpenFlags::APPEND)
+    /// Whether to open for writing at the end of the file.
+    pub fn append(self, append: bool) -> FileOptions {
+        self.with(OpenFlags::APPEND, append)
     }
 
-    /// Creates the file if it does not exist.
-    pub fn create(self) -> FileOptions {
-        self.with(OpenFlags::CREATE)
+    /// Whether to create the file if it does not exist.
+    pub fn create(self, create: bool) -> FileOptions {
+        self.with(OpenFlags::CREATE, create)
     }
 
-    /// Creates the file; fails if it exists.
-    pub fn create_new(self) -> FileOptions {
-        self.with(OpenFlags::CREATE | OpenFlags::EXCLUSIVE)
+    /// Whether to create the file, and to fail if it exists.
+    pub fn create_new(self, create_new: bool) -> FileOptions {
+        self.with(OpenFlags::EXCLUSIVE, create_new)
     }
 
-    /// Truncates the file.
-    pub fn truncate(self) -> FileOptions {
-        self.with(OpenFlags::TRUNCATE)
+    /// Whether to truncate the file.
+    pub fn truncate(self, truncate: bool) -> FileOptions {
+        self.with(OpenFlags::TRUNCATE, truncate)
     }
 
-    /// Fails if the file is not a directory.
-    pub fn directory(self) -> FileOptions {
-        self.with(OpenFlags::DIRECTORY)
+    /// Whether to fail if the file is not a directory.
+    pub fn directory(self, directory: bool) -> FileOptions {
+        self.with(OpenFlags::DIRECTORY, directory)
     }
 
-    /// Fails if the file is a symbolic link.
-    pub fn no_follow(self) -> FileOptions {
-        self.with(OpenFlags::NO_FOLLOW)
+    /// Whether to fail if the file is a symbolic link.
+    pub fn no_follow(self, no_follow: bool) -> FileOptions {
+        self.with(OpenFlags::NO_FOLLOW, no_follow)
     }
 
-    /// Reads do not change the access time.
-    pub fn no_atime(self) -> FileOptions {
-        self.with(OpenFlags::NO_ATIME)
+    /// Whether reads leave the access time as it is.
+    pub fn no_atime(self, no_atime: bool) -> FileOptions {
+        self.with(OpenFlags::NO_ATIME, no_atime)
+    }
+
+    /// Returns the flags with those that they imply.
+    pub(crate) fn all_flags(&self) -> OpenFlags {
+        let mut flags = self.flags;
+        if flags.contains(OpenFlags::APPEND) {
+            flags |= OpenFlags::WRITE;
+        }
+        if flags.contains(OpenFlags::EXCLUSIVE) {
+            flags |= OpenFlags::CREATE;
+        }
+        flags
     }
 
     /// Sets the low 12 bits of the mode of a new file, and an empty umask unless one was given.

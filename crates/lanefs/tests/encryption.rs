@@ -95,7 +95,8 @@ fn parts_of_blocks_change_alone_and_truncated_bytes_are_zeros() {
     let (image, fs) = encrypted();
     let mut model = vec![0; 0];
     let mut random = fastrand::Rng::with_seed(seed());
-    let file = fs.open_file_with("/d/f", &FileOptions::new().read().write().create()).unwrap();
+    let file =
+        fs.open_file_with("/d/f", &FileOptions::new().read(true).write(true).create(true)).unwrap();
     for _ in 0..300 {
         let at = random.usize(0..40_000);
         match random.u8(0..8) {

@@ -4,10 +4,9 @@ mod images;
 
 use images::{Image, assert_clean};
 use lanefs::device::RamDevice;
-use lanefs::vfs::Follow;
 use lanefs::{
-    Cause, File, FileOptions, FileSystem, FileTimes, FormatOptions, OpenOptions, ReadDir, Rename,
-    SetAttr,
+    Cause, File, FileOptions, FileSystem, FileTimes, Follow, FormatOptions, OpenOptions, ReadDir,
+    Rename, SetAttr,
 };
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -40,7 +39,7 @@ fn a_file_is_read_written_and_sought_as_on_the_host() {
     file.sync_all().unwrap();
     drop(file);
     assert_eq!(fs.read("f").unwrap(), b"hello");
-    let mut log = fs.open_file_with("/f", &FileOptions::new().append()).unwrap();
+    let mut log = fs.open_file_with("/f", &FileOptions::new().append(true)).unwrap();
     log.write_all(b"!").unwrap();
     assert_eq!(log.read(&mut [0]).unwrap_err().kind(), fs_kind(9));
     drop(log);

@@ -3,28 +3,30 @@
 //!
 //! This program imports only from `lanefs`. The check is that it compiles.
 
+use lanefs::device::{self, Device};
+use lanefs::inode::{self, OpenFile, Vfs};
 use lanefs::{
-    Cause, Error, File, FileOptions, FileSystem, FileTimes, FormatOptions, Metadata, OpenOptions,
-    ReadDir, Source, device, ext4, journal, lanes, mkfs, ondisk, raid5, vfs,
+    Cause, Error, Ext4Error, File, FileOptions, FileSystem, FileTimes, FormatOptions, Metadata,
+    OpenOptions, ReadDir, Source, format, raid,
 };
 use std::path::Path;
 use std::sync::Arc;
 
 type OfFileSystem = (
     fn(&'static Path, u64, &FormatOptions) -> Result<FileSystem, Error>,
-    fn(&dyn device::Device, &FormatOptions) -> lanefs::Result<()>,
+    fn(&dyn Device, &FormatOptions) -> lanefs::Result<()>,
     fn(Source, &OpenOptions) -> lanefs::Result<FileSystem>,
-    fn(Arc<dyn device::Device>, &OpenOptions) -> lanefs::Result<FileSystem>,
-    fn(&FileSystem) -> &vfs::Vfs,
+    fn(Arc<dyn Device>, &OpenOptions) -> lanefs::Result<FileSystem>,
+    fn(&FileSystem) -> &Vfs,
     fn(&FileSystem) -> Option<&Source>,
-    fn(&FileSystem) -> &vfs::Credentials,
-    fn(&FileSystem) -> ext4::StatFs,
-    fn(&FileSystem) -> ext4::Statistics,
+    fn(&FileSystem) -> &lanefs::Credentials,
+    fn(&FileSystem) -> lanefs::StatFs,
+    fn(&FileSystem) -> lanefs::Statistics,
     fn(&FileSystem, &'static Path, &FileOptions) -> lanefs::Result<File>,
     fn(&FileSystem, &'static Path) -> lanefs::Result<ReadDir>,
-    fn(&FileSystem, &'static Path, &vfs::NewNode<'_>) -> lanefs::Result<()>,
-    fn(&FileSystem, &'static Path, &'static Path, ext4::Rename) -> lanefs::Result<()>,
-    fn(&FileSystem, &'static Path, &ext4::SetAttr, vfs::Follow) -> lanefs::Result<()>,
+    fn(&FileSystem, &'static Path, &lanefs::NewNode<'_>) -> lanefs::Result<()>,
+    fn(&FileSystem, &'static Path, &'static Path, lanefs::Rename) -> lanefs::Result<()>,
+    fn(&FileSystem, &'static Path, &lanefs::SetAttr, lanefs::Follow) -> lanefs::Result<()>,
     fn(&FileSystem, &'static Path, FileTimes) -> lanefs::Result<()>,
 );
 
@@ -50,16 +52,16 @@ fn a_file_system_is_made_opened_and_used_by_names_of_the_library() {
 }
 
 type OfFiles = (
-    fn(&File, ext4::Fallocate, u64, u64) -> lanefs::Result<()>,
-    fn(&File) -> &vfs::OpenFile,
-    fn(&lanefs::DirEntry) -> ondisk::Ino,
-    fn(&lanefs::DirEntry) -> Option<ondisk::FileType>,
-    fn(&Metadata) -> &ext4::Attr,
-    fn(&Metadata) -> ext4::Rdev,
-    fn(OpenOptions, ext4::Atime) -> OpenOptions,
+    fn(&File, lanefs::Fallocate, u64, u64) -> lanefs::Result<()>,
+    fn(&File) -> &OpenFile,
+    fn(&lanefs::DirEntry) -> lanefs::Ino,
+    fn(&lanefs::DirEntry) -> lanefs::Result<lanefs::FileType>,
+    fn(&Metadata) -> &lanefs::Attr,
+    fn(&Metadata) -> lanefs::Rdev,
+    fn(OpenOptions, lanefs::Atime) -> OpenOptions,
     fn(&'static Path, device::Access, device::OpenOptions) -> lanefs::Result<Source>,
-    fn(&Path) -> Option<raid5::Source>,
-    fn(&Source) -> Option<&raid5::OpenArray>,
+    fn(&Path) -> Option<raid::ArrayName>,
+    fn(&Source) -> Option<&raid::OpenArray>,
 );
 
 #[test]
@@ -82,12 +84,12 @@ fn files_options_and_sources_are_used_by_names_of_the_library() {
 fn a_cause_is_matched_by_names_of_the_library() {
     fn device_failed(cause: &Cause) -> bool {
         match cause {
-            Cause::FileSystem(ext4::Error::Device(device::DeviceError { .. }))
+            Cause::FileSystem(Ext4Error::Device(device::DeviceError { .. }))
             | Cause::Open(device::OpenError::Io { .. })
-            | Cause::Format(mkfs::MkfsError::Device(_)) => true,
+            | Cause::Format(format::MkfsError::Device(_)) => true,
             Cause::Array(error) => matches!(
                 **error,
-                raid5::AssembleError::Member { fault: raid5::MemberFault::Device(_), .. }
+                raid::AssembleError::Member { fault: raid::MemberFault::Device(_), .. }
             ),
             _ => false,
         }
@@ -96,25 +98,25 @@ fn a_cause_is_matched_by_names_of_the_library() {
 }
 
 type OfTheFloorsBelow = (
-    fn(&vfs::Vfs) -> &ext4::Fs,
-    fn(&vfs::Vfs) -> &ext4::InodeRef,
-    fn(&vfs::OpenFile) -> vfs::OpenFlags,
-    fn(&ext4::Fs) -> ondisk::superblock::Superblock,
-    fn(&FormatOptions) -> &Option<ondisk::BlockSize>,
-    fn(&FormatOptions) -> &ondisk::features::Features,
-    fn(&ext4::Statistics) -> &journal::Statistics,
-    fn(&ext4::Statistics) -> &[lanes::Contention],
+    fn(&Vfs) -> &inode::Fs,
+    fn(&Vfs) -> &inode::InodeRef,
+    fn(&OpenFile) -> lanefs::OpenFlags,
+    fn(&inode::Fs) -> inode::Superblock,
+    fn(FormatOptions, lanefs::BlockSize) -> FormatOptions,
+    fn(FormatOptions, format::Features) -> FormatOptions,
+    fn(&lanefs::Statistics) -> &inode::JournalStatistics,
+    fn(&lanefs::Statistics) -> &[inode::Contention],
 );
 
 #[test]
 fn the_floors_below_are_used_by_names_of_the_library() {
     let _: OfTheFloorsBelow = (
-        vfs::Vfs::fs,
-        vfs::Vfs::root,
-        vfs::OpenFile::flags,
-        ext4::Fs::superblock,
-        |options| &options.block_size,
-        |options| &options.features,
+        Vfs::fs,
+        Vfs::root,
+        OpenFile::flags,
+        inode::Fs::superblock,
+        FormatOptions::block_size,
+        FormatOptions::features,
         |statistics| &statistics.journal,
         |statistics| &statistics.locks,
     );

@@ -4,8 +4,8 @@
 mod images;
 
 use images::*;
-use lanefs::ondisk::verity::Algorithm;
 use lanefs::{Fallocate, FileOptions, FileSystem, NewVerity};
+use lanefs_ondisk::verity::Algorithm;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -133,9 +133,9 @@ fn a_verity_file_keeps_its_data_and_everything_else_can_change() {
     add(&image, "f", &content, PLAIN, 4096);
     let fs = FileSystem::open(&image.path).unwrap();
     let free = fs.space().blocks_free;
-    let write = FileOptions::new().write();
+    let write = FileOptions::new().write(true);
     assert_eq!(errno(fs.open_file_with("/f", &write)), NOT_PERMITTED);
-    assert_eq!(errno(fs.open_file_with("/f", &write.truncate())), NOT_PERMITTED);
+    assert_eq!(errno(fs.open_file_with("/f", &write.truncate(true))), NOT_PERMITTED);
     assert_eq!(errno(fs.write("/f", b"new")), NOT_PERMITTED);
     let size = lanefs::SetAttr { size: Some(1), ..Default::default() };
     assert_eq!(errno(fs.set_attr("/f", &size, lanefs::Follow::Links)), NOT_PERMITTED);
@@ -143,7 +143,7 @@ fn a_verity_file_keeps_its_data_and_everything_else_can_change() {
     // layer must refuse them too.
     let file = fs.open_file("/f").unwrap();
     let (ext4, inode) = (fs.vfs().fs(), file.as_open_file().inode());
-    let by = lanefs::ext4::Privilege::Root;
+    let by = lanefs_ext4::Privilege::Root;
     let codes = [
         ext4.write_at(inode, 0, &[0; 4096], by).map(drop),
         ext4.append(inode, b"x", by).map(drop),
@@ -333,7 +333,7 @@ fn verity_files_are_made_as_fsverity_would() {
             if n > 3 {
                 // Allocates space after the end of the file. Making the file a verity file must
                 // free all of this space.
-                let file = fs.open_file_with(&name, &FileOptions::new().write()).unwrap();
+                let file = fs.open_file_with(&name, &FileOptions::new().write(true)).unwrap();
                 file.fallocate(Fallocate::AllocateKeepSize, 0, 1 << 20).unwrap();
             }
             let new = NewVerity { algorithm, block_bytes: Some(1024), salt: salt.to_vec() };

@@ -53,12 +53,12 @@ impl<T> LaneArc<T> {
         Arc::ptr_eq(&this.count.body, &other.count.body)
     }
 
-    /// Returns the value if `this` is its last handle. Otherwise the value is dropped with its last
-    /// handle.
-    pub fn into_inner(this: LaneArc<T>) -> Option<T> {
+    /// Returns the value if `this` is its last handle, otherwise a handle of it.
+    pub fn try_unwrap(this: LaneArc<T>) -> Result<T, LaneArc<T>> {
         let body = this.count.body.clone();
         drop(this);
-        Arc::into_inner(body).map(|body| body.value)
+        let other = |body| LaneArc { count: Arc::new(Count { body }), all: None };
+        Arc::try_unwrap(body).map(|body| body.value).map_err(other)
     }
 }
 
@@ -144,9 +144,9 @@ mod tests {
         let drops = AtomicUsize::new(0);
         let first = LaneArc::new(Counted(&drops));
         let clone = std::thread::scope(|s| s.spawn(|| first.clone()).join().expect("no panic"));
-        assert!(LaneArc::into_inner(first).is_none());
+        drop(LaneArc::try_unwrap(first).err().expect("another handle"));
         assert_eq!(drops.load(Ordering::Relaxed), 0);
-        let value = LaneArc::into_inner(clone).expect("the last one");
+        let value = LaneArc::try_unwrap(clone).ok().expect("the last one");
         assert_eq!(drops.load(Ordering::Relaxed), 0);
         drop(value);
         assert_eq!(drops.load(Ordering::Relaxed), 1);

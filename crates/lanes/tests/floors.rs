@@ -155,9 +155,9 @@ const HOUSES: &[House] = &[
         floors: &[
             &["error", "metadata", "options", "source"],
             &["mounted"],
-            &["directory", "file", "remove"],
+            &["file", "remove"],
             &["filesystem"],
-            &["attributes", "extents"],
+            &["attributes", "copy", "directory", "extents"],
             &["lib"],
         ],
     },

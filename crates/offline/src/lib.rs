@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! Changes an ext4 file system that is not mounted: recovery after a crash, settings, journal, free
 //! space, size.
 //!

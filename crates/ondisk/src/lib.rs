@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! The ext4, jbd2 and md on-disk formats. This crate converts bytes to checked values and back.
 //!
 //! This crate does no I/O and has no `unsafe`. A type `RawX` has the field names and the byte order

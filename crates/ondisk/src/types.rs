@@ -94,6 +94,21 @@ pub enum FileType {
 }
 
 impl FileType {
+    /// True for a directory.
+    pub fn is_dir(self) -> bool {
+        self == FileType::Directory
+    }
+
+    /// True for a regular file.
+    pub fn is_file(self) -> bool {
+        self == FileType::Regular
+    }
+
+    /// True for a symbolic link.
+    pub fn is_symlink(self) -> bool {
+        self == FileType::Symlink
+    }
+
     /// Returns the type in the top four bits of `mode`, as in stat(2).
     #[inline]
     pub fn from_mode(mode: u16) -> Option<FileType> {

@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! RAID-5 in Linux md's own format: a block device made of block devices. `docs/raid5.md` explains
 //! rows, the write hole, the log, and what happens when a member fails.
 //!

@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! Suites that test whole file systems through the library interface of ext4.
 //!
 //! Each suite is a module here, and can run for any length of time. `tests/` runs a fixed sample of

@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! Finds cache lines that operations share.
 //!
 //! [`record`] single-steps a closure on the calling thread, with no special build. The processor's

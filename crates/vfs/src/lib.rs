@@ -1,3 +1,5 @@
+//! No promise of stability: a part of Lanefs, for its other crates only.
+//!
 //! Names, path walk, permissions and open files over ext4.
 //!
 //! A [`Vfs`] is a mounted file system with the interface that programs expect: it checks the

@@ -279,7 +279,7 @@ impl Vfs {
     }
 
     /// Returns the entries after `cookie` (0: from the start) in hash order, including "." and
-    /// "..".
+    /// "..". The directory is locked meanwhile, so `each` must not use the file system.
     pub fn read_dir(
         &self,
         dir: &OpenFile,

@@ -1,7 +1,7 @@
 //! Access control lists in the text form of getfacl(1) and setfacl(1).
 
 use super::UserNames;
-use lanefs::ondisk::acl::{Acl, AclEntry, Permissions, Tag};
+use lanefs_ondisk::acl::{Acl, AclEntry, Permissions, Tag};
 
 /// Formats permissions, as "r-x".
 pub fn rights(permissions: Permissions) -> String {

@@ -1,7 +1,7 @@
 //! The attributes of a file as JSON.
 
-use lanefs::build::base64;
 use lanefs::{Attr, FileType, Time};
+use lanefs_build::base64;
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// The prefix of an array's name.
-const ARRAY: &[u8] = lanefs::raid5::PREFIX.as_bytes();
+const ARRAY: &[u8] = lanefs_raid5::PREFIX.as_bytes();
 
 /// How a command accesses an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,11 +1,11 @@
 //! Waits until another program closes an image, if that is likely to happen soon.
 
 use super::{Failure, complain};
-use lanefs::raid5::ArrayOptions;
 use lanefs::{Cause, Error, Source};
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, User};
 use lanefs_ext4::Exclusive;
 use lanefs_fuse::MountEntry;
+use lanefs_raid5::ArrayOptions;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ use lanefs_ext4::Ascent;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path};
@@ -506,15 +506,15 @@ fn stream_in(
         });
         return replaced.map(drop);
     }
-    let new = FileOptions::new().write().create().truncate().umask(plan.umask);
+    let new = FileOptions::new().write(true).create(true).truncate(true).umask(plan.umask);
     let file = fs.open_file_with(&place.path, &new);
-    let mut file = file.map_err(|error| place.failure(error))?;
+    let file = file.map_err(|error| place.failure(error))?;
     if plan.owner.is_some() {
         let settings = Settings { owner: plan.owner, ..Settings::default() };
         tree.set(&tree.find(&place.path, Follow::Links)?, &settings)?;
     }
-    pump(buffer, read, |_, piece| {
-        file.write_all(piece).map_err(|error| Failure::new(place, cause_of(&error)))
+    pump(buffer, read, |at, piece| {
+        file.write_all_at(piece, at).map_err(|error| Failure::new(place, error.cause()))
     })
 }
 
@@ -531,12 +531,6 @@ fn replaceable(
     let found = Destination::find(Aim::Itself, tree, place, fs)?.behind_link(tree, place, fs)?;
     let node = tree.find(&place.path, Follow::Links)?;
     Ok(tree.replacement(&node)?.map(|of_old| (found, of_old)))
-}
-
-/// Returns the cause of an error that was converted to [`std::io::Error`], without the path.
-fn cause_of(error: &io::Error) -> String {
-    let ours = error.get_ref().and_then(|inner| inner.downcast_ref::<lanefs::Error>());
-    ours.map_or_else(|| crate::cli::host_cause(error), |ours| ours.cause().to_string())
 }
 
 /// Returns the last component of an operand's path, for messages and for `mv`.

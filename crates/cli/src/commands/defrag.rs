@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 type Lists = [Vec<FileExtent>; 2];
 
 fn defragment(fs: &FileSystem, path: &Path) -> lanefs::Result<Lists> {
-    let file = fs.open_file_with(path, &FileOptions::new().write())?;
+    let file = fs.open_file_with(path, &FileOptions::new().write(true))?;
     let before = file.extents()?;
     file.defragment()?;
     Ok([before, file.extents()?])

@@ -70,7 +70,7 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let place = std::slice::from_ref(&arguments.place);
     change_each("fallocate", &arguments.image, place, |fs, path| {
-        let file = fs.open_file_with(path, &FileOptions::new().write())?;
+        let file = fs.open_file_with(path, &FileOptions::new().write(true))?;
         file.fallocate(arguments.how(), arguments.start.bytes(), arguments.length.bytes())
     })
 }

@@ -7,8 +7,8 @@ use crate::cli::{
 };
 use crate::copy::{ImageNode, ImageTree, Meta, Tree};
 use crate::walk::{Depth, Entry, each_file};
-use lanefs::ondisk::acl::{Acl, AclEntry, Tag};
 use lanefs::{FileType, Follow};
+use lanefs_ondisk::acl::{Acl, AclEntry, Tag};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::process::ExitCode;

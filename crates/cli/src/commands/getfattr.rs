@@ -7,7 +7,7 @@ use crate::cli::{
 use crate::copy::{Attribute, ImageNode, ImageTree, Tree};
 use crate::walk::{Depth, each_file};
 use lanefs::Follow;
-use lanefs::build::base64;
+use lanefs_build::base64;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;

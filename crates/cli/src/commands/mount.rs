@@ -8,7 +8,6 @@ use crate::cli::{
     announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount, read_keys,
 };
 use block::Attached;
-use lanefs::raid5::{ArrayOptions, OpenArray};
 use lanefs::{Cause, Source};
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
@@ -17,6 +16,7 @@ use lanefs_fuse::{
     Busy, Carried, DirectIo, Ending, Ids, MountEntry, MountPoint, Opens, Options, Server, Session,
     Transport,
 };
+use lanefs_raid5::{ArrayOptions, OpenArray};
 use messages::{failed, message, warn};
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
@@ -362,7 +362,7 @@ fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(
 fn shown_name(array: &OpenArray) -> OsString {
     let members = array.metadata().members();
     let paths: Vec<PathBuf> = members.into_iter().map(|member| member.name).collect();
-    lanefs::raid5::Source::name_of(paths.iter().map(PathBuf::as_path))
+    lanefs_raid5::Source::name_of(paths.iter().map(PathBuf::as_path))
 }
 
 /// Opens the device for writing, or read-only if the options or the host require that.

@@ -4,8 +4,8 @@ use crate::cli::{
     Failure, ImageArguments, Images, Intent, OutputArguments, Report, Size, human, long_help,
 };
 use lanefs::FileSystem;
-use lanefs::ext4::QuotaReport;
-use lanefs::ondisk::quota::{Kind, Limits, Quota};
+use lanefs_ext4::QuotaReport;
+use lanefs_ondisk::quota::{Kind, Limits, Quota};
 use serde_json::json;
 use std::io;
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ impl Arguments {
 /// Sets the limits that were given. Returns the usage and limits of the owner that the arguments
 /// name, or of all owners if they name none.
 fn act(arguments: &Arguments, fs: &FileSystem) -> Result<Vec<QuotaReport>, Failure> {
-    let failed = |error: lanefs::ext4::Error| Failure::new(arguments.image.display(), error);
+    let failed = |error: lanefs_ext4::Error| Failure::new(arguments.image.display(), error);
     let missing = |what: &str| Failure::new(arguments.image.display(), what);
     let fs = fs.vfs().fs();
     let quotas = fs.quotas().map_err(failed)?;

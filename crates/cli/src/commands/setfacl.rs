@@ -11,8 +11,8 @@ use crate::cli::{
 use crate::copy::{ImageNode, ImageTree, Meta, OtherLists, Settings, Tree};
 use crate::walk::{Depth, Entry, each_file};
 use change::Change;
-use lanefs::ondisk::acl::Acl;
 use lanefs::{FileSystem, FileType, Follow};
+use lanefs_ondisk::acl::Acl;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

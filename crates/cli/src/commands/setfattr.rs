@@ -5,8 +5,8 @@ use crate::cli::{
     with_each,
 };
 use crate::copy::{ImageTree, Settings, Tree};
-use lanefs::build::base64;
 use lanefs::{FileSystem, Follow};
+use lanefs_build::base64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         match fs.set_attr(path, &set, follow) {
             Err(error) if error.is_not_found() && arguments.no_create => Ok(()),
             Err(error) if error.is_not_found() && follow == Follow::Links => {
-                let new = FileOptions::new().write().create().umask(umask);
+                let new = FileOptions::new().write(true).create(true).umask(umask);
                 fs.open_file_with(path, &new)?;
                 fs.set_attr(path, &set, follow)
             }

@@ -108,10 +108,7 @@ fn entries(
         if !arguments.all && name.as_encoded_bytes().starts_with(b".") {
             continue;
         }
-        let file_type = match entry.file_type() {
-            Some(file_type) => file_type,
-            None => fs.symlink_metadata(dir.join(&name))?.file_type(),
-        };
+        let file_type = entry.file_type()?;
         if !arguments.directories || file_type == FileType::Directory {
             entries.push((name, file_type));
         }

@@ -71,8 +71,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn set(fs: &FileSystem, path: &Path, arguments: &Arguments, umask: u16) -> lanefs::Result<()> {
-    let options = FileOptions::new().write().umask(umask);
-    let options = if arguments.no_create { options } else { options.create() };
+    let options = FileOptions::new().write(true).umask(umask).create(!arguments.no_create);
     let file = fs.open_file_with(path, &options)?;
     file.set_len(arguments.size.apply(file.metadata().len()))
 }

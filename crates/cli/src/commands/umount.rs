@@ -2,8 +2,8 @@
 
 use crate::cli::{Failure, Report, host_cause};
 use lanefs::Source;
-use lanefs::raid5::Candidate;
 use lanefs_fuse::{Busy, Ended, MountEntry, Watch, detach};
+use lanefs_raid5::Candidate;
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io;
@@ -101,7 +101,7 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
 }
 
 /// Returns all mounts of the array that has one of the given members, or the given UUID.
-fn mounts_of_array(array: &lanefs::raid5::Source) -> io::Result<Vec<MountEntry>> {
+fn mounts_of_array(array: &lanefs_raid5::Source) -> io::Result<Vec<MountEntry>> {
     let given: Vec<PathBuf> =
         array.paths().iter().filter_map(|path| path.canonicalize().ok()).collect();
     let is_member = |member: &PathBuf| match array.set() {

@@ -8,8 +8,8 @@
 use super::trail::Trail;
 use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree, TreeFile};
 use crate::cli::{Failure, HOLDS_IMAGE};
-use lanefs::build::ShortPath;
 use lanefs::{FileType, Rdev, Time};
+use lanefs_build::ShortPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::ffi::OsStr;

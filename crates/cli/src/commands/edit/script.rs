@@ -127,7 +127,7 @@ fn command(words: &[String]) -> Result<Command<'_>, String> {
         ("truncate", &[path, size]) => {
             let size = parse_size(size)?;
             Box::new(move |job| {
-                let options = FileOptions::new().write().create();
+                let options = FileOptions::new().write(true).create(true);
                 Ok(job.fs.open_file_with(path, &options)?.set_len(size)?)
             })
         }
@@ -203,7 +203,8 @@ fn put(job: &Job<'_>, host: &Path, path: &str) -> Result<(), Error> {
     let mut from = std::fs::File::open(output.unwrap_or(host)).map_err(failed)?;
     let metadata = from.metadata().map_err(failed)?;
     let mode = metadata.permissions().mode() & 0o777;
-    let options = FileOptions::new().write().create().truncate().permissions(mode as u16);
+    let options =
+        FileOptions::new().write(true).create(true).truncate(true).permissions(mode as u16);
     let to = job.fs.open_file_with(path, &options)?;
     let read = |_, buffer: &mut [u8]| from.read(buffer).map_err(failed);
     pump(buffer_for(metadata.len()), read, |at, piece| Ok(to.write_all_at(piece, at)?))
@@ -228,7 +229,7 @@ fn buffer_for(size: u64) -> Vec<u8> {
 }
 
 fn append(fs: &FileSystem, path: &str, text: &[u8]) -> Result<(), Error> {
-    let file = fs.open_file_with(path, &FileOptions::new().append().create())?;
+    let file = fs.open_file_with(path, &FileOptions::new().append(true).create(true))?;
     let end = file.metadata().len();
     Ok(file.write_all_at(text, end)?)
 }

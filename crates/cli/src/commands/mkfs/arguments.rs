@@ -4,7 +4,7 @@ use super::fill::From;
 use super::words::{self, Operand, Wanted, parse_kind, parse_usage};
 use crate::cli::{Failure, OutputArguments, Size, parse_ids};
 use crate::commands::tune::{JournalWords, parse_journal, parse_on_error, parse_uuid};
-use lanefs::build::Spare;
+use lanefs_build::Spare;
 use lanefs_mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features};

@@ -2,7 +2,7 @@
 
 use super::verity;
 use crate::cli::parse_ids;
-use lanefs::build::{IdMap, OnLoss};
+use lanefs_build::{IdMap, OnLoss};
 use std::path::PathBuf;
 
 /// The options for the contents of the new file system.

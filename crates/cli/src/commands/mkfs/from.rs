@@ -13,7 +13,7 @@ use crate::cli::{
 };
 use crate::copy::Progress;
 use lanefs::Source as Image;
-use lanefs::build::{
+use lanefs_build::{
     Builder, Built, Bytes, Owners, Room, Source, Spare, Table, Whiteouts, most_bytes_fitted,
 };
 use lanefs_device::{Access, Device, OpenOptions};
@@ -56,7 +56,7 @@ impl From {
     }
 
     fn tables(&self) -> Result<Vec<Table>, Failure> {
-        type Parse<'p> = &'p dyn Fn(&str, &str) -> lanefs::build::Result<Table>;
+        type Parse<'p> = &'p dyn Fn(&str, &str) -> lanefs_build::Result<Table>;
         let base = &self.mountpoint;
         let kinds: [(&[PathBuf], Parse<'_>); 4] = [
             (&self.mtree, &Table::mtree),
@@ -75,7 +75,7 @@ impl From {
     }
 }
 
-fn failed(error: lanefs::build::Error) -> Failure {
+fn failed(error: lanefs_build::Error) -> Failure {
     Failure::new(error.place, error.cause)
 }
 

@@ -3,7 +3,7 @@
 use super::fill::From;
 use super::verity::Place;
 use crate::cli::{Failure, MadeFile, OutputFile, hex};
-use lanefs::build::{Built, Sealed, Verity};
+use lanefs_build::{Built, Sealed, Verity};
 use lanefs_device::{Access, FileDevice, OpenOptions};
 use std::fs::File;
 use std::path::{Path, PathBuf};

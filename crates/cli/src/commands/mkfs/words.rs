@@ -2,7 +2,7 @@
 
 use crate::cli::{Size, parse_ids, parse_size};
 use crate::commands::tune::parse_uuid;
-use lanefs::build::Spare;
+use lanefs_build::Spare;
 use lanefs_mkfs::{InodeTables, Kind, MkfsOptions, TablePlaces, Usage};
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::features::{Features, Incompat};

@@ -2,8 +2,8 @@
 
 use crate::cli::{Failure, complain, plain};
 use lanefs::device::{Access, OpenError};
-use lanefs::raid5::{ArrayOptions, AssembleError, DirtyAndDegraded, OpenArray, Source, Upkeep};
 use lanefs_fuse::MountEntry;
+use lanefs_raid5::{ArrayOptions, AssembleError, DirtyAndDegraded, OpenArray, Source, Upkeep};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

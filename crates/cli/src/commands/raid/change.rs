@@ -7,7 +7,7 @@ use super::pace::Pace;
 use super::scrub_place::{self, Start};
 use super::scrub_report::report_json;
 use crate::cli::{Failure, MadeFile};
-use lanefs::raid5::{
+use lanefs_raid5::{
     Added, AssembleError, Ended, OpenArray, Progress, Rebuild, Replaced, Scrub, Source,
 };
 use serde::{Deserialize, Serialize};

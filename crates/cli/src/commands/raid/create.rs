@@ -6,7 +6,7 @@ use super::recover::bring_in_step;
 use crate::cli::{Failure, MadeFile, Report, Size, complain, human, open_image, refuse_contents};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lanefs::device::{Access, Device, DeviceError, OpenOptions};
-use lanefs::raid5::{
+use lanefs_raid5::{
     ArrayOptions, AssembleError, Candidate, CreateOptions, GeometryError, InitialParity,
     InvalidRequest, Layout, MISSING, MemberFault, NewConsistency, OpenArray, Standing, Upkeep,
     Uuid, create,

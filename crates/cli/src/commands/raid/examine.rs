@@ -4,7 +4,7 @@ use super::array::refused;
 use super::facts;
 use crate::cli::Report;
 use lanefs::device::Access;
-use lanefs::raid5::Candidate;
+use lanefs_raid5::Candidate;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -2,8 +2,8 @@
 
 use crate::cli::{Shown, printable, show_time};
 use lanefs::Time;
-use lanefs::raid5::{Candidate, Layout};
 use lanefs_ondisk::md::{Recovery, Role, SECTOR, bitmap, level_name};
+use lanefs_raid5::{Candidate, Layout};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 

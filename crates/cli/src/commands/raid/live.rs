@@ -9,11 +9,11 @@
 
 use super::change::{Change, Outcome, Step};
 use crate::cli::Failure;
-use lanefs::raid5::{CatchUp, OpenArray, Progress, Standing};
 use lanefs_fuse::{Control, Errno};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, Weak, thread};
 use lanefs_lanes::{Mutex, Rank};
+use lanefs_raid5::{CatchUp, OpenArray, Progress, Standing};
 use rustix::fs::XattrFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

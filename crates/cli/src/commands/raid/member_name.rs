@@ -1,7 +1,7 @@
 //! Names of members on the command line: a path, or a slot number.
 
 use crate::cli::Failure;
-use lanefs::raid5::OpenArray;
+use lanefs_raid5::OpenArray;
 use std::path::{Path, PathBuf};
 
 /// Returns the name of the member in `slot`.

@@ -6,7 +6,7 @@ use super::live;
 use super::member_name::{absolute, real_or_as_is};
 use super::progress::Bar;
 use crate::cli::{Report, printable};
-use lanefs::raid5::Progress;
+use lanefs_raid5::Progress;
 use serde_json::json;
 use std::io::Write;
 use std::ops::ControlFlow;

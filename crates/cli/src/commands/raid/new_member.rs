@@ -4,8 +4,8 @@
 use super::member_name::real;
 use crate::cli::{Failure, MadeFile, open_image, refuse_contents};
 use lanefs::device::{Access, Device, OpenOptions};
-use lanefs::raid5::{Candidate, NewMember, OpenArray, Uuid};
 use lanefs_ondisk::md::Role;
+use lanefs_raid5::{Candidate, NewMember, OpenArray, Uuid};
 use std::path::Path;
 use std::sync::Arc;
 

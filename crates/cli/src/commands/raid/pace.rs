@@ -1,6 +1,6 @@
 //! Slows long work down on an array that is in use.
 
-use lanefs::raid5::OpenArray;
+use lanefs_raid5::OpenArray;
 use std::time::{Duration, Instant};
 
 /// While others use the array, the work takes one part in this many of the time.

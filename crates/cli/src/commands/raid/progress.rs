@@ -2,7 +2,7 @@
 
 use crate::copy::with_template;
 use indicatif::ProgressBar;
-use lanefs::raid5::Progress;
+use lanefs_raid5::Progress;
 use std::ops::ControlFlow;
 
 /// A progress bar with the estimated time left. Shown only on a terminal.

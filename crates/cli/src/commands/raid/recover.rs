@@ -5,7 +5,7 @@ use super::members::unreadable_blocks;
 use super::progress::Bar;
 use crate::cli::{Failure, Report};
 use lanefs::device::{Access, DeviceError};
-use lanefs::raid5::{
+use lanefs_raid5::{
     ArrayOptions, DirtyAndDegraded, LogOutcome, OpenArray, Rebuild, Standing, Status, Upkeep,
 };
 use serde_json::json;

@@ -8,7 +8,7 @@ use super::scrub_place::{self, Start};
 use super::scrub_report::{from_json, report_json};
 use crate::cli::{Failure, Report, Size};
 use lanefs::device::Access;
-use lanefs::raid5::{ArrayOptions, Scrub, ScrubReport, Source, Upkeep};
+use lanefs_raid5::{ArrayOptions, Scrub, ScrubReport, Source, Upkeep};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

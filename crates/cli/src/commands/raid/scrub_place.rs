@@ -5,7 +5,7 @@
 
 use super::scrub_report::{from_json, report_json};
 use lanefs::device::{Device, DeviceError};
-use lanefs::raid5::{Array, Ended, Progress, Scrub, ScrubReport, Uuid};
+use lanefs_raid5::{Array, Ended, Progress, Scrub, ScrubReport, Uuid};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The result of a scrub as JSON, for the user and between the server of a mount and a command.
 
-use lanefs::raid5::ScrubReport;
+use lanefs_raid5::ScrubReport;
 use serde_json::{Value, json};
 
 /// Returns the result of a scrub as JSON.

@@ -2,7 +2,7 @@
 //! side effects.
 
 use crate::cli::{AclItem, Scope};
-use lanefs::ondisk::acl::{Acl, AclEntry, Permissions, Tag};
+use lanefs_ondisk::acl::{Acl, AclEntry, Permissions, Tag};
 
 /// A change of the lists of a file.
 #[derive(Debug, Clone, Default)]

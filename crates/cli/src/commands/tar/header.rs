@@ -6,8 +6,8 @@ use super::pieces::Pieces;
 use crate::cli::{UserNames, entry_text};
 use crate::copy::{Attribute, Meta};
 use lanefs::Time;
-use lanefs::build::base64;
-use lanefs::ondisk::acl::Acl;
+use lanefs_build::base64;
+use lanefs_ondisk::acl::Acl;
 use std::io;
 
 /// The times that are stored.

@@ -2,10 +2,9 @@
 
 use super::*;
 use lanefs::{
-    Credentials, Fallocate, FileSystem, Follow, NewKind, NewNode, Rename, SetAttr, SetTime,
-    SetXattr, Time,
+    Credentials, Fallocate, FileSystem, Follow, NewKind, NewNode, Rename, SetAttr, SetTime, Time,
 };
-use lanefs_ext4::{Error, InodeRef};
+use lanefs_ext4::{Error, InodeRef, SetXattr};
 use lanefs_vfs::{OpenFile, OpenFlags, Vfs};
 use std::ops::ControlFlow;
 

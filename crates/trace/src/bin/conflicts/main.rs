@@ -147,7 +147,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
 /// since a commit belongs to no single operation.
 fn file_system(arguments: &Arguments) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
-    let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
+    let options = FormatOptions::new().contents(Contents::Zeros);
     FileSystem::format(&*device, &options)?;
     let mut options = OpenOptions::new().commit_interval(Duration::from_secs(3600));
     if arguments.steady.is_none() {

@@ -48,7 +48,7 @@ pub const OPERATIONS: &[Operation] = &[
     fresh("look-up of nothing", |s| assert!(!done(s.fs.exists(&s.name)))),
     commuting("open and close", |s| drop(done(s.fs.open_file(&s.file)))),
     commuting("open to write and close", |s| {
-        drop(done(s.fs.open_file_with(&s.file, &FileOptions::new().read().write())));
+        drop(done(s.fs.open_file_with(&s.file, &FileOptions::new().read(true).write(true))));
     }),
     commuting("read", |s| {
         let (mut page, at) = (std::mem::take(&mut s.page), s.offset());
@@ -65,7 +65,7 @@ pub const OPERATIONS: &[Operation] = &[
     commuting("seek data", |s| assert!(done(s.open().seek_data(0)).is_some())),
     commuting("seek hole", |s| assert!(done(s.open().seek_hole(0)).is_some())),
     fresh("create and close", |s| {
-        drop(done(s.fs.open_file_with(&s.name, &FileOptions::new().write().create_new())));
+        drop(done(s.fs.open_file_with(&s.name, &FileOptions::new().write(true).create_new(true))));
     }),
     fresh("mknod", |s| {
         let node = NewNode { kind: NewKind::Fifo, permissions: 0o600, umask: 0 };
@@ -123,7 +123,7 @@ fn an_empty_file(s: &mut Stage<'_>) {
 
 /// Creates and opens a file of `pages` written pages.
 fn file_of(s: &mut Stage<'_>, pages: u64) {
-    let options = FileOptions::new().read().write().create_new();
+    let options = FileOptions::new().read(true).write(true).create_new(true);
     let file = done(s.fs.open_file_with(&s.name, &options));
     (0..pages).for_each(|page| done(file.write_all_at(&s.page, page * PAGE)));
     s.held = Some(file);

@@ -288,7 +288,7 @@ pub fn trace(
     rounds: usize,
 ) -> Result<Vec<Pair>, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
-    let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
+    let options = FormatOptions::new().contents(Contents::Zeros);
     lanefs::FileSystem::format(&*device, &options)?;
     let commit_interval = Duration::from_secs(3600);
     let options = MountOptions { commit_interval, ..MountOptions::default() };

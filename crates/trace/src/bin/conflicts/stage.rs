@@ -131,7 +131,7 @@ impl<'fs> Stage<'fs> {
                 self.fs.remove_dir(&name).expect("just made");
             }
         }
-        let options = FileOptions::new().read().write();
+        let options = FileOptions::new().read(true).write(true);
         self.open = Some(self.fs.open_file_with(&self.file, &options).expect("it is there"));
     }
 
