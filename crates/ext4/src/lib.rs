@@ -44,7 +44,7 @@ pub use data::owners::LARGEST_QUOTA_FILE;
 pub use lanefs_ondisk::UnfitJournal;
 pub use lanefs_plan::dir::DirEntry;
 pub use lanefs_plan::xattr::SetXattr;
-pub use lanefs_plan::{CannotGrow, Error, Fault, InvalidArgument, MissingKey};
+pub use lanefs_plan::{CannotGrow, Error, Expected, Fault, InvalidArgument, MissingKey};
 pub use lanefs_plan::{block_map, dir, extent, mapping, xattr};
 pub use mount::find_log::{Primary, Wholeness, Witness};
 pub use mount::mmp::Exclusive;

@@ -15,6 +15,7 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::superblock::{Clusters, Geometry, InodePlace, SuperFlags, Superblock};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Group, Ino, Unsupported, block_map, orphan};
+use lanefs_plan::Expected;
 use lanefs_plan::dir::{DirContext, Indexing};
 use lanefs_plan::extent::Limits;
 use lanefs_plan::mapping::Form;
@@ -152,7 +153,7 @@ impl Volume {
 
     /// Returns block `index` of a group's inode table.
     pub(crate) fn table_block(&self, group: Group, index: u32) -> Result<Block, Error> {
-        let start = self.inode_tables.get(group.0 as usize).ok_or_else(|| Error::Stale)?;
+        let start = self.inode_tables.get(group.0 as usize).expected()?;
         Ok(Block(start.0 + u64::from(index)))
     }
 
@@ -168,8 +169,8 @@ impl Volume {
 
     /// Returns the position of a group's descriptor: the block, and the byte range in the block.
     pub(crate) fn descriptor_place(&self, group: Group) -> Result<(Block, Range<usize>), Error> {
-        let (index, range) = self.geometry().desc_place(group).ok_or(Error::Stale)?;
-        Ok((self.geometry().desc_block(index).ok_or(Error::Stale)?, range))
+        let (index, range) = self.geometry().desc_place(group).expected()?;
+        Ok((self.geometry().desc_block(index).expected()?, range))
     }
 
     /// Returns the number of blocks that files can use.

@@ -13,6 +13,7 @@
 
 use crate::error::{Error, JournalNeed};
 use crate::image::Image;
+use lanefs_ext4::Expected;
 use lanefs_ext4::log;
 use lanefs_journal::{Log, Single};
 use lanefs_mkfs::resize::backup;
@@ -74,7 +75,7 @@ impl Image {
     /// written.
     pub(crate) fn commit_smaller(&mut self) -> Result<(), Error> {
         self.encode()?;
-        let log = self.log()?.ok_or(lanefs_ext4::Error::Stale)?;
+        let log = self.log()?.expected()?;
         self.commit_to_log(log, Announced::After)?;
         self.note_written();
         Ok(())
@@ -107,7 +108,7 @@ impl Image {
         for (group, bitmap) in std::mem::take(&mut self.inode_bitmaps) {
             let mut bytes = vec![0; self.block_bytes()];
             let desc = self.descriptors.get_mut(group.0 as usize);
-            let desc = desc.ok_or(lanefs_ext4::Error::Stale)?;
+            let desc = desc.expected()?;
             desc.flags -= GroupFlags::INODE_UNINIT;
             desc.free_inodes = bitmap.count_clear();
             bitmap.encode_inodes_into(&mut bytes, desc, &geometry, checksums);
@@ -116,7 +117,7 @@ impl Image {
         for (group, bitmap) in std::mem::take(&mut self.bitmaps) {
             let mut bytes = vec![0; self.block_bytes()];
             let desc = self.descriptors.get_mut(group.0 as usize);
-            let desc = desc.ok_or(lanefs_ext4::Error::Stale)?;
+            let desc = desc.expected()?;
             desc.flags -= GroupFlags::BLOCK_UNINIT;
             desc.free_blocks = bitmap.count_clear();
             bitmap.encode_blocks_into(&mut bytes, desc, &geometry, checksums);
@@ -129,7 +130,7 @@ impl Image {
         let (geometry, checksums) = (self.geometry(), self.checksums());
         let all = checksums != self.found.checksums();
         for index in self.found.geometry().desc_blocks()..geometry.desc_blocks() {
-            let place = geometry.desc_block(index).ok_or(lanefs_ext4::Error::Stale)?;
+            let place = geometry.desc_block(index).expected()?;
             self.blocks.insert(place, vec![0; self.block_bytes()]);
         }
         let descriptors = self.descriptors.clone();
@@ -137,10 +138,10 @@ impl Image {
             if !all && self.described.get(group.0 as usize) == Some(&desc) {
                 continue;
             }
-            let (index, range) = geometry.desc_place(group).ok_or(lanefs_ext4::Error::Stale)?;
-            let place = geometry.desc_block(index).ok_or(lanefs_ext4::Error::Stale)?;
+            let (index, range) = geometry.desc_place(group).expected()?;
+            let place = geometry.desc_block(index).expected()?;
             let mut bytes = self.block(place)?;
-            let record = bytes.get_mut(range).ok_or(lanefs_ext4::Error::Stale)?;
+            let record = bytes.get_mut(range).expected()?;
             desc.encode_into(record, group, &geometry, checksums);
             self.blocks.insert(place, bytes);
         }
@@ -217,7 +218,7 @@ impl Image {
             Some(bytes) => bytes.clone(),
             None => self.block(block)?,
         };
-        let record = bytes.get_mut(at..at + SUPERBLOCK_SIZE).ok_or(lanefs_ext4::Error::Stale)?;
+        let record = bytes.get_mut(at..at + SUPERBLOCK_SIZE).expected()?;
         record.copy_from_slice(&superblock.encode());
         Ok(bytes)
     }

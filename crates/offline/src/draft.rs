@@ -162,7 +162,7 @@ fn log_of(image: &Image) -> Result<LogMap, Error> {
         Some(JournalPlace::Inode(ino)) => {
             Ok(log::find(&*image.device, image.superblock(), ino)?.map)
         }
-        _ => Err(lanefs_ext4::Error::Stale.into()),
+        _ => Err(lanefs_ext4::Error::internal().into()),
     }
 }
 

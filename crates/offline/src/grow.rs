@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Refusal};
 use crate::image::Image;
+use lanefs_ext4::Expected;
 use lanefs_mkfs::resize::resized;
 use lanefs_mkfs::resize::{
     DOUBLE_INDIRECT, NewGroup, descriptor_copies, new_groups, resize_block_count, resize_blocks,
@@ -64,7 +65,7 @@ impl Image {
         let last = Group(old.group_count() - 1);
         let (before, after) = (old.blocks_in_group(last), new.blocks_in_group(last));
         let (Some(before), Some(after)) = (before, after) else {
-            return Err(lanefs_ext4::Error::Stale.into());
+            return Err(lanefs_ext4::Error::internal().into());
         };
         if before == after {
             return Ok(());
@@ -121,7 +122,7 @@ impl Image {
             let bytes = self.block(old)?;
             self.blocks.insert(new, bytes);
             let word = inode.block.get_mut(DOUBLE_INDIRECT * 4..DOUBLE_INDIRECT * 4 + 4);
-            let word = word.ok_or(lanefs_ext4::Error::Stale)?;
+            let word = word.expected()?;
             word.copy_from_slice(&(new.0 as u32).to_le_bytes());
         }
         self.release(old, 1)?;
@@ -147,7 +148,7 @@ impl Image {
         let geometry = self.geometry();
         let bits = geometry.block_size().bits();
         for index in 0..geometry.desc_blocks() {
-            let primary = geometry.desc_block(index).ok_or(lanefs_ext4::Error::Stale)?;
+            let primary = geometry.desc_block(index).expected()?;
             let bytes = self.block(primary)?;
             for place in descriptor_copies(&geometry, index) {
                 if place != primary {

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Refusal};
 use lanefs_device::Device;
+use lanefs_ext4::Expected;
 use lanefs_ext4::extent::{Limits, Map, Nodes};
 use lanefs_ext4::mapping::Form;
 use lanefs_ext4::{Exclusive, Primary, read_descriptors};
@@ -134,13 +135,14 @@ impl Image {
 
     pub(crate) fn descriptor(&self, group: Group) -> Result<&GroupDesc, Error> {
         let found = self.descriptors.get(group.0 as usize);
-        found.ok_or_else(|| lanefs_ext4::Error::Stale.into())
+        Ok(found.expected()?)
     }
 
     /// Returns the block of the inode table that contains `ino`, and the bytes of the inode in it.
     fn place_of(&self, ino: Ino) -> Result<(Block, std::ops::Range<usize>), Error> {
         let geometry = self.geometry();
-        let place = geometry.inode_place(ino).ok_or(lanefs_ext4::Error::Stale)?;
+        let cause = lanefs_ondisk::inode::Cause::NoSuchInode;
+        let place = geometry.inode_place(ino).ok_or(Corruption::Inode { ino, cause })?;
         let table = self.descriptor(place.group)?.inode_table.0;
         let range = place.offset..place.offset + geometry.inode_size();
         Ok((Block(table + u64::from(place.table_block)), range))
@@ -158,7 +160,7 @@ impl Image {
     pub(crate) fn record(&self, ino: Ino) -> Result<Vec<u8>, Error> {
         let (block, range) = self.place_of(ino)?;
         let bytes = self.block(block)?;
-        Ok(bytes.get(range).ok_or(lanefs_ext4::Error::Stale)?.to_vec())
+        Ok(bytes.get(range).expected()?.to_vec())
     }
 
     /// Changes the bytes of an inode in its table.
@@ -166,7 +168,7 @@ impl Image {
         let (block, range) = self.place_of(ino)?;
         let mut bytes = self.block(block)?;
         let place = bytes.get_mut(range).filter(|place| place.len() == record.len());
-        place.ok_or(lanefs_ext4::Error::Stale)?.copy_from_slice(&record);
+        place.expected()?.copy_from_slice(&record);
         self.blocks.insert(block, bytes);
         Ok(())
     }
@@ -175,7 +177,7 @@ impl Image {
     pub(crate) fn put_inode(&mut self, ino: Ino, inode: &Inode) -> Result<(), Error> {
         let (block, range) = self.place_of(ino)?;
         let mut bytes = self.block(block)?;
-        let record = bytes.get_mut(range).ok_or(lanefs_ext4::Error::Stale)?;
+        let record = bytes.get_mut(range).expected()?;
         inode
             .encode_into(record, ino, &self.geometry(), self.checksums())
             .map_err(|cause| Refusal::InodeTooLarge { ino, cause })?;
@@ -274,7 +276,7 @@ impl Nodes for ImageNodes<'_> {
     fn node(&self, block: Block) -> Result<Arc<[u8]>, lanefs_ext4::Error> {
         let bytes = self.image.block(block).map_err(|error| match error {
             Error::Ext4(error) => error,
-            _ => lanefs_ext4::Error::Stale,
+            _ => lanefs_ext4::Error::internal(),
         })?;
         if let Some(seed) = self.seed {
             lanefs_ondisk::extent::verify(&bytes, seed).map_err(|cause| {

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
+use lanefs_ext4::Expected;
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupFlags;
@@ -62,7 +63,7 @@ impl Image {
             if let Some(desc) = self.descriptors.get_mut(group.0 as usize) {
                 desc.itable_unused = desc.itable_unused.min(per_group - bit - 1);
             }
-            return self.geometry().ino_at(group, bit).ok_or(lanefs_ext4::Error::Stale.into());
+            return Ok(self.geometry().ino_at(group, bit).expected()?);
         }
         Err(lanefs_ext4::Error::NoSpace.into())
     }
@@ -79,7 +80,7 @@ impl Image {
         let per_block = geometry.inodes_per_block();
         let whole = used.div_ceil(per_block);
         for index in used..(whole * per_block).min(geometry.inodes_per_group()) {
-            let ino = geometry.ino_at(group, index).ok_or(lanefs_ext4::Error::Stale)?;
+            let ino = geometry.ino_at(group, index).expected()?;
             self.put_record(ino, vec![0; geometry.inode_size()])?;
         }
         let bits = geometry.block_size().bits();
@@ -93,7 +94,7 @@ impl Image {
 
     /// Frees an inode.
     pub(crate) fn release_inode(&mut self, ino: Ino) -> Result<(), Error> {
-        let place = self.geometry().inode_place(ino).ok_or(lanefs_ext4::Error::Stale)?;
+        let place = self.geometry().inode_place(ino).expected()?;
         let cleared = self.inode_bitmap_mut(place.group)?.clear(place.index, 1);
         Ok(cleared.map_err(|cause| Corruption::Bitmap { group: place.group, cause })?)
     }

@@ -13,6 +13,7 @@
 use crate::error::{Error, JournalNeed};
 use crate::undo::Undo;
 use lanefs_device::{Device, OverlayDevice};
+use lanefs_ext4::Expected;
 use lanefs_ext4::{Primary, Wholeness, log};
 use lanefs_journal::{Log, Single};
 use lanefs_ondisk::features::RoCompat;
@@ -115,7 +116,7 @@ impl Repair {
             let mut bytes = bytes.clone();
             if *block == home {
                 let record = bytes.get_mut(at..at + SUPERBLOCK_SIZE);
-                let record = record.ok_or(lanefs_ext4::Error::Stale)?;
+                let record = record.expected()?;
                 after = Superblock::decode(record)?;
                 found.check_next(&after)?;
                 record.copy_from_slice(&with_recovery(&after, Recovery::Needed).encode());

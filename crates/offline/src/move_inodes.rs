@@ -7,6 +7,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
+use lanefs_ext4::Expected;
 use lanefs_ondisk::dirent::{self, DirFormat, NameForm};
 use lanefs_ondisk::features::{Incompat, RoCompat};
 use lanefs_ondisk::htree;
@@ -207,11 +208,11 @@ impl Image {
     /// Makes an entry of `dir` refer to another inode.
     fn rename(&mut self, dir: Ino, named: NamedAt, new: Ino) -> Result<(), Error> {
         let inode = self.inode(dir)?;
-        let file_type = self.inode(new)?.file_type().ok_or(lanefs_ext4::Error::Stale)?;
+        let file_type = self.inode(new)?.file_type().expected()?;
         let mut bytes = self.block(named.block)?;
         let blocks = self.dir_blocks(dir, &inode)?;
         let block = blocks.into_iter().find(|block| block.place == named.block);
-        let block = block.ok_or(lanefs_ext4::Error::Stale)?;
+        let block = block.expected()?;
         dirent::replace(&self.dir_format(inode.flags), &mut bytes, named.offset, new, file_type)
             .map_err(|cause| Corruption::Directory { ino: dir, block: block.number, cause })?;
         self.put_dir_block(dir, &inode, block, bytes)

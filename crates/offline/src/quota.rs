@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
+use lanefs_ext4::Expected;
 use lanefs_ext4::LARGEST_QUOTA_FILE;
 use lanefs_ext4::extent::{Mapping, State};
 use lanefs_ondisk::inode::Inode;
@@ -100,8 +101,8 @@ impl Image {
             let place = self.place_in_quota(ino, at as u64)?;
             let mut bytes = self.block(place)?;
             let within = at % self.block_bytes();
-            let old = bytes.get_mut(within..within + BLOCK).ok_or(lanefs_ext4::Error::Stale)?;
-            let new = file.bytes().get(at..at + BLOCK).ok_or(lanefs_ext4::Error::Stale)?;
+            let old = bytes.get_mut(within..within + BLOCK).expected()?;
+            let new = file.bytes().get(at..at + BLOCK).expected()?;
             old.copy_from_slice(new);
             self.blocks.insert(place, bytes);
         }

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::image::{Image, ImageNodes};
+use lanefs_ext4::Expected;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::inode::Inode;
@@ -76,7 +77,7 @@ impl Image {
         if len < least {
             return Ok(None);
         }
-        let start = geometry.block_at(group, run.start).ok_or(lanefs_ext4::Error::Stale)?;
+        let start = geometry.block_at(group, run.start).expected()?;
         self.set_bits(group, run.start, len)?;
         Ok(Some((start, len)))
     }

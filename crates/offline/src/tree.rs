@@ -3,6 +3,7 @@
 use crate::commit::seconds;
 use crate::error::Error;
 use crate::image::Image;
+use lanefs_ext4::Expected;
 use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::inode::{Inode, InodeFlags};
@@ -58,7 +59,7 @@ impl Image {
         inode: &mut Inode,
         extents: &[Extent],
     ) -> Result<u64, Error> {
-        let form = self.form_of(inode).ok_or(lanefs_ext4::Error::Stale)?;
+        let form = self.form_of(inode).expected()?;
         let (limits, seed) = (self.limits_of(ino), self.node_seed(ino, inode, form));
         let mut nodes = 0;
         inode.block = form.empty_root();

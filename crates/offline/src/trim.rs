@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::image::Image;
+use lanefs_ext4::Expected;
 use lanefs_ondisk::{Block, Group};
 
 /// The space that was returned.
@@ -44,7 +45,7 @@ impl Image {
         for group in (0..geometry.group_count()).map(Group) {
             let bitmap = self.block_bitmap(group)?;
             for run in bitmap.clear_runs(0..bitmap.bits()) {
-                let start = geometry.block_at(group, run.start).ok_or(lanefs_ext4::Error::Stale)?;
+                let start = geometry.block_at(group, run.start).expected()?;
                 let len = u64::from(run.end - run.start) << geometry.cluster_bits();
                 match runs.last_mut() {
                     Some((before, sum)) if before.0 + *sum == start.0 => *sum += len,

@@ -2,6 +2,7 @@
 
 use lanefs_device::DeviceError;
 use lanefs_ondisk::{BadSize, Block, Corruption, Dashed, Ino, UnfitJournal, Unsupported};
+use std::panic::Location;
 use thiserror::Error;
 
 /// The error of a failed operation. Only [`Error::errno`] converts it to a system error number.
@@ -185,6 +186,13 @@ pub enum Error {
     /// The system returned no random bytes for the context of a new encrypted inode.
     #[error("the system gives no random bytes")]
     NoRandomness,
+    /// Something that the code rules out has happened: a bug in Lanefs. In a commit this error aborts
+    /// the journal, as any other does.
+    #[error("a bug in Lanefs ({place}): please report it")]
+    Internal {
+        /// Where it was noticed.
+        place: &'static Location<'static>,
+    },
     /// The directory passes its project on to its files, so it cannot contain a name of this inode,
     /// which belongs to another project.
     #[error("the directory passes its project on, and the file belongs to another project")]
@@ -244,11 +252,40 @@ pub enum Fault {
     Unsupported,
     /// The device, or the journal on it, failed.
     Device,
+    /// Lanefs has a bug.
+    Lanefs,
     /// The caller requested something that is not possible.
     Caller,
 }
 
+/// The value of an option that cannot be `None` here.
+pub trait Expected<T> {
+    /// Returns the value.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] with the caller's place if there is none.
+    fn expected(self) -> Result<T, Error>;
+}
+
+impl<T> Expected<T> for Option<T> {
+    #[inline]
+    #[track_caller]
+    fn expected(self) -> Result<T, Error> {
+        match self {
+            Some(value) => Ok(value),
+            None => Err(Error::internal()),
+        }
+    }
+}
+
 impl Error {
+    /// Returns the error for what cannot happen, with the caller's place.
+    #[cold]
+    #[track_caller]
+    pub fn internal() -> Error {
+        Error::Internal { place: Location::caller() }
+    }
+
     /// Returns the party that caused the error and, for a damaged image, the place of the damage.
     pub fn fault(&self) -> Fault {
         match self {
@@ -263,6 +300,7 @@ impl Error {
             Error::TooShort { .. } => Fault::Image { ino: None, block: None },
             Error::Unsupported(_) => Fault::Unsupported,
             Error::Device(_) | Error::Journal(_) => Fault::Device,
+            Error::Internal { .. } => Fault::Lanefs,
             _ => Fault::Caller,
         }
     }
@@ -278,7 +316,7 @@ impl Error {
             | Error::CrossLinked { .. } => return 117, // EUCLEAN, like the kernel's ext4
             Error::Unsupported(_) | Error::NotSupported | Error::CannotGrow(_) => Errno::OPNOTSUPP,
             Error::Device(_) | Error::NoRandomness | Error::NotVerified { .. } => Errno::IO,
-            Error::Journal(_) => Errno::IO,
+            Error::Journal(_) | Error::Internal { .. } => Errno::IO,
             Error::Forked => Errno::NXIO,
             Error::ReadOnly => Errno::ROFS,
             Error::NotFound => Errno::NOENT,
@@ -325,25 +363,6 @@ pub fn utc(secs: u64) -> String {
     };
     let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_dates_of_the_gregorian_calendar() {
-        for (secs, text) in [
-            (0, "1970-01-01 00:00:00 UTC"),
-            (951_782_400 + 86_399, "2000-02-29 23:59:59 UTC"),
-            (951_868_800, "2000-03-01 00:00:00 UTC"),
-            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
-            (1_763_855_532, "2025-11-22 23:52:12 UTC"),
-        ] {
-            assert_eq!(utc(secs), text);
-        }
-        utc(u64::MAX);
-    }
 }
 
 // The reasons for errors that the caller caused.
@@ -446,4 +465,30 @@ pub enum CannotGrow {
         /// The largest number of journal blocks that a transaction can have.
         most: u32,
     },
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_dates_of_the_gregorian_calendar() {
+        for (secs, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400 + 86_399, "2000-02-29 23:59:59 UTC"),
+            (951_868_800, "2000-03-01 00:00:00 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+            (1_763_855_532, "2025-11-22 23:52:12 UTC"),
+        ] {
+            assert_eq!(utc(secs), text);
+        }
+        utc(u64::MAX);
+    }
+
+    #[test]
+    fn what_cannot_happen_names_its_place() {
+        let error = None::<()>.expected().expect_err("there is no value");
+        assert!(error.to_string().contains("error.rs:"), "{error}");
+        assert_eq!((error.fault(), error.errno()), (Fault::Lanefs, 5));
+    }
 }

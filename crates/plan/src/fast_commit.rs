@@ -23,6 +23,7 @@ mod names;
 mod node;
 
 use crate::error::Error;
+use crate::error::Expected;
 use crate::fast_commit::inodes::Inodes;
 use draft::{Draft, refused};
 pub use draft::{Images, Read};
@@ -118,7 +119,7 @@ impl Draft<'_> {
         let mut bytes = self.block(place)?.to_vec();
         let record = superblock.encode();
         let at = SUPERBLOCK_OFFSET as usize % self.block_bytes();
-        bytes.get_mut(at..at + record.len()).ok_or(Error::Stale)?.copy_from_slice(&record);
+        bytes.get_mut(at..at + record.len()).expected()?.copy_from_slice(&record);
         self.put(place, bytes.into())
     }
 }

@@ -16,4 +16,4 @@ pub mod mapping;
 pub mod system;
 pub mod xattr;
 
-pub use error::{CannotGrow, Error, Fault, InvalidArgument, MissingKey, utc};
+pub use error::{CannotGrow, Error, Expected, Fault, InvalidArgument, MissingKey, utc};

@@ -1,6 +1,7 @@
 //! The blocks of the file system itself: no inode may map them.
 
 use crate::error::Error;
+use crate::error::Expected;
 use lanefs_lanes::Growing;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
@@ -136,7 +137,7 @@ pub fn descriptors(
     // Not preallocated, since the number of groups comes from the superblock and may be wrong.
     let mut descriptors = Vec::new();
     for index in 0..geometry.desc_blocks() {
-        let bytes = read(geometry.desc_block(index).ok_or(Error::Stale)?)?;
+        let bytes = read(geometry.desc_block(index).expected()?)?;
         for record in bytes.chunks_exact(geometry.desc_size()) {
             let group = Group(descriptors.len() as u32);
             if group.0 < geometry.group_count() {

@@ -18,6 +18,7 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{FileType, Group, Ino};
 use lanefs_plan::Error;
+use lanefs_plan::Expected;
 use std::ops::Range;
 
 /// The largest number of times that a claim searches all groups. If none of these searches finds a
@@ -57,7 +58,7 @@ impl Groups {
         let groups = BlockSearch { groups: self, read, by: by.as_ref() };
         let Run { group, bit, len } = self.search(&groups, request, goal, bit, drawn.blocks())?;
         drawn.use_up(len);
-        let start = geometry.block_at(Group(group), bit).ok_or(Error::NoSpace)?;
+        let start = geometry.block_at(Group(group), bit).expected()?;
         let len = len << clusters.bits();
         let elsewhere = by.and_then(|by| self.escape(&by));
         Ok(Found { claim: Claim::new(self.shared.clone(), start, len), drawn, elsewhere })
@@ -396,8 +397,7 @@ impl Groups {
         if kind == FileType::Directory {
             self.shared.summaries.set_directory(group.0);
         }
-        let ino =
-            self.shared.format.geometry().ino_at(group, index).ok_or_else(|| Error::NoSpace)?;
+        let ino = self.shared.format.geometry().ino_at(group, index).expected()?;
         Ok(InodeClaim::new(&self.shared, ino, group, index))
     }
 

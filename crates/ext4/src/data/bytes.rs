@@ -2,7 +2,7 @@
 
 use crate::alloc::Privilege;
 use crate::data::FileData;
-use crate::data::holes::{Overlap, take_front};
+use crate::data::holes::Overlap;
 use crate::object::inode::Inode;
 use crate::object::state::{Concerns, InodeState};
 use crate::volume::Volume;
@@ -318,15 +318,7 @@ impl FileData<'_> {
         let written: Vec<Extent> =
             extents.iter().map(|extent| Extent { state: State::Written, ..*extent }).collect();
         let change = self.plan_mapping(0..1, &written)?;
-        let used = take_front(&mut claims, 1, fs.volume.clusters());
-        let mut handle = fs.join(change.credits + 3 * used.len() as u32 + 1)?;
-        for claim in used {
-            fs.groups.allocate(&mut handle, claim);
-        }
-        self.apply_mapping(&mut handle, change, |state| {
-            stop_inline(&fs.volume, inode, state);
-        });
-        Ok(())
+        self.publish(&mut claims, 1, change, |state| stop_inline(&fs.volume, inode, state))
     }
 }
 

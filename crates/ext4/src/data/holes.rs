@@ -2,7 +2,7 @@
 
 use crate::alloc::{Claim, Count, Found, Privilege, Request};
 use crate::data::FileData;
-use crate::data::mapping::{EXTENTS_A_STEP, REVOKES_A_CREDIT};
+use crate::data::mapping::{EXTENTS_A_STEP, MapChange, REVOKES_A_CREDIT};
 use crate::object::state::{Concerns, InodeState};
 use crate::quota::Held;
 use crate::volume::MetaKind;
@@ -11,11 +11,15 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::superblock::Clusters;
 use lanefs_ondisk::{Block, FileBlock, FileType};
+use lanefs_plan::Expected;
 use lanefs_plan::cluster::Filling;
 use lanefs_plan::extent::{Extent, Layout, Map, Mapping, State};
 use lanefs_plan::mapping::Form;
 use lanefs_plan::{Error, cluster, extent};
 use std::ops::Range;
+
+/// The most credits that one claim takes when it is allocated.
+const CLAIM_CREDITS: u32 = 3;
 
 /// The claims, in whole clusters, each with its first file block; the extents of the claims and of
 /// the existing mappings together; and the reservations that count the claims against the owners'
@@ -103,7 +107,7 @@ impl FileData<'_> {
                     };
                     // The hole may start and end inside of a cluster.
                     let whole = unwritten(start, claim.len(), claim.start());
-                    let Some(extent) = whole.clip(&hole) else { return Err(Error::NoSpace) };
+                    let extent = whole.clip(&hole).expected()?;
                     at = extent.end();
                     extents.push(extent);
                     claims.push((start, claim));
@@ -165,16 +169,30 @@ impl FileData<'_> {
         drop(drawn);
         Ok(claim)
     }
+
+    /// Joins a transaction, allocates the claims of the file blocks below `end`, and applies
+    /// `change`, which maps them. `also` changes the inode in the same handle.
+    pub(crate) fn publish(
+        &self,
+        claims: &mut Vec<(u32, Claim)>,
+        end: u32,
+        change: MapChange<'_>,
+        also: impl FnOnce(&mut InodeState),
+    ) -> Result<(), Error> {
+        let used = take_front(claims, end, self.fs.volume.clusters());
+        let mut handle = self.fs.join(change.credits + CLAIM_CREDITS * used.len() as u32 + 1)?;
+        for claim in used {
+            self.fs.groups.allocate(&mut handle, claim);
+        }
+        self.apply_mapping(&mut handle, change, also);
+        Ok(())
+    }
 }
 
 /// Removes from `claims` all claims for clusters that contain file blocks below `end`, and returns
 /// them. Splits a claim that reaches beyond the last of these clusters. `claims` is in the order of
 /// the file blocks.
-pub(crate) fn take_front(
-    claims: &mut Vec<(u32, Claim)>,
-    end: u32,
-    clusters: Clusters,
-) -> Vec<Claim> {
+fn take_front(claims: &mut Vec<(u32, Claim)>, end: u32, clusters: Clusters) -> Vec<Claim> {
     debug_assert!(claims.is_sorted_by_key(|(start, _)| *start));
     let end = clusters.ceil(end);
     let whole = claims.partition_point(|(start, claim)| start + claim.len() <= end);

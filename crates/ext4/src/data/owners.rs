@@ -14,6 +14,7 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::quota::{CHANGES_OF_AN_ID, Kind, QuotaFile};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported, inode as disk};
 use lanefs_plan::Error;
+use lanefs_plan::Expected;
 use lanefs_plan::extent::{Extent, Mapping, State};
 
 impl Fs {
@@ -92,9 +93,7 @@ impl FileData<'_> {
         let n = (len / block_size) as u32;
         let (claims, extents, _held) =
             self.claim_holes(n..n + 1, Privilege::Root, Overlap::Anywhere)?;
-        let Some(Extent { block, .. }) = extents.first().copied() else {
-            return Err(Error::NoSpace);
-        };
+        let Extent { block, .. } = extents.first().copied().expected()?;
         let new = Extent { start: FileBlock(n), len: 1, block, state: State::Written };
         let change = self.plan_mapping(n..n + 1, &[new])?;
         let mut handle = fs.join(change.credits + 4)?;

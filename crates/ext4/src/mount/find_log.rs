@@ -12,6 +12,7 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 use lanefs_ondisk::superblock::{Cause, Geometry, JournalDevice, JournalPlace, Superblock};
 use lanefs_ondisk::{Block, Corruption, Group, Ino, UnfitJournal, Unsupported, inode as disk};
+use lanefs_plan::Expected;
 use lanefs_plan::extent::Nodes;
 use lanefs_plan::mapping::Form;
 use lanefs_plan::{Error, InvalidArgument, extent, fast_commit};
@@ -135,17 +136,18 @@ fn wanted(superblock: &Superblock) -> JournalIncompat {
 /// the blocks of its size.
 pub fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
     let geometry = superblock.geometry();
-    let place = geometry.inode_place(ino).ok_or(Error::Stale)?;
-    let (index, range) = geometry.desc_place(place.group).ok_or(Error::Stale)?;
-    let block = geometry.desc_block(index).ok_or(Error::Stale)?;
+    let no_inode = Corruption::Inode { ino, cause: disk::Cause::NoSuchInode };
+    let place = geometry.inode_place(ino).ok_or(no_inode)?;
+    let (index, range) = geometry.desc_place(place.group).expected()?;
+    let block = geometry.desc_block(index).expected()?;
     let bytes = read_block(device, &geometry, block)?;
-    let desc = bytes.get(range).ok_or(Error::Stale)?;
+    let desc = bytes.get(range).expected()?;
     let start = GroupDesc::table_before_replay(desc, place.group, &geometry)?;
     let table = Block(start.0 + u64::from(place.table_block));
     let bytes = read_block(device, &geometry, table)?;
     let record = bytes.get(place.offset..place.offset + geometry.inode_size());
     let checksums = superblock.checksums();
-    let inode = disk::Inode::decode(record.ok_or(Error::Stale)?, ino, &geometry, checksums)?;
+    let inode = disk::Inode::decode(record.expected()?, ino, &geometry, checksums)?;
     let (form, seed) = match inode.flags.contains(disk::InodeFlags::EXTENTS) {
         true => (Form::Extents, checksums.seed()),
         // Indirect blocks have no checksum.

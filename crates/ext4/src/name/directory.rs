@@ -18,6 +18,7 @@ use lanefs_ondisk::dirent::{DirFormat, Name, NameForm, Packed};
 use lanefs_ondisk::hash::{NameHash, NameHasher};
 use lanefs_ondisk::inode::{Cause, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, Unsupported, dirent};
+use lanefs_plan::Expected;
 use lanefs_plan::cluster::Filling;
 use lanefs_plan::dir::{Descent, DirBlocks, DirContext, DirEntry, Found, Indexing, Plan};
 use lanefs_plan::extent::{Extent, Mapping, State};
@@ -342,7 +343,7 @@ impl<'d> Directory<'d> {
                 }
             };
             let whole = Extent { start: FileBlock(start), len, block, state: State::Written };
-            let extent = whole.clip(&(at..end)).ok_or(Error::NoSpace)?;
+            let extent = whole.clip(&(at..end)).expected()?;
             goal = Block(extent.block.0 + u64::from(extent.len));
             at = extent.end();
             extents.push(extent);
@@ -350,14 +351,14 @@ impl<'d> Directory<'d> {
         for (n, contents) in appended.into_iter().enumerate() {
             let at = count + n as u32;
             let place = extents.iter().find_map(|e| e.clip(&(at..at + 1)));
-            let place = place.ok_or(Error::NoSpace)?;
+            let place = place.expected()?;
             change.appended.push((FileBlock(at), place.block, contents));
         }
         let mapping = data.plan_mapping(count..end, &extents)?;
         if mapping.covered.end < end {
             // This cannot happen, because the last leaf of the extent tree covers all block numbers
             // up to the largest.
-            return Err(Error::FileTooLarge);
+            return Err(Error::internal());
         }
         change.credits += mapping.credits + 4 * change.claims.len() as u32;
         change.mapping = Some(mapping);

@@ -17,9 +17,22 @@ use lanefs_lanes::{ExclusiveHold, Nameless, SharedHold, end_as_only_holder, set_
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::MAX_LINKS;
 use lanefs_plan::Error;
+use lanefs_plan::Expected;
 
 // Maintains link counts when a name changes: the count of the directory that has the name, and the
 // count of the inode that the name refers to.
+
+/// Runs `attempt` with directories locked shared, or exclusively if it returns `None`, because the
+/// shape of one must change.
+#[inline]
+pub(crate) fn shared_else_exclusive<T>(
+    mut attempt: impl FnMut(DirLocking) -> Result<Option<T>, Error>,
+) -> Result<T, Error> {
+    match attempt(DirLocking::Shared)? {
+        Some(done) => Ok(done),
+        None => attempt(DirLocking::Exclusive)?.expected(),
+    }
+}
 
 /// The number of credits that [`drop_link`] needs, for an inode and for its group or its orphan
 /// record.

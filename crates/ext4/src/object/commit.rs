@@ -20,6 +20,7 @@ use lanefs_ondisk::inode::{BlockField, InodeFlags};
 use lanefs_ondisk::jbd2::{FastChange, FastName};
 use lanefs_ondisk::{Block, FileType, Group, Ino, inode as disk};
 use lanefs_plan::Error;
+use lanefs_plan::Expected;
 use lanefs_plan::extent::{State, overlapping};
 use std::collections::BTreeMap;
 
@@ -182,10 +183,10 @@ impl Fs {
         captured: &mut Captured<'_>,
     ) -> Result<(), Error> {
         for (group, desc) in growth.groups() {
-            let (index, bytes) = growth.new.desc_place(group).ok_or(Error::Stale)?;
-            let block = growth.new.desc_block(index).ok_or(Error::Stale)?;
+            let (index, bytes) = growth.new.desc_place(group).expected()?;
+            let block = growth.new.desc_block(index).expected()?;
             let base = || growth.base(index, self);
-            let record = descriptors.patch(block, base)?.get_mut(bytes).ok_or(Error::Stale)?;
+            let record = descriptors.patch(block, base)?.get_mut(bytes).expected()?;
             desc.encode_into(record, group, &growth.new, self.volume.checksums);
         }
         if let Some(resize) = &growth.resize {
@@ -215,7 +216,7 @@ impl Fs {
         // This reads the block's newest captured image, which stays in the journal's store until it
         // is written in place.
         let base = || self.read_block(block);
-        let record = descriptors.patch(block, base)?.get_mut(bytes).ok_or(Error::Stale)?;
+        let record = descriptors.patch(block, base)?.get_mut(bytes).expected()?;
         image.desc.encode_into(record, group, volume.geometry(), volume.checksums);
         Ok(())
     }
@@ -240,7 +241,7 @@ impl Fs {
                 record.disk.dtime = next.0;
             }
             if let Some(quotas) = self.mount.quotas() {
-                let before = self.volume.record_in(copy, offset).ok_or(Error::Stale)?;
+                let before = self.volume.record_in(copy, offset).expected()?;
                 let before = disk::Inode::decode_unchecked(before, self.volume.geometry());
                 let after = (!record.freed).then_some(&record.disk);
                 quotas.count(fold, ino, before.as_ref(), after);
@@ -264,11 +265,11 @@ impl Fs {
             let copy = tables.patch(table.block, || self.tables.base(&table, self))?;
             let (geometry, checksums) = (self.volume.geometry(), self.volume.checksums);
             let end = place.offset + geometry.inode_size();
-            let record = copy.get_mut(place.offset..end).ok_or(Error::Stale)?;
+            let record = copy.get_mut(place.offset..end).expected()?;
             let mut inode = disk::Inode::decode(record, Ino::RESIZE, geometry, checksums)?;
             inode.sectors = resize.sectors;
             let encoded = inode.encode_into(record, Ino::RESIZE, geometry, checksums);
-            encoded.map_err(|_| Error::FileTooLarge)?;
+            encoded.map_err(|_| Error::internal())?;
             pinned.insert(table.block, table);
         }
         for (group, index) in extended {

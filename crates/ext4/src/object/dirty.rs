@@ -12,6 +12,7 @@ use lanefs_ondisk::quota::Kind;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino, inode as disk};
 use lanefs_plan::Error;
+use lanefs_plan::Expected;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -200,7 +201,7 @@ impl Record {
         offset: usize,
     ) -> Result<(), Error> {
         let len = volume.geometry().inode_size();
-        let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
+        let record = table.get_mut(offset..offset + len).expected()?;
         self.raw.write_to(record);
         encode(volume, ino, &self.disk, record)
     }
@@ -238,7 +239,7 @@ pub(crate) fn chain_record(
     offset: usize,
 ) -> Result<(), Error> {
     let len = volume.geometry().inode_size();
-    let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
+    let record = table.get_mut(offset..offset + len).expected()?;
     let mut disk = disk::Inode::decode(record, ino, volume.geometry(), volume.checksums)?;
     disk.dtime = next.map_or(0, |next| next.0);
     encode(volume, ino, &disk, record)
@@ -246,7 +247,7 @@ pub(crate) fn chain_record(
 
 fn encode(volume: &Volume, ino: Ino, disk: &disk::Inode, record: &mut [u8]) -> Result<(), Error> {
     disk.encode_into(record, ino, volume.geometry(), volume.checksums)
-        .map_err(|_| Error::FileTooLarge)
+        .map_err(|_| Error::internal())
 }
 
 // What only the committer writes when the file system grows: descriptors, the resize inode, and
@@ -290,7 +291,7 @@ impl Growth {
         if index >= self.old.desc_blocks() {
             return Ok(vec![0; self.new.block_size().bytes()].into());
         }
-        reader.read_block(self.new.desc_block(index).ok_or(Error::Stale)?)
+        reader.read_block(self.new.desc_block(index).expected()?)
     }
 
     /// Returns the number of blocks that the growth adds to a transaction.

@@ -20,6 +20,7 @@ use lanefs_lanes::{LaneArc, LineHeap, Mutex, PerLane, Pin};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
 use lanefs_ondisk::{Block, Corruption, Group, Ino, inode as disk};
+use lanefs_plan::Expected;
 use lanefs_plan::{Error, Fault};
 
 /// How many commits a claim waits for before it fails. A commit makes freed blocks available, but
@@ -324,7 +325,7 @@ impl Fs {
         let place = self.volume.inode_place(ino)?;
         let table = self.table_block(place.group, place.table_block)?;
         let base = self.tables.base(&table, self)?;
-        let raw = self.volume.record_in(&base, place.offset).ok_or(Error::Stale)?;
+        let raw = self.volume.record_in(&base, place.offset).expected()?;
         let decoded = disk::Inode::decode(raw, ino, self.volume.geometry(), self.volume.checksums)
             .map_err(Error::from)
             .inspect_err(|error| self.note_error(error))?;

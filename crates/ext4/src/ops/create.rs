@@ -10,6 +10,7 @@ use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
 use crate::flags;
 use crate::name::directory::checked_entry;
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
+use crate::name::shared_else_exclusive;
 use crate::name::{
     DROP_LINK_CREDITS, DirLocking, NameChange, check_addable, drop_link, may_count, names_changed,
 };
@@ -27,6 +28,7 @@ use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
 use lanefs_ondisk::xattr::AttributeName;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
+use lanefs_plan::Expected;
 use lanefs_plan::dir::Look;
 use lanefs_plan::extent::{Extent, Nodes, State};
 use lanefs_plan::mapping::Form;
@@ -93,12 +95,7 @@ impl Fs {
     ) -> Result<InodeRef, Error> {
         self.check_writable()?;
         let name = checked_entry(name, || Error::Exists)?;
-        let inode = match self.create_locked(dir, name, new, DirLocking::Shared)? {
-            Some(inode) => inode,
-            None => {
-                self.create_locked(dir, name, new, DirLocking::Exclusive)?.ok_or(Error::Busy)?
-            }
-        };
+        let inode = shared_else_exclusive(|locking| self.create_locked(dir, name, new, locking))?;
         self.note_load();
         self.obey_dirsync(&[dir])?;
         Ok(inode)
@@ -217,7 +214,7 @@ impl Fs {
         let inode = self.give_birth(born)?;
         let new = place.insert(NewValue { inode, size, hash: seed.chain(value).value() });
         let inode = &new.inode;
-        let locked = inode.op.try_exclusive().ok_or(Error::Busy)?;
+        let locked = inode.op.try_exclusive().expected()?;
         let (at, by) = (At::Offset(0), Privilege::Root);
         let write = Write { at, data: value, stamp: Stamp::Keep, by };
         let (_, written) = self.write_locked(inode, &write)?;
@@ -326,7 +323,7 @@ impl Fs {
     fn prepare_number(&self, kind: FileType, parent: &Arc<Inode>) -> Result<Bare<'_>, Error> {
         let claim = self.groups.claim_inode(self, kind, &as_parent(parent))?;
         let ino = claim.ino();
-        let place = self.volume.geometry().inode_place(ino).ok_or_else(|| Error::NoSpace)?;
+        let place = self.volume.geometry().inode_place(ino).expected()?;
         let (table, before) = {
             // Each look-up pins the lane. While this pin is held, that costs almost nothing.
             let _pin = lanefs_lanes::pin();
@@ -487,7 +484,7 @@ impl Fs {
     /// Reads the previous inode with the same number from its record at `offset` in `table`.
     fn stored_predecessor(&self, table: &TableRef, offset: usize) -> Result<Predecessor, Error> {
         let base = self.tables.base(table, self)?;
-        let record = self.volume.record_in(&base, offset).ok_or_else(|| Error::NoSpace)?;
+        let record = self.volume.record_in(&base, offset).expected()?;
         // i_links_count at offset 0x1a and i_generation at offset 0x64 of a record (kernel
         // documentation, "Index Nodes"). A record with links is in use, as e2fsck assumes too.
         let lives = record.get(0x1a..0x1c).is_some_and(|links| links != [0; 2]);

@@ -4,7 +4,7 @@
 use crate::alloc::{Claim, Privilege, Request};
 use crate::attr::{Fallocate, SyncMode, now};
 use crate::data::FileData;
-use crate::data::holes::{Overlap, take_front};
+use crate::data::holes::Overlap;
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::flags;
 use crate::object::fs::Fs;
@@ -148,17 +148,12 @@ impl Fs {
                 let change = self.data(inode).plan_mapping(at..covered, &extents)?;
                 at = change.covered.end.min(covered);
                 extents.retain_mut(|e| e.clip(&(at..covered)).map(|rest| *e = rest).is_some());
-                let used = take_front(&mut claims, at, self.volume.clusters());
-                let mut handle = self.join(change.credits + 3 * used.len() as u32 + 1)?;
-                for claim in used {
-                    self.groups.allocate(&mut handle, claim);
-                }
-                self.data(inode).apply_mapping(&mut handle, change, |state| {
+                self.data(inode).publish(&mut claims, at, change, |state| {
                     if at == last {
                         then(state);
                         applied = Last::Applied;
                     }
-                });
+                })?;
             }
         }
         Ok(applied)
@@ -437,12 +432,7 @@ impl FileData<'_> {
             };
             let change = self.plan_mapping(at..stop, &with)?;
             at = change.covered.end.min(stop);
-            let used = take_front(&mut claims, at, self.fs.volume.clusters());
-            let mut handle = self.fs.join(change.credits + 3 * used.len() as u32 + 1)?;
-            for claim in used {
-                self.fs.groups.allocate(&mut handle, claim);
-            }
-            self.apply_mapping(&mut handle, change, |_| ());
+            self.publish(&mut claims, at, change, |_| ())?;
         }
         Ok(extents.last().map_or(Block(0), |last| Block(last.block.0 + u64::from(last.len))))
     }

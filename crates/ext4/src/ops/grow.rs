@@ -29,6 +29,7 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{BadSize, Block, Group, Ino};
+use lanefs_plan::Expected;
 use lanefs_plan::{CannotGrow, Error, InvalidArgument};
 use std::ops::Range;
 
@@ -153,7 +154,7 @@ impl Fs {
         let place = self.volume.inode_place(Ino::RESIZE)?;
         let table = self.table_block(place.group, place.table_block)?;
         let bytes = self.tables.base(&table, self)?;
-        let record = self.volume.record_in(&bytes, place.offset).ok_or(Error::Stale)?;
+        let record = self.volume.record_in(&bytes, place.offset).expected()?;
         let (geometry, checksums) = (self.volume.geometry(), self.volume.checksums);
         Ok(Inode::decode(record, Ino::RESIZE, geometry, checksums)?)
     }
@@ -214,7 +215,7 @@ impl Fs {
         }
         let changed = growth.changed();
         for index in 0..new.desc_blocks() {
-            let primary = new.desc_block(index).ok_or(Error::Stale)?;
+            let primary = new.desc_block(index).expected()?;
             let mut copies = descriptor_copies(new, index);
             copies
                 .retain(|place| *place != primary && (changed.contains(&index) || place.0 >= end));

@@ -4,6 +4,7 @@ use crate::attr::{Named, now};
 use crate::flags;
 use crate::name::directory::checked_entry;
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
+use crate::name::shared_else_exclusive;
 use crate::name::{
     DROP_LINK_CREDITS, DirLocking, NameChange, check_addable, check_ended, drop_link,
     lock_for_names, names_changed, prepare_drop_link,
@@ -47,12 +48,7 @@ impl Fs {
         if inode.file_type == FileType::Directory {
             return Err(Error::NotPermitted);
         }
-        match self.link_locked(inode, dir, name, DirLocking::Shared)? {
-            Some(()) => {}
-            None => {
-                self.link_locked(inode, dir, name, DirLocking::Exclusive)?.ok_or(Error::Busy)?
-            }
-        }
+        shared_else_exclusive(|locking| self.link_locked(inode, dir, name, locking))?;
         self.obey_dirsync(&[dir])
     }
 
@@ -163,12 +159,8 @@ impl Fs {
             (Removal::Directory, false) => return Err(Error::NotDirectory),
             _ => {}
         }
-        let acted = match self.remove_locked(dir, name, victim, DirLocking::Shared)? {
-            Some(acted) => acted,
-            None => {
-                self.remove_locked(dir, name, victim, DirLocking::Exclusive)?.ok_or(Error::Busy)?
-            }
-        };
+        let acted =
+            shared_else_exclusive(|locking| self.remove_locked(dir, name, victim, locking))?;
         if acted == Acted::Done {
             self.obey_dirsync(&[dir])?;
         }

@@ -5,10 +5,12 @@ use crate::attr::{Named, Rename, now};
 use crate::flags;
 use crate::name::directory::{Directory, checked, checked_entry};
 use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot, lock_both};
+use crate::name::shared_else_exclusive;
 use crate::name::{
     Ascent, DROP_LINK_CREDITS, DirLocking, IsRing, NameChange, check_ended, drop_link,
     lock_for_names, may_count, names_changed, prepare_drop_link,
 };
+use crate::object::dirty::Handle;
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
@@ -18,6 +20,7 @@ use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::{Cause, Name};
 use lanefs_ondisk::inode::{InodeFlags, MAX_LINKS};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
+use lanefs_plan::Expected;
 use lanefs_plan::dir::{Found, Look};
 use lanefs_plan::{Error, InvalidArgument};
 
@@ -146,10 +149,7 @@ impl Fs {
         {
             return Err(Error::NotEmpty);
         }
-        match self.rename_locked(ends, how, DirLocking::Shared)? {
-            Some(done) => Ok(done),
-            None => self.rename_locked(ends, how, DirLocking::Exclusive)?.ok_or(Error::Busy),
-        }
+        shared_else_exclusive(|locking| self.rename_locked(ends, how, locking))
     }
 
     /// Fails if one of the inodes must not be changed, or if the target directory was deleted.
@@ -182,6 +182,68 @@ impl Fs {
         }
     }
 
+    /// Fails if the rename is forbidden, whatever its names refer to now.
+    fn check_rename(&self, ends: &Ends<'_>, how: Rename) -> Result<(), Error> {
+        let Ends { from, to, source, target, .. } = ends;
+        self.check_renamable(ends)?;
+        self.data(to).check_project(source)?;
+        if let (Some(target), Rename::Exchange) = (target, how) {
+            self.data(from).check_project(target)?;
+        }
+        self.check_policies(ends, how)
+    }
+
+    /// Returns the slots of the old and the new name; `None` if the directories must be locked
+    /// exclusively. Room for the new name is made first, because that may move the old name.
+    fn slots_of<'f>(
+        &'f self,
+        ends: &'f Ends<'_>,
+        locking: DirLocking,
+    ) -> Result<Option<(EntrySlot<'f>, EntrySlot<'f>)>, Error> {
+        let Ends { from, name, to, new_name, target, .. } = ends;
+        let arriving = match target {
+            Some(_) => EntrySlot::of(self, to, *new_name, locking)?,
+            None => EntrySlot::with_room(self, to, *new_name, locking)?,
+        };
+        let Some(arriving) = arriving else { return Ok(None) };
+        let leaving = EntrySlot::beside(Some(&arriving), self, from, *name, locking)?;
+        Ok(leaving.map(|leaving| (leaving, arriving)))
+    }
+
+    /// Returns the changes of the entries ".." of directories that get another parent.
+    fn new_parents<'f>(
+        &'f self,
+        ends: &'f Ends<'_>,
+        exchanged: Option<&'f InodeRef>,
+    ) -> Result<[Option<(EntrySlot<'f>, Edit)>; 2], Error> {
+        let Ends { from, to, source, .. } = ends;
+        let moves =
+            |inode: &&InodeRef| from.ino != to.ino && inode.file_type == FileType::Directory;
+        let moved = Some(source).filter(moves).map(|dir| self.parent_entry(dir, to.ino));
+        let moved_back = exchanged.filter(moves).map(|dir| self.parent_entry(dir, from.ino));
+        Ok([moved.transpose()?, moved_back.transpose()?])
+    }
+
+    /// Apply: changes the renamed inodes. They change before the entries, because a thread that
+    /// finds a name may sync the inode to make the name durable.
+    fn note_renamed(
+        &self,
+        handle: &mut Handle<'_>,
+        source: &InodeRef,
+        exchanged: Option<&InodeRef>,
+    ) {
+        let is_directory = |inode: &InodeRef| inode.file_type == FileType::Directory;
+        if let Some(fast) = &self.fast
+            && (is_directory(source) || exchanged.is_some_and(is_directory))
+        {
+            fast.tree_changes(handle.tid());
+        }
+        let now = now();
+        for moved in std::iter::once(source).chain(exchanged) {
+            moved.change(handle, Concerns::Attributes, |state| state.disk.ctime = now);
+        }
+    }
+
     /// Renames under the locks. Returns false if a name now refers to another inode, and `None` if
     /// the rename needs the directories' locks exclusively.
     fn rename_locked(
@@ -190,7 +252,7 @@ impl Fs {
         how: Rename,
         locking: DirLocking,
     ) -> Result<Option<bool>, Error> {
-        let Ends { from, name, to, new_name, source, target } = ends;
+        let Ends { from, to, source, target, .. } = ends;
         // Declared before the locks, so that a whiteout that gets no name is deleted after the
         // locks are released.
         let whiteout;
@@ -203,20 +265,8 @@ impl Fs {
         ]) else {
             return Ok(None);
         };
-        self.check_renamable(ends)?;
-        self.data(to).check_project(source)?;
-        if let (Some(target), Rename::Exchange) = (target, how) {
-            self.data(from).check_project(target)?;
-        }
-        self.check_policies(ends, how)?;
-        // Room for the new name is made first, because making room may move the old name.
-        let arriving = match target {
-            Some(_) => EntrySlot::of(self, to, *new_name, locking)?,
-            None => EntrySlot::with_room(self, to, *new_name, locking)?,
-        };
-        let Some(arriving) = arriving else { return Ok(None) };
-        let leaving = EntrySlot::beside(Some(&arriving), self, from, *name, locking)?;
-        let Some(leaving) = leaving else { return Ok(None) };
+        self.check_rename(ends, how)?;
+        let Some((leaving, arriving)) = self.slots_of(ends, locking)? else { return Ok(None) };
         let elsewhere = match locking {
             // It is not known yet whether one of the names now refers to another inode than it did
             // at the look-up. The retry, which holds the locks exclusively, finds out.
@@ -237,11 +287,7 @@ impl Fs {
         if !self.may_gain(to, gained, locking)? || !self.may_gain(from, lost, locking)? {
             return Ok(None);
         }
-        let other_parent = from.ino != to.ino;
-        let moves = |inode: &&InodeRef| other_parent && inode.file_type == FileType::Directory;
-        let moved = Some(source).filter(moves).map(|dir| self.parent_entry(dir, to.ino));
-        let moved_back = exchanged.filter(moves).map(|dir| self.parent_entry(dir, from.ino));
-        let parents = [moved.transpose()?, moved_back.transpose()?];
+        let parents = self.new_parents(ends, exchanged)?;
         let born = how.whiteout().map(|new| self.prepare_inode(from, &new, Naming::Named));
         let born = born.transpose()?;
         let more = born.as_ref().map_or(0, |_| BIRTH_CREDITS + DROP_LINK_CREDITS);
@@ -258,25 +304,14 @@ impl Fs {
             }
             return edits.map(|_| elsewhere);
         };
-        let is_directory = |inode: &InodeRef| inode.file_type == FileType::Directory;
-        if let Some(fast) = &self.fast
-            && (is_directory(source) || exchanged.is_some_and(is_directory))
-        {
-            fast.tree_changes(handle.tid());
-        }
-        // The inodes change first, because a thread that finds a name may sync the inode to make
-        // the name durable.
-        let now = now();
-        for moved in std::iter::once(source).chain(exchanged) {
-            moved.change(&mut handle, Concerns::Attributes, |state| state.disk.ctime = now);
-        }
+        self.note_renamed(&mut handle, source, exchanged);
         EntrySlot::apply_both(&mut handle, [(&arriving, arrives), (&leaving, leaves)]);
         drop(names);
         for (place, edit) in parents.iter().flatten() {
             place.apply(&mut handle, *edit);
         }
         names_changed(&mut handle, to, NameChange::of_directories(gained));
-        if other_parent {
+        if from.ino != to.ino {
             names_changed(&mut handle, from, NameChange::of_directories(lost));
         }
         if let Some(replaced) = replaced {
@@ -400,11 +435,11 @@ impl Fs {
             return Ok(true);
         }
         let both = [*from, source].map(|inode| Some((inode, DirLocking::Exclusive)));
-        let _locks = lock_for_names(both).ok_or(Error::Busy)?;
+        let _locks = lock_for_names(both).expected()?;
         self.check_renamable(ends)?;
         let slot = |name| EntrySlot::of(self, from, name, DirLocking::Exclusive);
-        let old = slot(*name)?.ok_or(Error::Busy)?.seen();
-        let new = slot(*new_name)?.ok_or(Error::Busy)?;
+        let old = slot(*name)?.expected()?.seen();
+        let new = slot(*new_name)?.expected()?;
         let (Look::There(old), Look::There(found)) = (old, new.seen()) else { return Ok(false) };
         if old.ino != source.ino || old != found {
             return Ok(old.ino == source.ino && found.ino == source.ino);
@@ -417,7 +452,7 @@ impl Fs {
             Some(places) => places,
             None => {
                 Directory::of(self, from)?.make_room(*new_name)?;
-                self.places_of(ends)?.ok_or(Error::NoSpace)?
+                self.places_of(ends)?.expected()?
             }
         };
         self.apply_respelling(ends, &places)?;
@@ -429,7 +464,7 @@ impl Fs {
     fn places_of<'f>(&'f self, ends: &'f Ends<'_>) -> Result<Option<Places<'f>>, Error> {
         let (dir, name) = (ends.from, ends.new_name);
         let entry = EntrySlot::of(self, dir, name, DirLocking::Exclusive)?;
-        let entry = entry.ok_or(Error::Busy)?;
+        let entry = entry.expected()?;
         let Look::There(at) = entry.seen() else { return Err(Error::NotFound) };
         let named = Named { ino: ends.source.ino, file_type: ends.source.file_type };
         if entry.fits_instead(at, named) {
@@ -450,7 +485,7 @@ impl Fs {
                 entry.apply(&mut handle, Edit::Rename(*at, named));
             }
             Some(beside) => {
-                let Look::Room(room) = beside.seen() else { return Err(Error::NoSpace) };
+                let Look::Room(room) = beside.seen() else { return Err(Error::internal()) };
                 let _names = lock_both(beside, entry);
                 let edits = [(beside, Edit::Add(room, named)), (entry, Edit::Remove(*at))];
                 EntrySlot::apply_both(&mut handle, edits);

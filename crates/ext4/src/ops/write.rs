@@ -3,7 +3,7 @@
 
 use crate::alloc::{Claim, Privilege};
 use crate::attr::{SyncMode, now};
-use crate::data::holes::{Overlap, take_front};
+use crate::data::holes::Overlap;
 use crate::flags;
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
@@ -442,21 +442,16 @@ impl Fs {
             };
             at = change.covered.end.min(missing.end);
             let reached = if at == missing.end { end } else { u64::from(at) * block_size };
-            let used = take_front(&mut claims, at, self.volume.clusters());
-            let mut handle = self.join(change.credits + 3 * used.len() as u32 + 1)?;
-            for claim in used {
-                self.groups.allocate(&mut handle, claim);
-            }
-            let now = now();
-            file.apply_mapping(&mut handle, change, |state| {
+            file.publish(&mut claims, at, change, |state| {
                 if stamp != Stamp::BeyondEnd {
                     state.disk.size = state.disk.size.max(reached);
                 }
                 if stamp == Stamp::Now {
+                    let now = now();
                     state.disk.mtime = now;
                     state.disk.ctime = now;
                 }
-            });
+            })?;
         }
         drop(mapping);
         if missing.is_empty() {

@@ -6,6 +6,7 @@ use crate::dir::{
     DirBlocks, DirContext, Indexing, Look, Plan, blocks::for_each_name, has_names, look_for,
     room_for,
 };
+use crate::error::Expected;
 use crate::error::{Error, InvalidArgument};
 use lanefs_ondisk::dirent::{Name, Packed};
 use lanefs_ondisk::htree::{Cause, IndexEntry};
@@ -106,7 +107,7 @@ fn split_leaf(
         entries.extend(Packed::from_entry(entry).map(|packed| (hash, packed)));
         Ok(())
     })?;
-    let (left, right) = leaves(cx, entries).ok_or(Error::NoSpace)?;
+    let (left, right) = leaves(cx, entries).expected()?;
     let mut plan = Plan::update(n, left.into());
     let Some(Leaf { low, block }) = right else { return Ok(plan) };
     let mut growth = Growth::new(cx, blocks);
@@ -136,7 +137,7 @@ impl Tree<'_> {
     /// function calls itself for the parent. Below a full root a level is added, and this function
     /// calls itself for the new node.
     fn insert(&mut self, depth: usize, entry: IndexEntry) -> Result<(), Error> {
-        let Some(frame) = self.frames.get(depth) else { return Err(Error::NoSpace) };
+        let frame = self.frames.get(depth).expected()?;
         let index = frame_index(self.cx, depth, frame)?;
         let mut entries: Vec<IndexEntry> = index.iter().collect();
         let at = frame.at;
@@ -155,7 +156,7 @@ impl Tree<'_> {
             None => lower.insert(at + 1, entry),
         }
         self.write(depth, &lower)?;
-        let node = htree::new_node(&self.cx.format, &upper).ok_or(Error::NoSpace)?;
+        let node = htree::new_node(&self.cx.format, &upper).expected()?;
         let block = self.growth.push(node)?;
         self.insert(depth - 1, IndexEntry { hash: middle, block })
     }
@@ -173,9 +174,9 @@ impl Tree<'_> {
         }
         let mut entries = entries.to_vec();
         entries.insert((at + 1).min(entries.len()), entry);
-        let node = htree::new_node(&self.cx.format, &entries).ok_or(Error::NoSpace)?;
+        let node = htree::new_node(&self.cx.format, &entries).expected()?;
         let block = self.growth.push(node)?;
-        let Some(frame) = self.frames.first_mut() else { return Err(Error::NoSpace) };
+        let frame = self.frames.first_mut().expected()?;
         let root = htree::root(&self.cx.format, &frame.bytes)
             .map_err(|cause| self.cx.bad_index(FileBlock(0), cause))?;
         let only = [IndexEntry { hash: 0, block }];
@@ -187,16 +188,16 @@ impl Tree<'_> {
             self.levels + 1,
             &only,
         );
-        frame.bytes = bytes.ok_or(Error::NoSpace)?.into();
+        frame.bytes = bytes.expected()?.into();
         self.changed[0] = true;
         Ok(())
     }
 
     fn write(&mut self, depth: usize, entries: &[IndexEntry]) -> Result<(), Error> {
-        let Some(frame) = self.frames.get_mut(depth) else { return Err(Error::NoSpace) };
+        let frame = self.frames.get_mut(depth).expected()?;
         let bytes = Arc::make_mut(&mut frame.bytes);
         if !htree::write_entries(&self.cx.format, kind_at(depth), bytes, entries) {
-            return Err(Error::NoSpace);
+            return Err(Error::internal());
         }
         if let Some(changed) = self.changed.get_mut(depth) {
             *changed = true;
@@ -376,7 +377,7 @@ pub(crate) fn to_indexed(
         entries.extend(Packed::from_entry(entry).map(|packed| (hash, packed)));
         Ok(())
     })?;
-    let (left, right) = leaves(cx, entries).ok_or(Error::NoSpace)?;
+    let (left, right) = leaves(cx, entries).expected()?;
     let mut growth = Growth::new(cx, blocks);
     let mut index = vec![IndexEntry { hash: 0, block: growth.push(left)? }];
     if let Some(Leaf { low, block }) = right {
@@ -384,7 +385,7 @@ pub(crate) fn to_indexed(
     }
     let root =
         htree::new_root(&cx.format, ino_of(&dot), ino_of(&dot_dot), cx.hasher.version, 0, &index);
-    let root = root.ok_or(Error::NoSpace)?.into();
+    let root = root.expected()?.into();
     Ok(Plan {
         updates: vec![(first, root)],
         appended: growth.into_appended(),

@@ -1,6 +1,7 @@
 //! The file system while fast commits are applied: its blocks, with the changes in memory.
 
 use crate::error::Error;
+use crate::error::Expected;
 use crate::system::{SystemBlocks, descriptors};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::bitmap::Bitmap;
@@ -133,7 +134,7 @@ impl<'a> Draft<'a> {
     /// Returns the position of an inode's record: its block in the inode table, and its bytes in
     /// that block.
     fn place_of(&self, ino: Ino) -> Result<(Block, Range<usize>), Error> {
-        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        let place = self.geometry.inode_place(ino).expected()?;
         let table = self.descriptor(place.group)?.inode_table;
         let range = place.offset..place.offset + self.geometry.inode_size();
         Ok((Block(table.0 + u64::from(place.table_block)), range))
@@ -142,7 +143,7 @@ impl<'a> Draft<'a> {
     /// Returns an inode's record from the inode table.
     pub(crate) fn record(&self, ino: Ino) -> Result<Vec<u8>, Error> {
         let (block, range) = self.place_of(ino)?;
-        Ok(self.block(block)?.get(range).ok_or(Error::Stale)?.to_vec())
+        Ok(self.block(block)?.get(range).expected()?.to_vec())
     }
 
     /// Replaces an inode's record in the inode table.
@@ -150,7 +151,7 @@ impl<'a> Draft<'a> {
         let (block, range) = self.place_of(ino)?;
         let mut bytes = self.block(block)?.to_vec();
         let place = bytes.get_mut(range).filter(|place| place.len() == record.len());
-        place.ok_or(Error::Stale)?.copy_from_slice(record);
+        place.expected()?.copy_from_slice(record);
         self.put(block, bytes.into())
     }
 }
@@ -159,11 +160,11 @@ impl<'a> Draft<'a> {
 
 impl Draft<'_> {
     pub(crate) fn descriptor(&self, group: Group) -> Result<&GroupDesc, Error> {
-        self.descriptors.get(group.0 as usize).ok_or(Error::Stale)
+        self.descriptors.get(group.0 as usize).expected()
     }
 
     fn descriptor_mut(&mut self, group: Group) -> Result<&mut GroupDesc, Error> {
-        self.descriptors.get_mut(group.0 as usize).ok_or(Error::Stale)
+        self.descriptors.get_mut(group.0 as usize).expected()
     }
 
     /// Marks blocks as free. It is no error if some are free already, because an interrupted replay
@@ -203,7 +204,7 @@ impl Draft<'_> {
             let bitmap = self.bitmap_mut(group)?;
             let Some(bit) = bitmap.next_clear(0..bits) else { continue };
             bitmap.fill(bit..bit + 1);
-            return self.geometry.block_at(group, bit).ok_or(Error::Stale);
+            return self.geometry.block_at(group, bit).expected();
         }
         Err(Error::NoSpace)
     }
@@ -245,7 +246,7 @@ impl Draft<'_> {
             };
             self.bitmaps.insert(group, bitmap);
         }
-        self.bitmaps.get_mut(&group).ok_or(Error::Stale)
+        self.bitmaps.get_mut(&group).expected()
     }
 
     fn inode_bitmap_mut(&mut self, group: Group) -> Result<&mut Bitmap, Error> {
@@ -261,18 +262,18 @@ impl Draft<'_> {
             };
             self.inode_bitmaps.insert(group, bitmap);
         }
-        self.inode_bitmaps.get_mut(&group).ok_or(Error::Stale)
+        self.inode_bitmaps.get_mut(&group).expected()
     }
 
     /// Returns whether an inode is in use.
     pub(crate) fn is_used(&mut self, ino: Ino) -> Result<bool, Error> {
-        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        let place = self.geometry.inode_place(ino).expected()?;
         Ok(self.inode_bitmap_mut(place.group)?.get(place.index))
     }
 
     /// Marks an inode as in use, and initialises the inode table up to the inode's block.
     pub(crate) fn use_inode(&mut self, ino: Ino) -> Result<(), Error> {
-        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        let place = self.geometry.inode_place(ino).expected()?;
         self.initialise_table(&place)?;
         let index = place.index;
         self.inode_bitmap_mut(place.group)?.fill(index..index + 1);
@@ -312,7 +313,7 @@ impl Draft<'_> {
 
     /// Adds `more`, which may be negative, to the directory count of the group that contains `ino`.
     pub(crate) fn count_directories(&mut self, ino: Ino, more: i64) -> Result<(), Error> {
-        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        let place = self.geometry.inode_place(ino).expected()?;
         let desc = self.descriptor_mut(place.group)?;
         desc.used_dirs = u32::try_from(i64::from(desc.used_dirs) + more).unwrap_or(0);
         Ok(())
@@ -350,10 +351,10 @@ impl Draft<'_> {
             .map(|(group, (desc, _))| (group, *desc))
             .collect();
         for (group, desc) in changed {
-            let (index, range) = geometry.desc_place(group).ok_or(Error::Stale)?;
-            let place = geometry.desc_block(index).ok_or(Error::Stale)?;
+            let (index, range) = geometry.desc_place(group).expected()?;
+            let place = geometry.desc_block(index).expected()?;
             let mut bytes = self.block(place)?.to_vec();
-            let record = bytes.get_mut(range).ok_or(Error::Stale)?;
+            let record = bytes.get_mut(range).expected()?;
             desc.encode_into(record, group, &geometry, checksums);
             self.put(place, bytes.into())?;
         }

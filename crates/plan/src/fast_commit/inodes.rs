@@ -1,6 +1,7 @@
 //! The first part of a replay: fields and mappings of inodes.
 
 use crate::error::Error;
+use crate::error::Expected;
 use crate::extent::{Extent, State, node_blocks, overlapping};
 use crate::fast_commit::draft::Draft;
 use crate::fast_commit::draft::refused;
@@ -44,7 +45,7 @@ impl<'a> Inodes<'a> {
             let node = Node::load(&mut self.draft, ino)?;
             self.nodes.insert(ino, node);
         }
-        self.nodes.get_mut(&ino).ok_or(Error::Stale)
+        self.nodes.get_mut(&ino).expected()
     }
 
     /// Applies change `n` if it changes an inode's fields or mappings.
@@ -52,7 +53,7 @@ impl<'a> Inodes<'a> {
         match change {
             FastChange::Inode { ino, record } => {
                 self.node(*ino)?;
-                let node = self.nodes.get_mut(ino).ok_or(Error::Stale)?;
+                let node = self.nodes.get_mut(ino).expected()?;
                 node.set_record(&self.draft, n, record)
             }
             FastChange::AddRange { ino, range, block, is_written } => {
@@ -79,7 +80,7 @@ impl<'a> Inodes<'a> {
         if !inode.flags.contains(InodeFlags::EXTENTS) {
             return Err(refused("of blocks of a file without an extent tree"));
         }
-        let node = self.nodes.get_mut(&ino).ok_or(Error::Stale)?;
+        let node = self.nodes.get_mut(&ino).expected()?;
         let mappings = node.mappings(&self.draft)?;
         self.draft.count_extents(with.len() as u64)?;
         mappings.now = mappings.now.replace(range.clone(), with);

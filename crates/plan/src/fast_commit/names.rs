@@ -3,6 +3,7 @@
 use crate::dir;
 use crate::dir::{DirBlocks, DirContext, Indexing, Plan};
 use crate::error::Error;
+use crate::error::Expected;
 use crate::extent::{Extent, Mapping, State};
 use crate::fast_commit::draft::Draft;
 use crate::fast_commit::draft::refused;
@@ -106,7 +107,7 @@ impl<'a> Inodes<'a> {
     fn start_directory(&mut self, ino: Ino, parent: Ino) -> Result<(), Error> {
         self.node(ino)?;
         let Inodes { draft, nodes, .. } = self;
-        let node = nodes.get_mut(&ino).ok_or(Error::Stale)?;
+        let node = nodes.get_mut(&ino).expected()?;
         if node.inode()?.block_field(&draft.geometry) != BlockField::ExtentTree {
             return Err(refused("of a new directory without an extent tree"));
         }
@@ -174,7 +175,7 @@ impl<'a> Inodes<'a> {
             return Err(node.fault(FastCause::NotADirectory));
         }
         let Inodes { draft, nodes, .. } = self;
-        let node = nodes.get_mut(&ino).ok_or(Error::Stale)?;
+        let node = nodes.get_mut(&ino).expected()?;
         match node.inode()?.block_field(&draft.geometry) {
             BlockField::ExtentTree => {}
             BlockField::InlineData => {
@@ -236,7 +237,7 @@ impl Node {
     ) -> Result<Blocks<'b, 'a>, Error> {
         let count = self.inode()?.size >> draft.geometry.block_size().bits();
         let count = u32::try_from(count).map_err(|_| Error::FileTooLarge)?;
-        let mappings = self.map.as_ref().ok_or(Error::Stale)?;
+        let mappings = self.map.as_ref().expected()?;
         Ok(Blocks { draft, context, mappings, count })
     }
 
@@ -280,7 +281,7 @@ impl Node {
 
     /// Allocates a block for block `n` of a directory.
     fn append_block(&mut self, draft: &mut Draft<'_>, n: u32) -> Result<Block, Error> {
-        let mappings = self.map.as_mut().ok_or(Error::Stale)?;
+        let mappings = self.map.as_mut().expected()?;
         let near = mappings.now.last().map_or(Block(0), |extent| extent.block);
         let near = match near {
             Block(0) => draft.first_block_near(self.ino),

@@ -1,6 +1,7 @@
 //! One inode while fast commits are applied.
 
 use crate::error::Error;
+use crate::error::Expected;
 use crate::extent::{EMPTY_ROOT, Limits, Map, Nodes};
 use crate::fast_commit::draft::Draft;
 use crate::fast_commit::draft::refused;
@@ -197,7 +198,7 @@ impl Node {
             };
             self.map = Some(Mappings { before: now.clone(), now, changed: Vec::new() });
         }
-        self.map.as_mut().ok_or(Error::Stale)
+        self.map.as_mut().expected()
     }
 
     pub(crate) fn limits(&self, draft: &Draft<'_>) -> Limits {
