@@ -1,5 +1,6 @@
 //! The interface of devices.
 
+use std::path::Path;
 use thiserror::Error;
 
 /// The access for which a device is opened.
@@ -101,6 +102,11 @@ pub trait Device: Send + Sync {
     }
     /// Returns whether all writes fail.
     fn is_read_only(&self) -> bool;
+    /// Returns whether `path` leads to this very file or block device. Another file may have got the
+    /// name since the device was opened.
+    fn is_at(&self, _path: &Path) -> bool {
+        false
+    }
     /// Fills all of `buf` from `offset`; returns an error if the range goes beyond the end.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
     /// Does the same as [`Device::read_at`], but bypasses this host's page cache, since another
@@ -178,6 +184,9 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     }
     fn is_read_only(&self) -> bool {
         (**self).is_read_only()
+    }
+    fn is_at(&self, path: &Path) -> bool {
+        (**self).is_at(path)
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         (**self).read_at(offset, buf)

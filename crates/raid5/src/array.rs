@@ -194,6 +194,14 @@ impl Array {
         }
     }
 
+    /// Returns an error if writes are stopped. Then the next start may need a device that failed
+    /// here, since the failure may not be recorded: nothing may be written to it.
+    pub(crate) fn refuse_changes_if_stopped(&self) -> Result<(), DeviceError> {
+        // Writes are stopped after a failed record, and under the same lock.
+        let _state = self.state();
+        self.refuse_if_stopped(0, 0)
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.get().is_some()
     }

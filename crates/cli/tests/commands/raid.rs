@@ -531,6 +531,26 @@ fn members_fail_and_come_beside_a_mount() {
 }
 
 #[test]
+fn a_file_with_the_name_of_a_failed_member_is_another_file() {
+    if !can_mount() {
+        return;
+    }
+    let folder = scratch();
+    script(
+        folder.path(),
+        "$L raid create a b c --size 48M --chunk 64K -q
+         $L mkfs md:a,b,c -q; mkdir mnt; $L mount md:a,b,c mnt
+         head -c 9000000 /dev/urandom > mnt/file; sync mnt/file; cp mnt/file file
+         $L raid fail md:a,b,c b | grep '/b: failed, slot 1 has no member'
+         mv b old; before=$(md5sum < old)
+         $L raid add md:a,missing,c b | grep '^b: in slot 1, rebuilt'
+         test \"$(md5sum < old)\" = \"$before\"
+         $L umount mnt; $L raid status md:a,b,c | grep 'clean and whole'; $L raid scrub md:a,b,c
+         $L cat md:missing,b,c:/file | cmp - file",
+    );
+}
+
+#[test]
 fn a_member_is_replaced_beside_a_mount() {
     if !can_mount() {
         return;

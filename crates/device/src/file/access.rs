@@ -6,9 +6,11 @@ use crate::direct::Direct;
 use lanefs_lanes::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
+use std::fs::Metadata;
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 /// The maximum number of buffers in one `pwritev` (`UIO_MAXIOV` of Linux).
 const MAX_SLICES: usize = 1024;
@@ -140,6 +142,14 @@ impl Device for FileDevice {
 
     fn is_read_only(&self) -> bool {
         self.access == Access::ReadOnly
+    }
+    fn is_at(&self, path: &Path) -> bool {
+        let place = |found: Metadata| match self.is_block {
+            true => (found.rdev(), 0),
+            false => (found.dev(), found.ino()),
+        };
+        let (own, there) = (self.file.metadata().map(place), path.metadata().map(place));
+        matches!((own, there), (Ok(own), Ok(there)) if own == there)
     }
 
     fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {

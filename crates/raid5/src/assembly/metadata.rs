@@ -239,12 +239,12 @@ impl Metadata {
         state.members.iter().filter(|known| known.has_slot()).cloned().collect()
     }
 
-    /// Returns a device that has no slot, and for whose name `is_it` returns true: a spare, or a
-    /// member that has failed since the array was assembled. The device is still open and locked,
-    /// so it can be used only through this handle.
-    pub fn unused(&self, is_it: impl Fn(&Path) -> bool) -> Option<Arc<dyn Device>> {
+    /// Returns the device at `path` if it has no slot: a spare, or a member that has failed since
+    /// the array was assembled. The device is still open and locked, so it can be used only through
+    /// this handle.
+    pub fn unused(&self, path: &Path) -> Option<Arc<dyn Device>> {
         let state = self.known.lock();
-        let unused = |known: &&Known| !known.has_slot() && is_it(&known.name);
+        let unused = |known: &&Known| !known.has_slot() && known.device.is_at(path);
         state.members.iter().find(unused).map(|known| known.device.clone())
     }
 

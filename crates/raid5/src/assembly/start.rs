@@ -97,7 +97,16 @@ impl Start {
             let mut roles = (0..self.fresh.numbers()).map(|number| self.fresh.role_of(number));
             roles.any(|role| matches!(role, Role::Active(slot) if usize::from(slot) == *missing))
         };
-        let spares = if missing.iter().any(is_awaited) { plan.spares.len() } else { 0 };
+        // Also one that is left out, since another has its number.
+        let is_spare = |(at, candidate): &(usize, &Candidate)| {
+            let is_member = plan.slots.iter().flatten().any(|(member, _)| member == at);
+            let says_so = candidate.superblock.role() == Role::Spare;
+            !is_member && (says_so || plan.spares.contains(at))
+        };
+        let spares = match missing.iter().any(is_awaited) {
+            true => self.candidates.iter().enumerate().filter(is_spare).count(),
+            false => 0,
+        };
         let given = self.candidates.len() - spares + absent;
         if missing.len() > 1 && given >= members {
             let left_out = plan.left_out.clone();

@@ -58,6 +58,8 @@ impl Admission<'_> {
             return None;
         }
         let slot = self.free_slot()?;
+        // Before anything is written to the spare: for ever, if the slot had too many devices.
+        self.array.members.check_place(slot).ok()?;
         let (Known { name, device, superblock, .. }, _claim) = self.metadata.claim_spare(failed)?;
         let address = address(&device);
         let new = NewMember { name, device, uuid: superblock.device() };

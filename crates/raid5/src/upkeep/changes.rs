@@ -44,6 +44,7 @@ impl OpenArray {
     }
 
     fn add_claimed(&self, new: NewMember) -> Result<Added, AssembleError> {
+        self.array().refuse_changes_if_stopped()?;
         let admission = self.admission();
         let slot = admission.free_slot().ok_or(InvalidRequest::NoneMissing)?;
         let (superblock, misses) = match self.former_member(&new, slot) {
@@ -69,6 +70,7 @@ impl OpenArray {
     /// The same as for [`OpenArray::add`].
     pub fn add_spare(&self, new: NewMember) -> Result<(), AssembleError> {
         let _claim = self.metadata().claim(&new.device).ok_or(InvalidRequest::Claimed)?;
+        self.array().refuse_changes_if_stopped()?;
         let superblock = self.admission().superblock_for(&new)?;
         let NewMember { name, device, .. } = new;
         let (shown, at) = (name.clone(), device.clone());
@@ -109,6 +111,7 @@ impl OpenArray {
             return Err(InvalidRequest::NotInSync { slot }.into());
         }
         let _claim = self.metadata().claim(&new.device).ok_or(InvalidRequest::Claimed)?;
+        self.array().refuse_changes_if_stopped()?;
         let again = NewMember { name: new.name.clone(), device: new.device.clone(), ..new };
         let superblock = self.admission().superblock_for(&new)?;
         // The data on the device changes from here on, so its old superblock is erased.

@@ -263,10 +263,16 @@ impl Array {
         error: DeviceError,
     ) -> Result<(), DeviceError> {
         let at = row * self.shape.chunk() + from;
-        if !members.into_iter().all(|member| member.mark_bad(at, BLOCK)) {
-            return Err(error);
+        let mut marked = false;
+        for member in members {
+            if !member.mark_bad(at, BLOCK) {
+                return Err(error);
+            }
+            marked = true;
         }
-        self.counters.add(Count::Unreadable, 1);
+        if marked {
+            self.counters.add(Count::Unreadable, 1);
+        }
         Ok(())
     }
 

@@ -429,6 +429,14 @@ fn no_failure_is_recorded_once_writes_are_stopped() {
     let (name, device) = ram("new");
     let new = NewMember { name, device, uuid: Uuid([9; 16]) };
     array.add(new).expect_err("writes are stopped");
+    // The next start needs the member, whose failure is not recorded: it is not overwritten.
+    let former = || {
+        let (name, device) = members.0[1].clone();
+        NewMember { name, device, uuid: Uuid([9; 16]) }
+    };
+    array.add_spare(former()).expect_err("writes are stopped");
+    let replaced = array.replace(2, former(), &mut |_| ControlFlow::Continue(()));
+    replaced.expect_err("writes are stopped");
     assert!(recorded().eq(before), "nothing is recorded");
     drop(array);
     let array = members.open(None).expect("an array");
@@ -1153,6 +1161,10 @@ fn a_spare_that_was_not_named_for_a_while_is_still_one() {
     let left: Vec<_> = array.left_out().iter().map(|out| &out.name).collect();
     assert_eq!(left, [&spares[1].0], "of two with one number, one is a spare");
     array.close().expect("closed");
+    let named = members.candidates(Some(2)).into_iter().chain(spares.iter().map(read)).collect();
+    let refused = OpenArray::assemble(named, 0, ArrayOptions::new(Access::ReadWrite)).map(drop);
+    let expected = AssembleError::Absent { given: 2, members: 3 };
+    assert_eq!(refused.expect_err("one is absent").to_string(), expected.to_string());
     let array = open_with_spares(&members, &[read(&spares[0])]);
     assert_eq!(array.left_out(), []);
     let model = scribble(&array, 6, 20);

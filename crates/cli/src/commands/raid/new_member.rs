@@ -33,7 +33,7 @@ pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMemb
     if members.iter().any(|known| known.slot.is_some() && same(&known.name)) {
         return Err(Failure::new(path.display(), "already a member of the array"));
     }
-    let device = match array.metadata().unused(|name| name == path || same(name)) {
+    let device = match array.metadata().unused(path) {
         Some(device) => device,
         None => {
             let device = open_image(path, Access::ReadWrite, OpenOptions::default())?;
