@@ -1215,7 +1215,7 @@ fn a_spare_is_first_written_while_the_array_can_change() {
         let hook = Arc::new(HookDevice::new(device));
         let meanwhile = array.clone();
         hook.on(Kind::WriteDurable, 0, move || {
-            let (done, is_done) = std::sync::mpsc::channel();
+            let (done, is_done) = lanefs_lanes::sync::mpsc::channel();
             std::thread::spawn(move || done.send(meanwhile.array().fail(1)));
             let failed = is_done.recv_timeout(std::time::Duration::from_secs(30));
             failed.expect("it waits for the new device").expect("failed");
