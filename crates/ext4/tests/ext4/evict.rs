@@ -6,9 +6,7 @@
 //! The cache has size zero, so every object that may be evicted is evicted in the meantime. Then
 //! the inode under test is opened again.
 
-mod image;
-
-use image::{directory, file};
+use crate::image::{directory, file};
 use lanefs_device::{Device, DeviceError, RamDevice, forward};
 use lanefs_ext4::{Fs, InodeRef, Mount, MountOptions, Privilege, SetAttr, SyncMode};
 use lanefs_lanes::sync::unscheduled::mpsc::{Receiver, channel};

@@ -1,9 +1,7 @@
 //! Uses encrypted directories through the library: with the key, without the key, and with another
 //! key.
 
-mod images;
-
-use images::*;
+use crate::images::*;
 use lanefs::{FileOptions, FileSystem, MasterKey, OpenOptions, Rename};
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,7 @@
 //! Runs all operations concurrently on the smallest journal. No operation may use more credits than
 //! it requested.
 
-mod image;
-
-use image::{Image, directory, file};
+use crate::image::{Image, directory, file};
 use lanefs_ext4::{
     Access, Error, Fallocate, Fs, InodeRef, MountOptions, NewInode, NewKind, Privilege, Rename,
     SetAttr, SetXattr, SyncMode,

@@ -1,8 +1,6 @@
 //! Tests files with indirect block maps at their limits, and with damaged maps.
 
-mod image;
-
-use image::{Image, directory, file};
+use crate::image::{Image, directory, file};
 use lanefs_ext4::{Access, Error, Fallocate, MountOptions, OnError, Privilege, SetAttr, SetXattr};
 use std::process::Command;
 

@@ -1,8 +1,6 @@
 //! Checks that the caches stay within their cap, whatever kind of object fills them.
 
-mod image;
-
-use image::{Image, directory, file};
+use crate::image::{Image, directory, file};
 use lanefs_ext4::{Access, Atime, MountOptions};
 use std::time::{Duration, Instant};
 

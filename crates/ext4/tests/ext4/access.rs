@@ -1,8 +1,6 @@
 //! Tests a mount that becomes read-only, and then writable again, while threads use it.
 
-mod image;
-
-use image::{Image, file};
+use crate::image::{Image, file};
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_ext4::{Access, Error, Fs, Mount, MountOptions, OnError, Privilege, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};

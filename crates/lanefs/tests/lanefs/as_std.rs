@@ -1,8 +1,6 @@
 //! What a program that knows `std::fs` expects by guessing.
 
-mod images;
-
-use images::{Image, assert_clean};
+use crate::images::{Image, assert_clean};
 use lanefs::{
     Cause, File, FileOptions, FileSystem, FileTimes, Follow, FormatOptions, NewKind, NewNode, Rdev,
     Rename, SetAttr,

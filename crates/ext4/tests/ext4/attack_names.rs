@@ -1,9 +1,7 @@
 //! Tests with directory entries that no implementation of ext4 writes. Each of them causes an error
 //! with a message that names the damage, and the damage is recorded.
 
-mod image;
-
-use image::{Image, directory, file};
+use crate::image::{Image, directory, file};
 use lanefs_ext4::{
     Access, Acted, DirId, Ends, Error, InodeRef, MountOptions, Named, Names, NewInode, OnError,
     Rename,

@@ -1,8 +1,6 @@
 //! Tests blocks and inodes that are freed and reused within one transaction and across two.
 
-mod image;
-
-use image::{Image, directory, file};
+use crate::image::{Image, directory, file};
 use lanefs_ext4::{Access, Error, MountOptions, Privilege, SetAttr};
 use std::time::Duration;
 

@@ -1,9 +1,7 @@
 //! Tests of the placement of files: in which groups their inodes and blocks are, when one thread or
 //! many threads create and change the files.
 
-mod image;
-
-use image::{Image, directory, file};
+use crate::image::{Image, directory, file};
 use lanefs_ext4::allocation::Allocation;
 use lanefs_ext4::{Access, Fallocate, Fs, InodeRef, MountOptions, Privilege, SetAttr};
 use lanefs_lanes::sync::unscheduled::Barrier;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The part of mke2fs 1.47's configuration that concerns ext4.
-const CONFIG: &str = include_str!("../../ondisk/testdata/mke2fs.conf");
+const CONFIG: &str = include_str!("../../../ondisk/testdata/mke2fs.conf");
 
 const TIME: u64 = 1_700_000_000;
 const UUID: [u8; 16] = *b"\x11\x11\x11\x11\x22\x22\x33\x33\x44\x44\x55\x55\x66\x66\x77\x77";

@@ -2,9 +2,7 @@
 //! marked clean. It is refused if the two devices do not belong together. A power cut on both
 //! devices loses nothing that fsync promised.
 
-mod image;
-
-use image::{Image, file};
+use crate::image::{Image, file};
 use lanefs_device::{
     Device, DeviceError, Kept, OverlayDevice, RamDevice, RecordingDevice, forward,
 };

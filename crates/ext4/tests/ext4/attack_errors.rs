@@ -1,8 +1,6 @@
 //! Tests which changes become durable if damage is found while the file system is mounted.
 
-mod image;
-
-use image::{Image, file};
+use crate::image::{Image, file};
 use lanefs_device::{
     Access as Opened, Device, DeviceError, Duration as Lasting, Fault, FaultyDevice, FileDevice,
     OpenOptions, Operation, OverlayDevice, RamDevice, forward,

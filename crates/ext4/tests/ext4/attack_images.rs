@@ -1,9 +1,7 @@
 //! Tests with images that were made to cause harm. Each of them must cause an error, and nothing
 //! worse.
 
-mod image;
-
-use image::{Image, file};
+use crate::image::{Image, file};
 use lanefs_ext4::{Access, Error, MountOptions, Rename};
 use std::time::{Duration, Instant};
 

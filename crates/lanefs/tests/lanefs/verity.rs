@@ -1,9 +1,7 @@
 //! Reads verity files that fsverity, mke2fs and debugfs have made, and verity files that Lanefs has
 //! made, both intact and damaged.
 
-mod images;
-
-use images::*;
+use crate::images::*;
 use lanefs::{Fallocate, FileOptions, FileSystem, NewVerity};
 use lanefs_ondisk::verity::Algorithm;
 use std::fs::OpenOptions;

@@ -1,9 +1,9 @@
 //! Compares paths and permissions with the kernel's ext4. The kernel and the library run the same
 //! operations on two copies of one image, and must return the same results and error numbers.
 
-mod images;
+use crate::images;
 
-use images::{Image, KernelMounted, assert_clean, can_mount, needs, run, shell};
+use crate::images::{Image, KernelMounted, assert_clean, can_mount, needs, run, shell};
 use lanefs::{Credentials, FileOptions, FileSystem, OpenOptions};
 use std::io::{BufRead, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -194,7 +194,7 @@ fn ask_kernel(launcher: &[&str], tree: &Path, as_root: bool, steps: &[Step]) -> 
     let mut line: Vec<&std::ffi::OsStr> = launcher.iter().map(|word| word.as_ref()).collect();
     line.push(program.as_os_str());
     let mut command = Command::new(line[0]);
-    command.args(&line[1..]).args(["--exact", "the_kernels_side", "--nocapture"]);
+    command.args(&line[1..]).args(["--exact", "against_kernel::the_kernels_side", "--nocapture"]);
     command.env(TREE, tree).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     if as_root {
         command.env(AS_ROOT, "1");

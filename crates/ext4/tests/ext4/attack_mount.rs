@@ -1,9 +1,7 @@
 //! Tests mounts of images in unusual states: not clean, with a log that changes the superblock,
 //! left by a mount that failed halfway, or with a torn superblock.
 
-mod image;
-
-use image::{Image, file};
+use crate::image::{Image, file};
 use lanefs_device::{Device, Event, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_ext4::{
     Access, Error, Mount, MountOptions, Primary, Privilege, SyncMode, Wholeness, Witness, log,

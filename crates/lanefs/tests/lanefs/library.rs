@@ -1,8 +1,8 @@
 //! Uses files and directories by path, as a program that uses the library does.
 
-mod images;
+use crate::images;
 
-use images::{Image, assert_clean};
+use crate::images::{Image, assert_clean};
 use lanefs::device::RamDevice;
 use lanefs::{
     Cause, File, FileOptions, FileSystem, FileTimes, Follow, FormatOptions, OpenOptions, ReadDir,

@@ -2,10 +2,8 @@
 //! durable when the call returns. After each operation the power is cut, and all unflushed data is
 //! lost.
 
-mod image;
-
+use crate::image::{Image, directory, file};
 use Synchronous::{All, Marked, Names};
-use image::{Image, directory, file};
 use lanefs_device::{Kept, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_ext4::{
     Access, Error, Fallocate, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege,

@@ -2,9 +2,7 @@
 //! are held back. Every writer gets space as long as there is some, and no writer waits for another
 //! writer's commit.
 
-mod image;
-
-use image::{Image, file};
+use crate::image::{Image, file};
 use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions, forward};
 use lanefs_ext4::{Access, Error, Fs, InodeRef, Mount, MountOptions, NewInode, Privilege, SetAttr};
 use lanefs_lanes::sync::unscheduled::mpsc::channel;

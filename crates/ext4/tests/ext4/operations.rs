@@ -1,8 +1,6 @@
 //! Runs all operations on images created by mke2fs, and checks them with e2fsck.
 
-mod image;
-
-use image::{Image, directory, file};
+use crate::image::{Image, directory, file};
 use lanefs_ext4::{
     Access, Atime, Error, Fallocate, Fs, InodeRef, MountOptions, Privilege, Rename, SetAttr,
     SetTime, SyncMode,

@@ -1,8 +1,6 @@
 //! Checks a directory after changes by many threads, in memory and on disk.
 
-mod image;
-
-use image::{Image, directory, file};
+use crate::image::{Image, directory, file};
 use lanefs_ext4::{Access, Fs, InodeRef, Rename, SetAttr, SetTime};
 use lanefs_lanes::sync::thread;
 use lanefs_ondisk::Time;

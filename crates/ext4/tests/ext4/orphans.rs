@@ -1,9 +1,7 @@
 //! Tests files without names on images without an orphan file. On these images, files without names
 //! are in the legacy list, which has a part for each lane.
 
-mod image;
-
-use image::{Image, file};
+use crate::image::{Image, file};
 use lanefs_ext4::{Access, Fs, InodeRef};
 use std::process::Command;
 
