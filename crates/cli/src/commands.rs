@@ -1,49 +1,33 @@
-//! The subcommands, one file each.
+//! The subcommands. Those of a family share a file.
 
+mod acls;
+mod attributes;
 mod bench;
-mod cat;
 mod check;
-mod chmod;
-mod chown;
-mod clone;
-mod completions;
 mod cp;
-mod defrag;
-mod df;
 mod diff;
-mod du;
 mod edit;
-mod fallocate;
-mod filefrag;
+mod extents;
 mod find;
 mod fsck;
-mod getfacl;
-mod getfattr;
 mod info;
-mod ln;
-mod ls;
+mod list;
 mod manual;
-mod mkdir;
 mod mkfs;
 mod mount;
-mod mv;
+mod names;
 mod quota;
 mod raid;
 mod recover;
 mod repair;
 mod resize;
-mod rm;
-mod setfacl;
-mod setfattr;
 mod stat;
 mod stats;
 mod tar;
-mod touch;
-mod tree;
-mod trim;
-mod truncate;
 mod tune;
 mod umount;
+mod usage;
+mod xattrs;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -65,78 +49,80 @@ struct Arguments {
     command: Command,
 }
 
-/// Defines the subcommands; each is named like its module.
+/// Defines the subcommands, each with its word, the file, its arguments and its function.
 macro_rules! commands {
-    ($($variant:ident($module:ident),)*) => {
+    ($($variant:ident $word:literal: $file:ident $arguments:ident $run:ident;)*) => {
         #[derive(Debug, Subcommand)]
         enum Command {
-            $($variant(Box<$module::Arguments>),)*
+            $($variant(Box<$file::$arguments>),)*
         }
 
         impl Command {
             fn run(&self) -> ExitCode {
                 match self {
-                    $(Command::$variant(arguments) => $module::run(arguments),)*
+                    $(Command::$variant(arguments) => $file::$run(arguments),)*
                 }
             }
 
             /// Returns the description of the subcommand `name`.
             fn description(name: &str) -> Option<clap::Command> {
-                $(if name == stringify!($module) {
-                    let command = clap::Command::new(stringify!($module));
-                    return Some(<$module::Arguments as clap::Args>::augment_args(command));
-                })*
-                None
+                match name {
+                    $($word => {
+                        let command = clap::Command::new($word);
+                        Some(<$file::$arguments as clap::Args>::augment_args(command))
+                    })*
+                    _ => None,
+                }
             }
         }
     };
 }
 
 commands! {
-    Mkfs(mkfs),
-    Info(info),
-    Ls(ls),
-    Tree(tree),
-    Stat(stat),
-    Cat(cat),
-    Cp(cp),
-    Mv(mv),
-    Rm(rm),
-    Mkdir(mkdir),
-    Ln(ln),
-    Chmod(chmod),
-    Chown(chown),
-    Touch(touch),
-    Truncate(truncate),
-    Fallocate(fallocate),
-    Filefrag(filefrag),
-    Defrag(defrag),
-    Getfattr(getfattr),
-    Setfattr(setfattr),
-    Getfacl(getfacl),
-    Setfacl(setfacl),
-    Df(df),
-    Du(du),
-    Quota(quota),
-    Tar(tar),
-    Diff(diff),
-    Find(find),
-    Raid(raid),
-    Check(check),
-    Recover(recover),
-    Repair(repair),
-    Fsck(fsck),
-    Tune(tune),
-    Trim(trim),
-    Clone(clone),
-    Resize(resize),
-    Edit(edit),
-    Bench(bench),
-    Stats(stats),
-    Mount(mount),
-    Umount(umount),
-    Completions(completions),
-    Manual(manual),
+    Mkfs "mkfs": mkfs Arguments run;
+    Info "info": info Arguments run;
+    Ls "ls": list Ls ls;
+    Tree "tree": list Tree tree;
+    Stat "stat": stat Arguments run;
+    Cat "cat": list Cat cat;
+    Cp "cp": cp Arguments run;
+    Mv "mv": names Mv mv;
+    Rm "rm": names Rm rm;
+    Mkdir "mkdir": names Mkdir mkdir;
+    Ln "ln": names Ln ln;
+    Chmod "chmod": attributes Chmod chmod;
+    Chown "chown": attributes Chown chown;
+    Touch "touch": attributes Touch touch;
+    Truncate "truncate": attributes Truncate truncate;
+    Fallocate "fallocate": attributes Allocate fallocate;
+    Filefrag "filefrag": extents Filefrag filefrag;
+    Defrag "defrag": extents Defrag defrag;
+    Getfattr "getfattr": xattrs Getfattr getfattr;
+    Setfattr "setfattr": xattrs Setfattr setfattr;
+    Getfacl "getfacl": acls Getfacl getfacl;
+    Setfacl "setfacl": acls Setfacl setfacl;
+    Df "df": usage Df df;
+    Du "du": usage Du du;
+    Quota "quota": quota Arguments run;
+    Tar "tar": tar Arguments run;
+    Diff "diff": diff Arguments run;
+    Find "find": find Arguments run;
+    Raid "raid": raid Arguments run;
+    Check "check": check Arguments run;
+    Recover "recover": recover Arguments run;
+    Repair "repair": repair Arguments run;
+    Fsck "fsck": fsck Arguments run;
+    Tune "tune": tune Arguments run;
+    Trim "trim": extents Trim trim;
+    Clone "clone": resize Clone clone;
+    Resize "resize": resize Resize resize;
+    Edit "edit": edit Arguments run;
+    Bench "bench": bench Arguments run;
+    Stats "stats": stats Arguments run;
+    Mount "mount": mount Arguments run;
+    Umount "umount": umount Arguments run;
+    Completions "completions": manual Completions completions;
+    Manual "manual": manual Manual manual;
 }
 
 /// Runs the command line `arguments`, with the program's name first.

@@ -9,22 +9,17 @@ mod copier;
 mod host;
 mod image;
 mod links;
+mod plan;
 mod progress;
-mod pump;
-mod replace;
-mod seen;
-mod trail;
 mod tree;
 
-pub use copier::{Copier, Dereference, Existing, INTO_ITSELF, Keep, Plan, Recursion, Verbose};
+pub use copier::Copier;
 pub use host::HostTree;
 pub use image::{ImageNode, ImageTree};
-pub use links::Links;
+pub use links::{Links, Seen, Trail};
+pub use plan::{Dereference, Existing, INTO_ITSELF, Keep, Plan, Recursion, Verbose};
 pub use progress::{Progress, with_template};
-pub use pump::pump;
-pub use replace::replace;
-pub use seen::Seen;
-pub use trail::Trail;
 pub use tree::{
     Attribute, Identity, Listing, Meta, NewMode, Opening, OtherLists, Settings, Tree, TreeFile,
+    pump, replace,
 };

@@ -1,10 +1,14 @@
-//! The attributes of a file as JSON.
+//! The attributes of a file as JSON, and the text forms of getfattr(1) and getfacl(1).
 
+use crate::cli::Failure;
 use lanefs::{Attr, FileType, Time};
 use lanefs_build::base64;
 use serde_json::{Value, json};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// Returns the names of the image and of the file `path` in it.
 pub fn place_facts(image: &Path, path: &Path) -> Value {
@@ -85,4 +89,129 @@ pub fn filled(template: &str, value: impl Fn(&str) -> String) -> String {
 
 fn time_facts(time: Time) -> Value {
     json!({ "secs": time.secs, "nanos": time.nanos })
+}
+
+/// Encodes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Decodes hexadecimal digits; spaces are ignored.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .filter(|letter| !letter.is_ascii_whitespace())
+        .map(|letter| letter.to_digit(16).map(|digit| digit as u8))
+        .collect();
+    match digits?.as_chunks() {
+        (pairs, []) => Some(pairs.iter().map(|[high, low]| high << 4 | low).collect()),
+        _ => None,
+    }
+}
+
+/// Replaces the backslash, and bytes that would end a line or a quoted text, by `\` and three octal
+/// digits.
+pub fn quoted(bytes: &[u8], special: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'\n' | b'\r' | b'\\' => text.extend(format!("\\{byte:03o}").bytes()),
+            byte if special.contains(byte) => text.extend(format!("\\{byte:03o}").bytes()),
+            byte => text.push(*byte),
+        }
+    }
+    text
+}
+
+/// Decodes the output of [`quoted`]. A backslash and a character that is not an octal digit
+/// together mean that character.
+pub fn unquoted(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if *byte != b'\\' {
+            bytes.push(*byte);
+            continue;
+        }
+        let octal = after.first_chunk::<3>().and_then(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        });
+        match (octal, after.split_first()) {
+            (Some(byte), _) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            (None, Some((byte, after))) => {
+                bytes.push(*byte);
+                rest = after;
+            }
+            (None, None) => bytes.push(b'\\'),
+        }
+    }
+    bytes
+}
+
+/// The lines of the dump that describe one file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The path, as it is written in the dump.
+    pub path: PathBuf,
+    /// All comments except the path, such as `owner: 0`.
+    pub comments: Vec<String>,
+    /// The lines that are not comments.
+    pub lines: Vec<Vec<u8>>,
+}
+
+/// Reads the blocks of the dump `file`, or of standard input if the name is `-`.
+pub fn read_blocks(file: &Path) -> Result<Vec<Block>, Failure> {
+    let input: Box<dyn BufRead> = match file == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::new(File::open(file).map_err(Failure::on_host(file))?)),
+    };
+    let mut blocks: Vec<Block> = Vec::new();
+    for (number, line) in (1..).zip(input.split(b'\n')) {
+        let line = line.map_err(Failure::on_host(file))?;
+        if let Some(path) = line.strip_prefix(b"# file: ") {
+            let path = OsString::from_vec(unquoted(path)).into();
+            blocks.push(Block { path, comments: Vec::new(), lines: Vec::new() });
+            continue;
+        }
+        if line.is_empty() {
+            continue;
+        }
+        let place = || format!("{}: line {number}", file.display());
+        let block = blocks.last_mut();
+        let block = block.ok_or_else(|| Failure::new(place(), "no '# file:' line before it"))?;
+        match line.strip_prefix(b"# ") {
+            Some(comment) => block.comments.push(String::from_utf8_lossy(comment).into_owned()),
+            None => block.lines.push(line),
+        }
+    }
+    Ok(blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_is_read_back() {
+        for text in ["", "a", "ab", "abc", "hello\0\u{e9}"] {
+            let bytes = text.as_bytes();
+            assert_eq!(from_hex(&hex(bytes)).as_deref(), Some(bytes));
+        }
+        assert_eq!(from_hex("abc"), None);
+        assert_eq!(from_hex("00 ff"), Some(vec![0, 255]));
+    }
+
+    #[test]
+    fn quoted_text_is_read_back() {
+        for bytes in [&b"a b"[..], b"a\nb\\c\r", b"\"\0\x01", b"\\012"] {
+            assert_eq!(unquoted(&quoted(bytes, b"\"\0")), bytes);
+        }
+        assert_eq!(unquoted(b"a\\"), b"a\\");
+        assert_eq!(unquoted(br#"a\"b"#), b"a\"b");
+    }
 }

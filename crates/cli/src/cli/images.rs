@@ -1,14 +1,22 @@
-//! The images that a command works on.
+//! The images that a command works on, and how they are opened.
 
-use super::{
-    Failure, FileArguments, ImagePath, Intent, Report, Stop, WholeImage, no_file_system, read_keys,
+use crate::cli::{
+    Failure, FileArguments, ImageArguments, ImagePath, Intent, Report, Stop, complain,
+    no_file_system, other_contents, read_keys,
 };
-use lanefs::{FileSystem, OpenOptions, Source};
-use lanefs_offline::has_journal_elsewhere;
+use lanefs::{Cause, Error, FileSystem, OpenOptions, Source};
+use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions as DeviceOptions, User};
+use lanefs_ext4::Exclusive;
+use lanefs_fuse::MountEntry;
+use lanefs_offline::{Image, has_journal_elsewhere};
+use lanefs_raid5::ArrayOptions;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The reason why a file of the host is neither read nor replaced.
 pub const HOLDS_IMAGE: &str = "holds an image that this command has open";
@@ -217,4 +225,236 @@ pub fn change_each(
     with_each(command, image, Intent::Change, places, |fs, place, _| {
         change(fs, &place.path).map_err(|error| place.failure(error))
     })
+}
+
+/// Opens an image or array, and prints the remarks about the members of an array.
+pub fn open_with_notes(
+    path: &Path,
+    access: Access,
+    part: DeviceOptions,
+) -> Result<Source, Failure> {
+    let source = open_source(path, access, part)?;
+    for note in source.notes() {
+        complain(format_args!("lanefs: {}: {note}", path.display()));
+    }
+    Ok(source)
+}
+
+/// An open image or array, locked until it is closed or dropped.
+pub struct WholeImage<'p> {
+    path: &'p Path,
+    source: Source,
+    part: DeviceOptions,
+}
+
+impl<'p> WholeImage<'p> {
+    /// Opens the image. If the image is an array, prints the remarks about its members.
+    pub fn open(
+        path: &'p Path,
+        arguments: ImageArguments,
+        access: Access,
+    ) -> Result<WholeImage<'p>, Failure> {
+        let part = DeviceOptions { offset: arguments.offset.bytes(), len: None };
+        let source = open_with_notes(path, access, part)?;
+        if access == Access::ReadWrite {
+            announce_mmp("lanefs", path, &source.device());
+        }
+        Ok(WholeImage { path, source, part })
+    }
+
+    /// Returns the device that holds the file system.
+    pub fn device(&self) -> Arc<dyn Device> {
+        self.source.device()
+    }
+
+    /// Returns whether the file system takes up a whole image file, so that the file's length may
+    /// be changed.
+    pub fn is_whole_file(&self) -> bool {
+        self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
+    }
+
+    /// Fails if a file system of `bytes` bytes would reach beyond the partition in which it begins.
+    pub fn refuse_beyond_partition(&self, bytes: u64) -> Result<(), Failure> {
+        let partition = match &self.source {
+            Source::Image(device) => device.partition(),
+            Source::Array(_) => None,
+        };
+        let room = self.device().len();
+        match partition {
+            Some(partition) if bytes > room => {
+                let number = partition.number;
+                let why = format_args!("{bytes} bytes: partition {number} has room for {room}");
+                Err(Failure::new(self.path.display(), why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the image holds something else than an ext4 file system, damaged or not. Must be
+    /// called before a repair, or the search for damage, trusts a copy of the superblock.
+    pub fn refuse_other_contents(&self) -> Result<(), Failure> {
+        match other_contents(&*self.device()) {
+            Some(what) => {
+                let why = format_args!("no ext4 file system: {what}");
+                Err(Failure::new(self.path.display(), why))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the paths of the files or devices that hold the image.
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self.source.array() {
+            None => vec![self.path.into()],
+            Some(array) => array.metadata().members().into_iter().map(|m| m.name).collect(),
+        }
+    }
+
+    /// Returns the open image or array, from which the caller can open the file system.
+    pub fn into_source(self) -> Source {
+        self.source
+    }
+
+    /// Describes an error of the image. If the image has no ext4 file system, names its contents.
+    pub fn failure(&self, error: impl Display) -> Failure {
+        match no_file_system(&*self.device()) {
+            Some(why) => Failure::new(self.path.display(), why),
+            None => Failure::new(self.path.display(), error),
+        }
+    }
+
+    /// Opens the file system as a whole, with its journal if that is elsewhere.
+    pub fn file_system(&self, journal: Option<&Arc<dyn Device>>) -> Result<Image, Failure> {
+        Image::open_with(self.device(), journal).map_err(|error| self.failure(error))
+    }
+
+    /// Closes the image after work on it succeeded. The caller must have dropped every other
+    /// reference to the device.
+    pub fn end<T, E: Display>(self, done: Result<T, E>) -> Result<T, Failure> {
+        let done = done.map_err(|error| self.failure(error))?;
+        self.close()?;
+        Ok(done)
+    }
+
+    /// Closes the image. The caller must have dropped every other reference to the device.
+    pub fn close(self) -> Result<(), Failure> {
+        self.source.close().map_err(|error| Failure::within(self.path.display(), &error))
+    }
+}
+
+/// The time that a command waits for an image that is in use, because the image may have been
+/// unmounted just before. When umount(8) unmounts a file system of type `fuse`, it returns before
+/// the server has written its last byte. A loop device may exist slightly longer than its mount.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The time that `lanefs mount` waits. It is longer than [`PATIENCE`], because the server of an
+/// earlier mount may have much data to write to a slow disk.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
+/// The time after which `lanefs mount` prints that it waits.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Opens an image; waits briefly if another program uses the image but has not mounted it.
+pub fn open_image(
+    image: &Path,
+    access: Access,
+    part: DeviceOptions,
+) -> Result<FileDevice, OpenError> {
+    wait(PATIENCE, &mut || {}, &mut || {
+        FileDevice::open(image, access, part).map_err(|error| (in_use(&error), error))
+    })
+}
+
+/// Opens an image or an array, and waits as [`open_image`] does.
+pub fn open_source(name: &Path, access: Access, part: DeviceOptions) -> Result<Source, Failure> {
+    if Source::array_name(name).is_none() {
+        return Ok(Source::Image(Arc::new(open_image(name, access, part)?)));
+    }
+    let opened =
+        wait(PATIENCE, &mut || {}, &mut || open_array(name, part, ArrayOptions::new(access)));
+    opened.map_err(|error| Failure::opening_source(name, &error))
+}
+
+/// Opens an image to be mounted: waits longer than [`open_image`], and prints that it waits.
+pub fn open_image_to_mount(
+    image: &Path,
+    access: Access,
+    part: DeviceOptions,
+) -> Result<FileDevice, OpenError> {
+    wait(MOUNT_PATIENCE, &mut || announce_wait(image), &mut || {
+        FileDevice::open(image, access, part).map_err(|error| (in_use(&error), error))
+    })
+}
+
+/// Opens an array to be mounted: waits longer than [`open_source`], and prints that it waits.
+pub fn open_array_to_mount(
+    name: &Path,
+    part: DeviceOptions,
+    options: ArrayOptions,
+) -> Result<Source, Error> {
+    wait(MOUNT_PATIENCE, &mut || announce_wait(name), &mut || open_array(name, part, options))
+}
+
+fn open_array(
+    name: &Path,
+    part: DeviceOptions,
+    options: ArrayOptions,
+) -> Result<Source, (Use, Error)> {
+    Source::open_with(name, part, options).map_err(|error| match error.cause() {
+        Cause::Open(cause) => (in_use(cause), error),
+        _ => (Use::Lasts, error),
+    })
+}
+
+fn announce_wait(name: &Path) {
+    let (name, seconds) = (name.display(), MOUNT_PATIENCE.as_secs());
+    complain(format_args!("lanefs mount: {name}: still in use, waiting for up to {seconds} s"));
+}
+
+/// Prints that a change will wait, because another computer possibly uses the file system (feature
+/// `mmp`).
+pub fn announce_mmp(command: &str, name: &Path, device: &Arc<dyn Device>) {
+    if let Some((wait, why)) = Exclusive::expected_wait(device) {
+        let (name, seconds) = (name.display(), wait.as_secs());
+        complain(format_args!("{command}: {name}: {why}: waiting for {seconds} s"));
+    }
+}
+
+/// Whether it is useful to wait for an image that cannot be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// The program that uses the image is possibly about to close it.
+    MayEnd,
+    /// Waiting would not help: the image is mounted, or the error has another cause.
+    Lasts,
+}
+
+/// Calls `open` until it succeeds or fails permanently, or until `patience` has passed. If the wait
+/// exceeds `TOLD_AFTER`, calls `announce` once.
+fn wait<T, E>(
+    patience: Duration,
+    announce: &mut dyn FnMut(),
+    open: &mut dyn FnMut() -> Result<T, (Use, E)>,
+) -> Result<T, E> {
+    let (start, mut announced) = (Instant::now(), false);
+    loop {
+        match open() {
+            Ok(opened) => return Ok(opened),
+            Err((Use::MayEnd, _)) if start.elapsed() < patience => {}
+            Err((_, error)) => return Err(error),
+        }
+        if !announced && start.elapsed() > TOLD_AFTER {
+            announced = true;
+            announce();
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn in_use(error: &OpenError) -> Use {
+    let may_end = match error {
+        OpenError::InUse { path, by: User::Lock } => matches!(MountEntry::of(path), Ok(None)),
+        OpenError::InUse { by: User::Loop { mounted_on, .. }, .. } => mounted_on.is_none(),
+        _ => false,
+    };
+    if may_end { Use::MayEnd } else { Use::Lasts }
 }

@@ -1,10 +1,11 @@
 //! Names of users and groups: from the image's own databases if it has any, else from the host's.
 
-use super::Failure;
+use crate::cli::Failure;
 use lanefs::FileSystem;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::Read;
+use std::str::FromStr;
 
 /// At most this many bytes of a user database are read.
 const MAX_DATABASE: u64 = 4 << 20;
@@ -135,39 +136,34 @@ pub fn parse_ids(text: &str) -> Result<(u32, u32), String> {
     numbers.ok_or_else(|| format!("'{text}' is not UID:GID in numbers"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The new owner of a file; names are not looked up yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerChange {
+    user: Option<String>,
+    group: Option<String>,
+}
 
-    #[test]
-    fn the_number_that_means_no_change_names_no_user() {
-        assert_eq!(parse_id("4294967294"), Some(u32::MAX - 1));
-        for text in ["4294967295", "4294967296", "-1", "ann", ""] {
-            assert_eq!(parse_id(text), None, "{text}");
+impl FromStr for OwnerChange {
+    type Err = String;
+    fn from_str(text: &str) -> Result<OwnerChange, String> {
+        let (user, group) = text.split_once(':').unwrap_or((text, ""));
+        let given = |part: &str| (!part.is_empty()).then(|| part.to_owned());
+        match (given(user), given(group)) {
+            (None, None) => Err(format!("'{text}' names neither a user nor a group")),
+            (user, group) => Ok(OwnerChange { user, group }),
         }
     }
+}
 
-    fn sample() -> UserNames {
-        let passwd = "root:x:0:0::/root:/bin/sh\nbad line\nann:x:1000:100::/:\nroot2:x:0:0\n";
-        let users = Some(parse(passwd));
-        UserNames { users, groups: Some(parse("wheel:x:10:ann\n")) }
-    }
-
-    #[test]
-    fn the_images_own_names_are_used() {
-        let names = sample();
-        assert_eq!(names.user(0), "root");
-        assert_eq!(names.uid("ann"), Ok(1000));
-        assert_eq!(names.group(10), "wheel");
-        assert_eq!(names.gid("wheel"), Ok(10));
-    }
-
-    #[test]
-    fn numbers_stand_for_themselves() {
-        let names = sample();
-        assert_eq!(names.user(77), "77");
-        assert_eq!(names.uid("77"), Ok(77));
-        assert!(names.uid("bob").is_err());
-        assert!(names.uid("-1").is_err());
+impl OwnerChange {
+    /// Returns the user ID and the group ID; `None` means that the owner or the group stays
+    /// unchanged.
+    pub fn resolve(&self, names: &UserNames) -> Result<(Option<u32>, Option<u32>), String> {
+        let uid = self.user.as_deref().map(|user| names.uid(user)).transpose()?;
+        let gid = self.group.as_deref().map(|group| names.gid(group)).transpose()?;
+        Ok((uid, gid))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,16 @@
 //! Operands: paths in images, and paths of the host.
 
-use super::Failure;
-use lanefs_device::Access;
+use crate::cli::{Failure, Size};
+use lanefs::MasterKey;
+use lanefs::device::{Access, Device, FileDevice, OpenOptions};
+use serde_json::Value;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
+use std::fs::File;
+use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, io};
 
 /// The prefix of an array's name.
 const ARRAY: &[u8] = lanefs_raid5::PREFIX.as_bytes();
@@ -159,62 +164,99 @@ impl fmt::Display for Operand {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Options of every command that opens an image.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct ImageArguments {
+    /// Start of the file system in the image, in bytes (suffixes K, M, G, T), for a partition in a
+    /// disk image
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    pub offset: Size,
+}
 
-    fn operand(text: &str) -> Operand {
-        Operand::from(OsString::from(text))
-    }
+/// Options of every command that works on files in an image.
+#[derive(Debug, Clone, clap::Args)]
+pub struct FileArguments {
+    #[command(flatten)]
+    pub image: ImageArguments,
+    /// File with a master key of encrypted directories (32 to 64 bytes); may be given more than
+    /// once
+    #[arg(long = "key", value_name = "FILE")]
+    pub keys: Vec<PathBuf>,
+    #[command(flatten)]
+    pub journal: JournalArguments,
+}
 
-    fn place(image: &str, path: &str) -> ImagePath {
-        ImagePath { image: image.into(), path: path.into() }
-    }
-
-    #[test]
-    fn the_first_colon_before_a_slash_splits() {
-        assert_eq!(operand("a.img:/b"), Operand::Image(place("a.img", "/b")));
-        assert_eq!(operand("/x/a.img:/b:/c"), Operand::Image(place("/x/a.img", "/b:/c")));
-        assert_eq!(operand("a:b.img:/c"), Operand::Image(place("a:b.img", "/c")));
-    }
-
-    #[test]
-    fn a_trailing_colon_is_the_root() {
-        assert_eq!(operand("a.img:"), Operand::Image(place("a.img", "/")));
-        assert_eq!(operand("a.img:/"), Operand::Image(place("a.img", "/")));
-    }
-
-    #[test]
-    fn the_colons_of_an_array_belong_to_its_name() {
-        let array = "md:/dev/sda,/dev/sdb,missing";
-        assert_eq!(operand(&format!("{array}:/a")), Operand::Image(place(array, "/a")));
-        assert_eq!(operand("md:a,b,c:"), Operand::Image(place("md:a,b,c", "/")));
-        let array = "md:11111111:22222222:33333333:44444444,/srv";
-        assert_eq!(operand(&format!("{array}:/a")), Operand::Image(place(array, "/a")));
-        assert_eq!(ImagePath::from(OsString::from("md:/a,/b,/c")), place("md:/a,/b,/c", "/"));
-        let array = r"md:a\:/x,b\:,c\,d";
-        assert_eq!(operand(&format!("{array}:/f")), Operand::Image(place(array, "/f")));
-        assert_eq!(operand(r"md:a,b,c\:"), Operand::Host(r"md:a,b,c\:".into()));
-    }
-
-    #[test]
-    fn a_dot_and_a_slash_escape() {
-        assert_eq!(operand("./x:/y"), Operand::Host("./x:/y".into()));
-        assert!(operand("./x:/y").is_escaped() && !operand("./x").is_escaped());
-        assert_eq!(operand("../x:/y"), Operand::Image(place("../x", "/y")));
-    }
-
-    #[test]
-    fn the_rest_is_of_the_host() {
-        for text in ["a", "/a/b", "a:b", ":", ":/a"] {
-            assert_eq!(operand(text), Operand::Host(text.into()), "{text}");
-        }
-        assert_eq!(operand("-"), Operand::Standard);
-    }
-
-    #[test]
-    fn an_operand_that_must_be_in_an_image_is_its_root() {
-        assert_eq!(ImagePath::from(OsString::from("a.img")), place("a.img", "/"));
-        assert_eq!(ImagePath::from(OsString::from("./a.img:/b")), place("./a.img", "/b"));
+impl From<ImageArguments> for FileArguments {
+    fn from(image: ImageArguments) -> FileArguments {
+        FileArguments { image, keys: Vec::new(), journal: JournalArguments::default() }
     }
 }
+
+/// Reads the master keys in these files.
+pub fn read_keys(paths: &[PathBuf]) -> Result<Vec<MasterKey>, Failure> {
+    let read = |path: &PathBuf| {
+        File::open(path).and_then(MasterKey::read_from).map_err(Failure::on_host(path))
+    };
+    paths.iter().map(read).collect()
+}
+
+/// Option of the commands that also accept an image whose journal is on another device.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct JournalArguments {
+    /// The image or device of the journal, if the journal is not in the image (mke2fs -J device=)
+    #[arg(long, value_name = "PATH")]
+    journal: Option<PathBuf>,
+}
+
+impl JournalArguments {
+    /// Returns whether the option is given.
+    pub fn is_given(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// Returns the path of the journal, if it is given.
+    pub fn path(&self) -> Option<&Path> {
+        self.journal.as_deref()
+    }
+
+    /// Opens the device of the journal, if it is given.
+    pub fn open(&self, access: Access) -> Result<Option<Arc<dyn Device>>, Failure> {
+        let open = |path| FileDevice::open(path, access, OpenOptions::default());
+        // The error already names the path, so the failure adds only the name of the option.
+        let opened = self.journal.as_ref().map(open).transpose();
+        let device = opened.map_err(|error| Failure::new("--journal", error))?;
+        Ok(device.map(|device| Arc::new(device) as Arc<dyn Device>))
+    }
+}
+
+/// Options for how a command prints its result.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct OutputArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl OutputArguments {
+    /// Prints the result of a command: `facts` as JSON, or `lines`, or nothing.
+    pub fn print(self, facts: &Value, lines: impl IntoIterator<Item = String>) -> io::Result<()> {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        match self {
+            OutputArguments { json: true, .. } => writeln!(out, "{facts:#}")?,
+            OutputArguments { quiet: true, .. } => {}
+            _ => lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?,
+        }
+        out.flush()
+    }
+}
+
+/// Defines `--help` without `-h`, for commands where `-h` has another meaning.
+pub fn long_help() -> clap::Arg {
+    clap::Arg::new("help").long("help").action(clap::ArgAction::Help).help("Print help")
+}
+
+#[cfg(test)]
+mod tests;

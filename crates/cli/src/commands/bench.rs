@@ -1,24 +1,17 @@
 //! `lanefs bench`
 
 mod arguments;
-mod efficiency;
-mod interruption;
-mod output;
-mod progress;
 mod run;
-mod seeds;
 mod task;
 #[cfg(test)]
 mod tests;
-mod what;
-mod workloads;
 
 pub use arguments::Arguments;
 
 use crate::cli::{Failure, Report};
-use interruption::Interruption;
+use crate::commands::bench::run::Interruption;
+use crate::commands::bench::task::Output;
 use lanefs_bench::{Ending, Machine, Record};
-use output::Output;
 use run::{Run, failure, print};
 use std::ffi::OsString;
 use std::path::PathBuf;

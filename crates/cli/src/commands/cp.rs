@@ -278,7 +278,7 @@ pub fn copy(
                 let not_here = || Failure::new(source, "is not in an image");
                 let place = std::slice::from_ref(source.place().ok_or_else(not_here)?);
                 let printed = images.each(place, outcome.report, |fs, place| {
-                    super::cat::write_to(fs, place, &mut out)
+                    super::list::write_to(fs, place, &mut out)
                 });
                 outcome.report.printed(printed);
             }
@@ -466,7 +466,7 @@ fn fills_target(images: &Images, sources: &[Operand], plan: Plan) -> Result<bool
 fn stream_out(fs: &FileSystem, place: &ImagePath, path: &Path) -> Result<(), Failure> {
     let host = Failure::on_host(path);
     let mut out = File::options().write(true).open(path).map_err(&host)?;
-    super::cat::write_to(fs, place, &mut out).map_err(|stop| match stop {
+    super::list::write_to(fs, place, &mut out).map_err(|stop| match stop {
         Stop::Failure(failure) => failure,
         Stop::Output(error) => host(error),
     })

@@ -1,19 +1,17 @@
 //! `lanefs diff`
 
-mod aspect;
-mod changes;
-mod pair;
-
 use crate::cli::{
-    Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Screen, keep_bytes,
+    Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Screen, Shown, keep_bytes,
+    show_time, type_name,
 };
-use crate::copy::{HostTree, ImageTree, Trail, Tree};
-use aspect::{Aspect, Aspects, Change};
-use changes::Changes;
-use lanefs::Follow;
-use pair::{Pair, Side};
+use crate::copy::{Attribute, HostTree, Identity, ImageTree, Meta, Trail, Tree, TreeFile};
+use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
+use lanefs::{FileType, Follow};
 use serde_json::{Value, json};
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -198,4 +196,336 @@ fn described(path: &[u8]) -> Value {
     let mut line = json!({ "path": String::from_utf8_lossy(&path) });
     keep_bytes(&mut line, "path", &path);
     line
+}
+
+/// A property by which files are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Aspect {
+    Content,
+    Mode,
+    Owner,
+    Xattrs,
+    Links,
+}
+
+/// The chosen properties.
+#[derive(Debug, Clone)]
+pub struct Aspects {
+    pub ignored: Vec<Aspect>,
+    /// Whether the times of the last modification are compared.
+    pub times: bool,
+}
+
+impl Aspects {
+    /// Returns whether files are compared by `aspect`.
+    pub fn contain(&self, aspect: Aspect) -> bool {
+        !self.ignored.contains(&aspect)
+    }
+}
+
+/// A difference: its name, its text for the user, and the values of both sides.
+pub struct Change {
+    pub what: &'static str,
+    pub text: String,
+    pub values: serde_json::Value,
+}
+
+/// The number of bytes compared at once.
+const CHUNK: usize = 1 << 20;
+
+/// Compares files of two trees.
+pub struct Changes<'a, A: Tree, B: Tree> {
+    a: &'a A,
+    b: &'a B,
+    aspects: Aspects,
+    /// For each tree, maps a file with several names to the file of the other tree with which it
+    /// was compared first.
+    linked: [HashMap<Identity, Identity>; 2],
+    buffers: [Vec<u8>; 2],
+}
+
+impl<'a, A: Tree, B: Tree> Changes<'a, A, B> {
+    pub fn new(a: &'a A, b: &'a B, aspects: Aspects) -> Changes<'a, A, B> {
+        let (linked, buffers) = ([HashMap::new(), HashMap::new()], [Vec::new(), Vec::new()]);
+        Changes { a, b, aspects, linked, buffers }
+    }
+
+    /// Returns the differences between two files with the same path.
+    pub fn between(
+        &mut self,
+        a: &Entry<A::Node>,
+        b: &Entry<B::Node>,
+    ) -> Result<Vec<Change>, Failure> {
+        let mut changes = Vec::new();
+        let (first, second) = (&a.meta, &b.meta);
+        if first.file_type != second.file_type {
+            let names = [first, second].map(|meta| type_name(meta.file_type));
+            changes.push(pair("type", names[0], names[1]));
+            return Ok(changes);
+        }
+        let aspects = self.aspects.clone();
+        if aspects.contain(Aspect::Content) {
+            changes.extend(self.content(a, b)?);
+        }
+        let is_link = first.file_type == FileType::Symlink;
+        if aspects.contain(Aspect::Mode) && !is_link && first.permissions != second.permissions {
+            let shown = |meta: &Meta| format!("{:04o}", meta.permissions);
+            changes.push(pair("mode", shown(first), shown(second)));
+        }
+        if aspects.contain(Aspect::Owner) && (first.uid, first.gid) != (second.uid, second.gid) {
+            let shown = |meta: &Meta| format!("{}:{}", meta.uid, meta.gid);
+            changes.push(pair("owner", shown(first), shown(second)));
+        }
+        if aspects.contain(Aspect::Xattrs) {
+            let lists = (self.a.attributes(&a.node)?, self.b.attributes(&b.node)?);
+            changes.extend(attributes(lists.0, lists.1));
+        }
+        if aspects.contain(Aspect::Links) && !self.is_linked_alike(first, second) {
+            changes.push(pair("links", first.links, second.links));
+        }
+        if aspects.times && first.mtime != second.mtime {
+            let shown = |meta: &Meta| show_time(meta.mtime, Shown::Nanoseconds);
+            changes.push(pair("mtime", shown(first), shown(second)));
+        }
+        Ok(changes)
+    }
+
+    /// Returns whether two files have the same hard links, among the names compared so far.
+    fn is_linked_alike(&mut self, a: &Meta, b: &Meta) -> bool {
+        if a.file_type == FileType::Directory || a.links < 2 && b.links < 2 {
+            return true;
+        }
+        let [to_b, to_a] = &mut self.linked;
+        let second = *to_b.entry(a.identity).or_insert(b.identity);
+        let first = *to_a.entry(b.identity).or_insert(a.identity);
+        (first, second) == (a.identity, b.identity)
+    }
+
+    fn content(
+        &mut self,
+        a: &Entry<A::Node>,
+        b: &Entry<B::Node>,
+    ) -> Result<Option<Change>, Failure> {
+        let (first, second) = (&a.meta, &b.meta);
+        Ok(match first.file_type {
+            FileType::Regular if first.size != second.size => {
+                Some(pair("size", first.size, second.size))
+            }
+            FileType::Regular => {
+                // If the same two files were compared under an earlier name, they are not compared
+                // again.
+                let known = self.linked.first().and_then(|linked| linked.get(&first.identity));
+                if first.size == 0 || known == Some(&second.identity) {
+                    return Ok(None);
+                }
+                self.first_difference(a, b)?.map(|at| Change {
+                    what: "content",
+                    text: format!("content from byte {at}"),
+                    values: json!({ "first_difference": at }),
+                })
+            }
+            FileType::Symlink => {
+                let texts = (self.a.read_link(&a.node)?, self.b.read_link(&b.node)?);
+                let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+                (texts.0 != texts.1).then(|| pair("target", shown(&texts.0), shown(&texts.1)))
+            }
+            FileType::CharDevice | FileType::BlockDevice => {
+                let shown = |meta: &Meta| format!("{}, {}", meta.rdev.major, meta.rdev.minor);
+                (first.rdev != second.rdev).then(|| pair("device", shown(first), shown(second)))
+            }
+            FileType::Directory | FileType::Fifo | FileType::Socket => None,
+        })
+    }
+
+    /// Returns the offset of the first byte in which two files of the same size differ. Ranges that
+    /// are holes in both files are not read.
+    fn first_difference(
+        &mut self,
+        a: &Entry<A::Node>,
+        b: &Entry<B::Node>,
+    ) -> Result<Option<u64>, Failure> {
+        let (mut first, mut second) = (self.a.open(&a.node)?, self.b.open(&b.node)?);
+        let size = a.meta.size;
+        let mut at = 0;
+        while at < size {
+            // Looking for holes costs more than reading a small file.
+            if size > CHUNK as u64 {
+                let next = [first.data_after(at)?, second.data_after(at)?];
+                let starts = next.iter().map(|next| next.map_or(size, |(start, _)| start));
+                at = starts.min().unwrap_or(size).max(at);
+            }
+            let len = size.saturating_sub(at).min(CHUNK as u64) as usize;
+            if len == 0 {
+                break;
+            }
+            let [one, other] = &mut self.buffers;
+            one.resize(len, 0);
+            other.resize(len, 0);
+            first.fill(at, one)?;
+            second.fill(at, other)?;
+            if one != other {
+                let equal = one.iter().zip(other.iter()).take_while(|(a, b)| a == b).count();
+                return Ok(Some(at + equal as u64));
+            }
+            at += len as u64;
+        }
+        Ok(None)
+    }
+}
+
+fn pair<T: Display + Into<Value>>(what: &'static str, a: T, b: T) -> Change {
+    let text = format!("{what} {a} -> {b}");
+    Change { what, text, values: json!([a.into(), b.into()]) }
+}
+
+/// Returns the names of the attributes that differ, each with a sign that means: only in A, only in
+/// B, or changed.
+fn attributes(mut a: Vec<Attribute>, mut b: Vec<Attribute>) -> Option<Change> {
+    a.sort_unstable();
+    b.sort_unstable();
+    if a == b {
+        return None;
+    }
+    let find = |list: &[Attribute], name: &[u8]| {
+        list.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    };
+    let mut names: Vec<&[u8]> = a.iter().chain(&b).map(|(name, _)| name.as_slice()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let shown = names.iter().filter_map(|name| {
+        let sign = match (find(&a, name), find(&b, name)) {
+            (first, second) if first == second => return None,
+            (Some(_), None) => '-',
+            (None, _) => '+',
+            (Some(_), Some(_)) => '!',
+        };
+        Some(format!("{sign}{}", String::from_utf8_lossy(name)))
+    });
+    let shown: Vec<String> = shown.collect();
+    let text = format!("xattrs {}", shown.join(" "));
+    Some(Change { what: "xattrs", text, values: json!(shown) })
+}
+
+/// The entries of a path: in the first tree, in the second tree, or in both.
+pub enum Side<A, B> {
+    First(Entry<A>),
+    Second(Entry<B>),
+    Both(Entry<A>, Entry<B>),
+}
+
+/// The next path, with its entry in each tree that has this path; or the failure to read a file.
+type Step<A, B> = Result<Side<<A as Tree>::Node, <B as Tree>::Node>, Failure>;
+
+/// Two walks in the same order. A directory that only one tree has is not entered.
+pub struct Pair<'s, A: Tree, B: Tree> {
+    first: Half<'s, A>,
+    second: Half<'s, B>,
+}
+
+/// A walk, and the entry that was read ahead.
+struct Half<'s, S: Tree> {
+    source: &'s S,
+    walk: Walk<'s, S>,
+    ahead: Option<Entry<S::Node>>,
+    /// Whether the entry that was read ahead has been compared.
+    is_used: bool,
+}
+
+impl<'s, S: Tree> Half<'s, S> {
+    fn new(source: &'s S, top: S::Node) -> Half<'s, S> {
+        let walk = Walk::new(source, top, Order::Sorted);
+        Half { source, walk, ahead: None, is_used: true }
+    }
+
+    /// Reads the next entry, if the previous one was compared.
+    fn advance(&mut self) -> Result<(), Failure> {
+        if !self.is_used {
+            return Ok(());
+        }
+        self.ahead = None;
+        while let Some(step) = self.walk.step() {
+            let Visit::File(entry) = step? else { continue };
+            if is_spare_lost_and_found(self.source, &self.walk, &entry)? {
+                self.walk.prune();
+                continue;
+            }
+            self.ahead = Some(entry);
+            self.is_used = false;
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<Entry<S::Node>> {
+        self.is_used = true;
+        self.ahead.take()
+    }
+}
+
+impl<'s, A: Tree, B: Tree> Pair<'s, A, B> {
+    /// Begins both walks, each at one of the two `tops`.
+    pub fn new(a: &'s A, b: &'s B, tops: (A::Node, B::Node)) -> Pair<'s, A, B> {
+        Pair { first: Half::new(a, tops.0), second: Half::new(b, tops.1) }
+    }
+
+    /// Returns the path of a step, relative to the top directories of the two trees.
+    pub fn path(&self, side: &Side<A::Node, B::Node>) -> &[u8] {
+        match side {
+            Side::First(_) | Side::Both(..) => self.first.walk.path(),
+            Side::Second(_) => self.second.walk.path(),
+        }
+    }
+
+    /// Returns the next path that either tree has; `None` at the end.
+    pub fn step(&mut self) -> Option<Step<A, B>> {
+        if let Err(failure) = self.first.advance().and_then(|()| self.second.advance()) {
+            return Some(Err(failure));
+        }
+        let order = match (&self.first.ahead, &self.second.ahead) {
+            (None, None) => return None,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), Some(_)) => in_order(self.first.walk.path(), self.second.walk.path()),
+        };
+        Some(Ok(match order {
+            Ordering::Less => {
+                self.first.walk.prune();
+                Side::First(self.first.take()?)
+            }
+            Ordering::Greater => {
+                self.second.walk.prune();
+                Side::Second(self.second.take()?)
+            }
+            Ordering::Equal => {
+                let (first, second) = (self.first.take()?, self.second.take()?);
+                let is_dir = |file_type| file_type == FileType::Directory;
+                if is_dir(first.meta.file_type) != is_dir(second.meta.file_type) {
+                    self.first.walk.prune();
+                    self.second.walk.prune();
+                }
+                Side::Both(first, second)
+            }
+        }))
+    }
+}
+
+/// Compares paths name by name, which is the order of a walk.
+fn in_order(a: &[u8], b: &[u8]) -> Ordering {
+    let names = |path: &[u8]| !path.is_empty();
+    match (names(a), names(b)) {
+        (true, true) => a.split(|byte| *byte == b'/').cmp(b.split(|byte| *byte == b'/')),
+        (a, b) => a.cmp(&b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_comes_before_names_that_continue_its_name() {
+        let mut paths: Vec<&[u8]> = vec![b"a.b", b"a/x", b"", b"a", b"a/x/y", b"b"];
+        paths.sort_by(|a, b| in_order(a, b));
+        assert_eq!(paths, [&b""[..], b"a", b"a/x", b"a/x/y", b"a.b", b"b"]);
+    }
 }

@@ -1,6 +1,7 @@
-//! `lanefs manual`: the man pages, made from the texts of `--help`.
+//! The manual pages and completions of all commands.
 
 use crate::cli::{Failure, Report};
+use crate::completion::{Shell, write_script};
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
@@ -38,13 +39,13 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 Example:
   lanefs manual /usr/local/share/man/man1")]
-pub struct Arguments {
+pub struct Manual {
     /// The folder, which must exist
     folder: PathBuf,
 }
 
 /// Runs `lanefs manual`.
-pub fn run(arguments: &Arguments) -> ExitCode {
+pub fn manual(arguments: &Manual) -> ExitCode {
     let report = Report::new("manual");
     let mut command = super::description();
     command.build();
@@ -157,4 +158,27 @@ fn see_also(roff: &mut Roff, name: &str) {
         Some((above, _)) => roff.text([roman(format!("{above}(1), ext4(5)"))]),
         None => roff.text([roman("ext4(5), mount(8), fsck(8), fuse(4)")]),
     };
+}
+
+/// Prints the script that completes lanefs in a shell, also paths inside images
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Packages and make install put the scripts where the shells look for them.
+
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+
+Examples:
+  lanefs completions bash > ~/.local/share/bash-completion/completions/lanefs
+  lanefs completions zsh > ~/.zfunc/_lanefs     # a folder in $fpath
+  lanefs completions fish > ~/.config/fish/completions/lanefs.fish")]
+pub struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+/// Runs `lanefs completions`.
+pub fn completions(arguments: &Completions) -> ExitCode {
+    let report = Report::new("completions");
+    report.printed(write_script(arguments.shell, &mut io::stdout().lock()));
+    report.exit()
 }

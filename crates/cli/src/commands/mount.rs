@@ -1,12 +1,12 @@
 //! `lanefs mount`: mounts an image on a directory.
 
 mod block;
-mod messages;
 
 use super::raid::{ArrayFigures, LiveArray, LiveControl};
 use crate::cli::{
     announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount, read_keys,
 };
+use crate::commands::mount::block::{failed, message, warn};
 use block::Attached;
 use lanefs::{Cause, Source};
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
@@ -17,7 +17,6 @@ use lanefs_fuse::{
     Transport,
 };
 use lanefs_raid5::{ArrayOptions, OpenArray};
-use messages::{failed, message, warn};
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -1,17 +1,22 @@
-//! `lanefs resize`
+//! The size of an image, and copies of whole images: `resize` and `clone`.
 
 use crate::cli::{
-    Failure, ImageArguments, JournalArguments, MountedImage, OutputArguments, Report, WholeImage,
-    human, parse_size,
+    Failure, ImageArguments, JournalArguments, MadeFile, MountedImage, OutputArguments, Report,
+    WholeImage, complain, human, no_file_system, parse_size,
 };
-use lanefs::device::Access;
-use lanefs_offline::Image;
+use crate::commands::tune::parse_uuid;
+use lanefs::device::{Access, FileDevice, OpenOptions};
+use lanefs_offline::{
+    Copied, FeatureChange, Image, Settings, copy_device, copy_file, has_journal_elsewhere,
+};
+use lanefs_ondisk::features::{Features, RoCompat};
 use serde_json::json;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Changes the size of the file system in an image
 #[derive(Debug, clap::Args)]
@@ -33,7 +38,7 @@ Examples:
   lanefs resize disk.img auto                  # as small as it can be
   lanefs resize /dev/sdx1                      # to the whole device
   lanefs resize mnt +5G                        # a mounted one")]
-pub struct Arguments {
+pub struct Resize {
     /// The image, or the directory that it is mounted on
     image: PathBuf,
     /// New size in bytes (suffixes K, M, G, T), +SIZE, -SIZE, or auto for the smallest [default:
@@ -70,8 +75,8 @@ impl FromStr for Target {
 }
 
 /// Runs `lanefs resize`.
-pub fn run(arguments: &Arguments) -> ExitCode {
-    Report::run("resize", |_| Ok(print(arguments, &resize(arguments)?)?))
+pub fn resize(arguments: &Resize) -> ExitCode {
+    Report::run("resize", |_| Ok(print_resized(arguments, &resize_image(arguments)?)?))
 }
 
 struct Resized {
@@ -79,7 +84,7 @@ struct Resized {
     after: u64,
 }
 
-fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
+fn resize_image(arguments: &Resize) -> Result<Resized, Failure> {
     if let Some(mounted) = MountedImage::of(&arguments.image, arguments.options) {
         return grow_mounted(arguments, &mounted);
     }
@@ -128,7 +133,7 @@ fn resize(arguments: &Arguments) -> Result<Resized, Failure> {
 }
 
 /// Makes a mounted file system larger.
-fn grow_mounted(arguments: &Arguments, mounted: &MountedImage) -> Result<Resized, Failure> {
+fn grow_mounted(arguments: &Resize, mounted: &MountedImage) -> Result<Resized, Failure> {
     let place = arguments.image.display();
     let (blocks, block_bytes) = mounted.size()?;
     let before = blocks * block_bytes;
@@ -168,7 +173,7 @@ fn bytes_of(image: &Image) -> u64 {
 
 /// Sets the length of the image file. A longer file gets a hole at its end. The caller must have
 /// locked the file.
-fn set_len(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
+fn set_len(arguments: &Resize, bytes: u64) -> Result<(), Failure> {
     let file = File::options().write(true).open(&arguments.image);
     let changed = file.and_then(|file| {
         file.set_len(bytes)?;
@@ -177,13 +182,156 @@ fn set_len(arguments: &Arguments, bytes: u64) -> Result<(), Failure> {
     changed.map_err(Failure::on_host(&arguments.image))
 }
 
-fn print(arguments: &Arguments, done: &Resized) -> std::io::Result<()> {
+fn print_resized(arguments: &Resize, done: &Resized) -> std::io::Result<()> {
     let image = arguments.image.display().to_string();
     let Resized { before, after } = *done;
     let facts = json!({ "image": image, "bytes_before": before, "bytes": after });
     let line = match before == after {
         true => format!("{image}: the file system has {} already", human(after)),
         false => format!("{image}: {}, before {}", human(after), human(before)),
+    };
+    arguments.output.print(&facts, [line])
+}
+
+/// Copies an image with its holes, shares blocks if the host can, and gives the copy a new UUID
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The source must not be in use, and is only read. If a crash left it with a log to replay, the log is
+replayed in the copy. Until the copy is complete it has a temporary name, which begins with a dot;
+an interrupted clone may leave that file. On btrfs, xfs and other file systems that share blocks, a
+copy takes no time, and no space until one side is written.
+
+If all checksums of the image depend on its UUID, the copy gets the feature metadata_csum_seed.
+
+Examples:
+  lanefs clone base.img vm1.img
+  lanefs clone --label vm2 --used base.img vm2.img     # blocks in use only
+  lanefs clone --uuid keep base.img backup.img")]
+pub struct Clone {
+    /// The image to copy
+    source: PathBuf,
+    /// The copy: a new file
+    destination: PathBuf,
+    /// UUID of the copy: random, keep, or a UUID
+    #[arg(short = 'U', long, value_name = "UUID", default_value = "random")]
+    uuid: String,
+    /// Label of the copy, at most 16 bytes
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    label: Option<String>,
+    /// Copy only the blocks in use; free blocks become holes
+    #[arg(long)]
+    used: bool,
+    /// Overwrite the destination
+    #[arg(short = 'F', long)]
+    force: bool,
+    #[command(flatten)]
+    output: OutputArguments,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// Runs `lanefs clone`.
+pub fn clone(arguments: &Clone) -> ExitCode {
+    let uuid = match arguments.uuid.as_str() {
+        "keep" => Ok(None),
+        text => parse_uuid(text).map(Some),
+    };
+    match uuid {
+        Ok(uuid) => {
+            Report::run("clone", |_| Ok(print_cloned(arguments, &clone_image(arguments, uuid)?)?))
+        }
+        Err(why) => {
+            complain(format_args!("lanefs clone: {why}, or keep"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+struct Cloned {
+    copied: Copied,
+    uuid: [u8; 16],
+}
+
+fn clone_image(arguments: &Clone, uuid: Option<[u8; 16]>) -> Result<Cloned, Failure> {
+    let (from, to) = (arguments.source.as_path(), arguments.destination.as_path());
+    if to.exists() && !arguments.force {
+        return Err(Failure::new(to.display(), "file exists (--force overwrites it)"));
+    }
+    if to.exists() && !to.is_file() {
+        return Err(Failure::new(to.display(), "not a file: a clone is a new image file"));
+    }
+    if to.is_file() {
+        // Opening fails if another program has locked the file that is to be overwritten. Without
+        // this check, that program would continue to use a file that no longer has a name.
+        FileDevice::open(to, Access::ReadWrite, OpenOptions::default())?;
+    }
+    let whole = WholeImage::open(from, arguments.options, Access::ReadOnly)?;
+    let part_of = unfinished_name(to);
+    let unfinished = MadeFile::create(&part_of, 0).map_err(Failure::on_host(to))?;
+    let file = File::options().read(true).write(true).open(&part_of);
+    let file = file.map_err(Failure::on_host(to))?;
+    let copied = copy(arguments, &whole, &file)?;
+    drop(file);
+    let uuid = settle(arguments, &part_of, uuid)?;
+    std::fs::rename(&part_of, to).map_err(Failure::on_host(to))?;
+    unfinished.keep();
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))
+        .and_then(|folder| folder.sync_all())
+        .map_err(Failure::on_host(to))?;
+    Ok(Cloned { copied, uuid })
+}
+
+fn unfinished_name(to: &Path) -> PathBuf {
+    let name = to.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    to.with_file_name(format!(".{name}.lanefs-{}", std::process::id()))
+}
+
+fn copy(arguments: &Clone, whole: &WholeImage<'_>, to: &File) -> Result<Copied, Failure> {
+    let from = arguments.source.as_path();
+    let device = whole.device();
+    if let Some(why) = no_file_system(&*device) {
+        return Err(Failure::new(from.display(), why));
+    }
+    if has_journal_elsewhere(&*device) {
+        let why = "its journal is on another device, which can serve only one file system";
+        return Err(Failure::new(from.display(), why));
+    }
+    if whole.is_whole_file() && !arguments.used {
+        let file = File::open(from).map_err(Failure::on_host(from))?;
+        return copy_file(&file, to).map_err(Failure::on_host(&arguments.destination));
+    }
+    copy_device(&device, to, arguments.used).map_err(Failure::about(from))
+}
+
+/// Recovers the copy, gives it a UUID and a label, and returns the UUID.
+fn settle(arguments: &Clone, copy: &Path, uuid: Option<[u8; 16]>) -> Result<[u8; 16], Failure> {
+    let failed = Failure::about(&arguments.destination);
+    let device = FileDevice::open(copy, Access::ReadWrite, OpenOptions::default())?;
+    let mut image = Image::open(Arc::new(device)).map_err(&failed)?;
+    let features = image.superblock().features();
+    let mut settings = Settings { uuid, ..Settings::default() };
+    settings.label = arguments.label.as_ref().map(|label| label.as_bytes().to_vec());
+    if uuid.is_some() && features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+        let seed = Features::by_name("metadata_csum_seed").unwrap_or_default();
+        settings.features = FeatureChange { set: seed, ..FeatureChange::default() };
+    }
+    image.tune(&settings).map_err(failed)?;
+    Ok(image.superblock().uuid())
+}
+
+fn print_cloned(arguments: &Clone, done: &Cloned) -> std::io::Result<()> {
+    let uuid = uuid::Uuid::from_bytes(done.uuid).to_string();
+    let (how, bytes) = match done.copied {
+        Copied::Shared => ("shared", 0),
+        Copied::Data { bytes } => ("data", bytes),
+        Copied::Used { bytes } => ("used", bytes),
+    };
+    let to = arguments.destination.display().to_string();
+    let facts = json!({ "image": to, "uuid": uuid, "copied": how, "bytes": bytes });
+    let line = match done.copied {
+        Copied::Shared => format!("{to}: shares its blocks with the source; UUID {uuid}"),
+        _ => format!("{to}: {} copied; UUID {uuid}", human(bytes)),
     };
     arguments.output.print(&facts, [line])
 }

@@ -1,8 +1,6 @@
 //! `lanefs tar`
 
 mod archive;
-mod header;
-mod pieces;
 
 use crate::cli::{
     Case, Failure, FileArguments, Glob, ImagePath, Images, Intent, OutputFile, Report, Stop,
@@ -10,8 +8,7 @@ use crate::cli::{
 };
 use crate::copy::{Identity, ImageNode, ImageTree, Tree};
 use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
-use archive::Archive;
-use header::{Header, Kind, Times};
+use archive::{Archive, Header, Kind, Times, pieces_of, write_pieces};
 use lanefs::{FileType, Follow};
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
@@ -201,11 +198,11 @@ impl Export<'_> {
         let kind = match meta.file_type {
             FileType::Regular => {
                 let mut content = self.tree.open(node)?;
-                let pieces = pieces::of(&mut content, meta.size)?;
+                let pieces = pieces_of(&mut content, meta.size)?;
                 let kind = Kind::Regular(&pieces);
                 let header = Header { name, meta, kind, attributes: &attributes };
                 header.write(self.times, &mut self.archive)?;
-                return Ok(pieces::write(&pieces, &mut content, &mut self.archive, self.report)?);
+                return Ok(write_pieces(&pieces, &mut content, &mut self.archive, self.report)?);
             }
             FileType::Symlink => {
                 target = self.tree.read_link(node)?;

@@ -1,19 +1,16 @@
 //! Copies trees on several threads.
 
-use super::links::{Earlier, Linked, Links};
+use super::links::{Earlier, Linked, Links, Way};
+use super::plan::{Dereference, Existing, INTO_ITSELF, Plan, Recursion, Verbose};
 use super::tree::is_list;
 use super::{Identity, Meta, NewMode, Opening, OtherLists, Progress, Seen, Settings};
 use super::{Tree, TreeFile, replace};
 use crate::cli::{Failure, Report};
 use lanefs::FileType;
 use lanefs_lanes::{Condvar, Mutex, Rank};
-use std::sync::Arc;
 
 /// The number of bytes read and written at once.
 const CHUNK: usize = 1 << 20;
-
-/// Why a copy that would not end is refused.
-pub const INTO_ITSELF: &str = "a directory cannot be copied into itself";
 
 /// The smallest buffer, for files whose size is not known.
 const LEAST: usize = 4096;
@@ -32,122 +29,11 @@ enum Space {
     TooLittle,
 }
 
-/// Whether directories are copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recursion {
-    /// Directories are copied with their contents.
-    Trees,
-    /// Directories are not copied.
-    FilesOnly,
-}
-
-/// Which symbolic links are followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dereference {
-    /// All links are followed.
-    Always,
-    /// Only links that are operands are followed.
-    Operands,
-    /// No link is followed.
-    Never,
-}
-
-/// What happens to a file that already exists in the target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
-    /// The existing file is overwritten or replaced. It is an error if a regular file would replace
-    /// a device, FIFO or socket.
-    Overwrite,
-    /// The operand replaces an existing file or empty directory, as rename(2) does. All directories
-    /// below it are created by this copy, so a name that already exists there is an error.
-    Replace,
-    /// The existing file stays unchanged.
-    Keep,
-    /// An existing file or directory is an error.
-    Refuse,
-}
-
-impl Existing {
-    /// Returns what happens to existing files below an operand.
-    fn below(self) -> Existing {
-        if self == Existing::Replace { Existing::Refuse } else { self }
-    }
-}
-
-/// The attributes of the original that a copy keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Keep {
-    /// Mode and access control lists.
-    pub mode: bool,
-    /// Owner and group.
-    pub owner: bool,
-    /// Times of the last access and modification.
-    pub times: bool,
-    /// All extended attributes.
-    pub attributes: bool,
-    /// Hard links: all names of one file become names of one copy.
-    pub links: bool,
-}
-
-/// The options of a copy.
-#[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    pub recursion: Recursion,
-    pub dereference: Dereference,
-    pub existing: Existing,
-    pub keep: Keep,
-    /// The owner and group that all copies get, if given.
-    pub owner: Option<(u32, u32)>,
-    /// The umask for new files, unless modes are kept.
-    pub umask: u16,
-    pub verbose: Verbose,
-    /// The number of threads; at least 1.
-    pub workers: usize,
-}
-
-/// Whether each file name is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verbose {
-    /// Names are printed on standard output.
-    Yes,
-    /// Names are not printed.
-    No,
-}
-
 /// A directory that exists in the target and whose entries are still to be copied.
 struct Work<S: Tree, T: Tree> {
     from: S::Node,
     to: T::Node,
     way: Way,
-}
-
-/// The chain of directories from an operand down to a directory, including that directory. It
-/// serves to find cycles in a copy that follows all links, and is empty in any other copy.
-#[derive(Debug, Clone, Default)]
-struct Way(Option<Arc<Step>>);
-
-#[derive(Debug)]
-struct Step {
-    directory: Identity,
-    before: Way,
-}
-
-impl Way {
-    fn contains(&self, directory: Identity) -> bool {
-        let steps = std::iter::successors(self.0.as_deref(), |step| step.before.0.as_deref());
-        steps.into_iter().any(|step| step.directory == directory)
-    }
-}
-
-impl Drop for Step {
-    /// Drops the earlier steps in a loop, because a recursive drop could overflow the thread's
-    /// stack.
-    fn drop(&mut self) {
-        let mut before = self.before.0.take();
-        while let Some(mut step) = before.and_then(Arc::into_inner) {
-            before = step.before.0.take();
-        }
-    }
 }
 
 /// A directory whose attributes are set at the end.
@@ -227,9 +113,9 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
     /// directories. Reports a failure, and then returns false.
     pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) -> bool {
         let follow = self.plan.dereference != Dereference::Never;
-        let done = self.resolve(from, follow).and_then(|from| {
-            self.copy_entry(&from, dir, name, self.plan.existing, &Way::default())
-        });
+        let done = self
+            .resolve(from, follow)
+            .and_then(|from| self.copy_entry(&from, dir, name, self.plan.existing, &Way::EMPTY));
         self.report.given(done).is_some()
     }
 
@@ -247,7 +133,7 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
     /// `from`.
     pub fn copy_into(&self, from: &S::Node, to: &T::Node) {
         let meta = self.source.meta(from);
-        self.report.check(meta.map(|meta| self.later(from, &meta, to, None, &Way::default())));
+        self.report.check(meta.map(|meta| self.later(from, &meta, to, None, &Way::EMPTY)));
     }
 
     /// Copies the contents of waiting directories on several threads. Two operands with the same
@@ -344,7 +230,7 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
     ) -> Result<(), Failure> {
         let meta = self.source.meta(from)?;
         let is_dir = meta.file_type == FileType::Directory;
-        if is_dir && way.contains(meta.identity) {
+        if is_dir && way.iter().any(|above| *above == meta.identity) {
             let why = "a link leads back to this directory, so the copy would not end";
             return Err(Failure::new(self.source.show(from), why));
         }
@@ -644,11 +530,8 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         // to an inode and may thus take a lock.
         let made = Made { from: from.clone(), meta: *meta, to: to.clone(), permissions };
         let way = match self.plan.dereference {
-            Dereference::Always => {
-                let step = Step { directory: meta.identity, before: before.clone() };
-                Way(Some(Arc::new(step)))
-            }
-            Dereference::Operands | Dereference::Never => Way::default(),
+            Dereference::Always => before.with(meta.identity),
+            Dereference::Operands | Dereference::Never => Way::EMPTY,
         };
         let work = Work { from: from.clone(), to: to.clone(), way };
         self.directories.lock().push(made);

@@ -5,9 +5,9 @@
 //! check that it is a directory. It stays a directory, because the copy removes no directory that
 //! it has entered.
 
-use super::trail::Trail;
 use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree, TreeFile};
 use crate::cli::{Failure, HOLDS_IMAGE};
+use crate::copy::links::Trail;
 use lanefs::{FileType, Rdev, Time};
 use lanefs_build::ShortPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};

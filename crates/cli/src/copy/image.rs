@@ -1,9 +1,9 @@
 //! A tree in an image.
 
-use super::trail::Trail;
 use super::tree::OtherLists;
 use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree, TreeFile};
 use crate::cli::Failure;
+use crate::copy::links::Trail;
 use lanefs::{Attr, FileSystem, FileType, Follow, NewKind, NewNode, Rename};
 use lanefs::{SetAttr, SetTime};
 use lanefs_ext4::{Error, InodeRef, Seek, SetXattr};

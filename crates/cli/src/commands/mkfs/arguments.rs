@@ -1,14 +1,17 @@
 //! The arguments of `lanefs mkfs`.
 
-use super::fill::From;
-use super::words::{self, Operand, Wanted, parse_kind, parse_usage};
-use crate::cli::{Failure, OutputArguments, Size, parse_ids};
+use crate::cli::{Failure, OutputArguments, Size, from_hex, parse_ids};
+use crate::commands::mkfs::words::{self, Operand, Wanted, parse_kind, parse_usage};
 use crate::commands::tune::{JournalWords, parse_journal, parse_on_error, parse_uuid};
-use lanefs_build::Spare;
+use lanefs_build::{IdMap, OnLoss, Spare};
 use lanefs_mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features};
 use lanefs_ondisk::superblock::OnError;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// Makes an ext4 file system in an image file or on a block device
@@ -324,4 +327,143 @@ fn source_date_epoch() -> Result<Option<u64>, String> {
             text.parse().map(Some).map_err(|_| wrong)
         }
     }
+}
+
+/// The options for the contents of the new file system.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Filling")]
+pub struct From {
+    /// Fill the file system with the files of these sources: directories, tars (plain, gzip, zstd,
+    /// xz; - is standard input) and container images (OCI layout, docker save). They are unpacked
+    /// in order, so a file of a later source replaces a file of the same name from an earlier
+    /// source. The kind of a source is recognised, or given by a prefix: dir: tar: oci: docker:.
+    /// oci:PATH:NAME chooses one of several images
+    #[arg(long, value_name = "SOURCE", num_args = 1..)]
+    pub(super) from: Vec<String>,
+    /// Fill with the contents of this directory; the same as --from dir:DIR
+    #[arg(short = 'd', long, value_name = "DIR")]
+    pub(super) directory: Option<PathBuf>,
+    /// Make the image as small as the files allow, like --size auto; --size is then its largest
+    /// size
+    #[arg(long)]
+    pub(super) shrink: bool,
+    /// Owner and group of all files
+    #[arg(long, value_name = "UID:GID", value_parser = parse_ids, conflicts_with_all = ["root_owner", "map_users", "map_groups"])]
+    pub(super) owner: Option<(u32, u32)>,
+    /// Map COUNT users of the sources, from FROM on, to users of the image, from TO on; files of
+    /// other users are an error
+    #[arg(long, value_name = "FROM:TO:COUNT")]
+    pub(super) map_users: Vec<IdMap>,
+    /// Map groups, like --map-users
+    #[arg(long, value_name = "FROM:TO:COUNT")]
+    pub(super) map_groups: Vec<IdMap>,
+    /// Apply a table of modes, owners and devices (the format of genext2fs -D) after all sources
+    #[arg(long, value_name = "FILE")]
+    pub(super) table: Vec<PathBuf>,
+    /// Apply an mtree(5) specification: types, modes, owners, times, links, devices, contents
+    #[arg(long, value_name = "FILE")]
+    pub(super) mtree: Vec<PathBuf>,
+    /// Apply an fs_config file of Android: PATH UID GID MODE [capabilities=MASK]
+    #[arg(long, value_name = "FILE")]
+    pub(super) fs_config: Vec<PathBuf>,
+    /// Apply a file_contexts file of SELinux: REGEX [TYPE] CONTEXT
+    #[arg(long, value_name = "FILE")]
+    pub(super) file_contexts: Vec<PathBuf>,
+    /// Directory where the image will be mounted: the paths of --fs-config and --file-contexts
+    /// begin with it
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(super) mountpoint: String,
+    /// What to do with attributes and times that ext4 cannot store: fail, or leave them out with a
+    /// warning
+    #[arg(long, value_name = "error|warn", default_value = "error", value_parser = parse_on_loss)]
+    pub(super) on_loss: OnLoss,
+    /// In tars, let an entry .wh.NAME remove NAME, as in the layers of a container image
+    #[arg(long)]
+    pub(super) whiteouts: bool,
+    /// The same sources give the same bytes: UUID, hash seed and times are computed from the
+    /// sources. Implied by SOURCE_DATE_EPOCH, which also bounds the times
+    #[arg(long)]
+    pub(super) reproducible: bool,
+    /// Make a dm-verity hash tree as the command veritysetup format does, write it to FILE or
+    /// append it to the image, and print the root hash. The image must not be changed afterwards
+    #[arg(long, value_name = "FILE|append")]
+    pub(super) verity: Option<HashTree>,
+    /// Salt of the hash tree in hexadecimal digits, or - for none [default: follows from the UUID]
+    #[arg(long, value_name = "HEX", requires = "verity", value_parser = parse_salt)]
+    pub(super) verity_salt: Option<Salt>,
+    /// Number of threads that move data; it does not change the result
+    #[arg(long, value_name = "N")]
+    pub(super) threads: Option<usize>,
+}
+
+fn parse_on_loss(text: &str) -> Result<OnLoss, String> {
+    match text {
+        "error" => Ok(OnLoss::Fail),
+        "warn" => Ok(OnLoss::Report),
+        _ => Err("neither error nor warn".into()),
+    }
+}
+
+/// A file without a name, which disappears if the program is interrupted.
+pub(super) struct Unnamed(File);
+
+impl Unnamed {
+    /// Creates an unnamed file, which later gets the name `path`. Returns `None` if the host's file
+    /// system does not support unnamed files, or if `path` exists.
+    pub(super) fn create(path: &Path) -> Option<Unnamed> {
+        // Links are not followed, so a symbolic link to a missing file counts as existing too.
+        if path.symlink_metadata().is_ok() {
+            return None;
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        let file = openat(CWD, folder.unwrap_or(Path::new(".")), flags, mode).ok()?;
+        let unnamed = Unnamed(file.into());
+        unnamed.path().exists().then_some(unnamed)
+    }
+
+    /// Returns a path by which this process can open the file.
+    pub(super) fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// If another program has created a file of this name meanwhile.
+    pub(super) fn publish(&self, path: &Path) -> io::Result<()> {
+        Ok(linkat(CWD, self.path(), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+    }
+}
+
+/// Where the hash tree is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum HashTree {
+    /// After the file system, in the same file.
+    Append,
+    File(PathBuf),
+}
+
+impl std::str::FromStr for HashTree {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<HashTree, Self::Err> {
+        Ok(match text {
+            "append" => HashTree::Append,
+            path => HashTree::File(path.into()),
+        })
+    }
+}
+
+/// The bytes that are hashed before the bytes of each block.
+#[derive(Debug, Clone)]
+pub(super) struct Salt(pub(super) Vec<u8>);
+
+/// Parses a salt: pairs of hexadecimal digits, or `-` for none.
+pub(super) fn parse_salt(text: &str) -> Result<Salt, String> {
+    let wrong = || format!("'{text}' is not 2 to 512 hexadecimal digits, or - for none");
+    let text = if text == "-" { "" } else { text };
+    let is_salt = |bytes: &Vec<u8>| bytes.len() <= 256 && text.len() == 2 * bytes.len();
+    from_hex(text).filter(is_salt).map(Salt).ok_or_else(wrong)
 }

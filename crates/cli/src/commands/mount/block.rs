@@ -5,13 +5,15 @@
 //! mount(2), Lanefs checks that the kernel has the claim, and only then reads from the device. The
 //! lock (flock) is held throughout. The first request of the mount waits until Lanefs serves it.
 
-use super::messages::warn;
+use crate::cli::{complain, plain};
 use lanefs_device::{Device, FileDevice};
 use lanefs_fuse::{Busy, MountError, MountPoint, Options, Server, Session};
 use rustix::fd::OwnedFd;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
+use std::process::ExitCode;
 
 /// A mount that is not served yet. Dropping this value unmounts the file system.
 pub struct Attached {
@@ -111,4 +113,48 @@ pub fn attach(
 fn is_whole(device: &FileDevice, options: &Options) -> bool {
     let whole = options.offset == 0 && options.size_limit.is_none();
     whole && device.len().is_multiple_of(rustix::param::page_size() as u64)
+}
+
+/// Prints a warning, as mount(8) does when it mounts with options other than those that the user
+/// gave.
+pub(super) fn warn(source: &OsStr, what: &str) {
+    complain(format_args!("lanefs mount: {}: WARNING: {what}", source.display()));
+}
+
+pub(super) fn failed(error: &dyn Error) -> ExitCode {
+    complain(message(error));
+    ExitCode::FAILURE
+}
+
+/// Formats the error and its sources, on one line.
+pub(super) fn message(error: &dyn Error) -> String {
+    let mut text = format!("lanefs mount: {}", plain(&error.to_string()));
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = plain(&error.to_string());
+        if !text.to_lowercase().contains(&more.to_lowercase()) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lanefs_device::OpenError;
+    use std::io;
+
+    #[test]
+    fn a_message_names_each_cause_once() {
+        let error = OpenError::Io {
+            path: "/a".into(),
+            source: io::Error::from(io::ErrorKind::PermissionDenied),
+        };
+        assert_eq!(message(&error), "lanefs mount: /a: permission denied");
+        let error = OpenError::Io { path: "/a".into(), source: io::Error::from_raw_os_error(2) };
+        assert_eq!(message(&error), "lanefs mount: /a: no such file or directory");
+    }
 }
