@@ -188,10 +188,10 @@ pub struct SetAttr {
     /// New flags; those outside of [`CHANGEABLE_FLAGS`] are ignored.
     pub flags: Option<u32>,
     /// Whether the directory ignores case, like the flag `F` of chattr(1). Fails if the directory
-    /// is not empty, and with [`crate::error::Error::NotSupported`] if the file system has no
+    /// is not empty, and with [`crate::Error::NotSupported`] if the file system has no
     /// feature `casefold`.
     pub casefold: Option<bool>,
-    /// Project. Fails with [`crate::error::Error::NotSupported`] if the file system has no feature
+    /// Project. Fails with [`crate::Error::NotSupported`] if the file system has no feature
     /// `project`, or the inode has no room for the id.
     pub project: Option<u32>,
 }
@@ -222,7 +222,7 @@ pub enum SetTime {
     At(Time),
 }
 
-/// A new inode, for [`crate::fs::Fs::create`].
+/// A new inode, for [`crate::Fs::create`].
 #[derive(Debug, Clone, Copy)]
 pub struct NewInode<'a> {
     /// The file type, with the target of a symbolic link.
@@ -276,7 +276,7 @@ impl NewKind<'_> {
 pub enum Rename {
     /// Replaces the target.
     Replace,
-    /// Fails with [`crate::error::Error::Exists`].
+    /// Fails with [`crate::Error::Exists`].
     NoReplace,
     /// Swaps the two names.
     Exchange,
@@ -288,7 +288,7 @@ pub enum Rename {
         /// Group; in a set-group-ID directory the directory's group is used instead.
         gid: u32,
     },
-    /// Does the same as [`Rename::Whiteout`], but fails with [`crate::error::Error::Exists`] if
+    /// Does the same as [`Rename::Whiteout`], but fails with [`crate::Error::Exists`] if
     /// the target exists.
     WhiteoutNoReplace {
         /// As in [`Rename::Whiteout`].
@@ -367,7 +367,7 @@ pub struct FileExtent {
     pub flags: ExtentFlags,
 }
 
-/// The target of [`crate::fs::Fs::seek`].
+/// The target of [`crate::Fs::seek`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is allocated and written.

@@ -10,7 +10,9 @@ use lanefs_ondisk::FileType;
 use lanefs_vfs::NewNode;
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
+};
 use std::path::{Component, Path, PathBuf};
 
 /// The number of bytes that are copied at once.
@@ -119,7 +121,7 @@ impl FileSystem {
     }
 
     /// Copies a file or a tree of the host to `path`. If both are directories, the entries of
-    /// `host` come into `path`. Files of every type are made, with their permissions and their
+    /// `host` come into `path`, which stays as it is. Files of every type are made, with their permissions and their
     /// times; without owners, and so without set-ID bits, and without extended attributes and hard
     /// links (`lanefs cp -a` copies all of them).
     ///
@@ -135,25 +137,28 @@ impl FileSystem {
     /// ```
     pub fn copy_from_host(&self, host: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let mut left = vec![(host.as_ref().to_owned(), path.as_ref().to_owned())];
-        let (mut dirs, mut buffer) = (Vec::new(), vec![0; PIECE]);
+        let (mut dirs, mut buffer, mut is_top) = (Vec::new(), vec![0; PIECE], true);
         while let Some((host, path)) = left.pop() {
             let found = on_host(&host, fs::symlink_metadata(&host))?;
             let permissions = (found.mode() & KEPT) as u16;
             let node = |kind| self.create_node(&path, &NewNode { kind, permissions, umask: 0 });
             let (file_type, number) = (found.file_type(), device_number(found.rdev()));
             if file_type.is_dir() {
-                match self.create_dir(&path) {
-                    Err(error)
-                        if error.is_exists()
-                            && dirs.is_empty()
-                            && self.metadata(&path)?.is_dir() => {}
-                    made => made?,
+                // Closed to others until it has its own permissions.
+                let (kind, permissions) = (NewKind::Directory, 0o700);
+                match self.create_node(&path, &NewNode { kind, permissions, umask: 0 }) {
+                    Err(error) if is_top && error.is_exists() && self.metadata(&path)?.is_dir() => {
+                    }
+                    made => {
+                        made?;
+                        dirs.push((path.clone(), found));
+                    }
                 }
+                is_top = false;
                 for entry in on_host(&host, fs::read_dir(&host))? {
                     let name = on_host(&host, entry)?.file_name();
                     left.push((host.join(&name), path.join(&name)));
                 }
-                dirs.push((path, found));
                 continue;
             } else if file_type.is_symlink() {
                 node(NewKind::Symlink(bytes(&on_host(&host, fs::read_link(&host))?)))?;
@@ -215,11 +220,14 @@ impl FileSystem {
         if !found.is_dir() {
             return self.one_to_host(path, &found, host, &mut buffer);
         }
-        match fs::create_dir(host) {
+        let mut dirs = Vec::new();
+        match make_closed_dir(host) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && host.is_dir() => {}
-            made => on_host(host, made)?,
+            made => {
+                on_host(host, made)?;
+                dirs.push((host.to_owned(), found));
+            }
         }
-        let mut dirs = vec![(host.to_owned(), found)];
         for entry in self.walk_dir(path)? {
             let (found, from) = {
                 let entry = entry?;
@@ -227,14 +235,14 @@ impl FileSystem {
             };
             let to = host.join(from.strip_prefix(path).unwrap_or(&from));
             if found.is_dir() {
-                on_host(&to, fs::create_dir(&to))?;
+                on_host(&to, make_closed_dir(&to))?;
                 dirs.push((to, found));
             } else {
                 self.one_to_host(&from, &found, &to, &mut buffer)?;
             }
         }
         for (host, found) in dirs.into_iter().rev() {
-            settle(&host, &fs::File::open(&host), &found)?;
+            settle(&host, &on_host(&host, fs::File::open(&host))?, &found)?;
         }
         Ok(())
     }
@@ -251,26 +259,31 @@ impl FileSystem {
             FileType::Regular => {
                 let options = FileOptions::new().read(true).no_follow(true);
                 let source = self.open_file_with(from, &options)?;
-                let target = on_host(to, fs::File::create_new(to))?;
+                let mut closed = fs::OpenOptions::new();
+                let target = closed.write(true).create_new(true).mode(0o600).open(to);
+                let target = on_host(to, target)?;
                 each_piece(&source, buffer, |piece, at| {
                     on_host(to, target.write_all_at(piece, at))
                 })?;
                 on_host(to, target.set_len(found.len()))?;
-                settle(to, &Ok(target), found)
+                settle(to, &target, found)
             }
             _ => Ok(()),
         }
     }
 }
 
+/// Makes a directory of the host that is closed to others until it has its own permissions.
+fn make_closed_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
 /// Gives a file of the host its permissions and times.
-fn settle(host: &Path, file: &io::Result<fs::File>, found: &Metadata) -> Result<()> {
-    let set = |file: &fs::File| {
-        file.set_permissions(fs::Permissions::from_mode(u32::from(found.permissions()) & KEPT))?;
-        let times = fs::FileTimes::new().set_accessed(found.accessed());
-        file.set_times(times.set_modified(found.modified()))
-    };
-    on_host(host, file.as_ref().map_err(|error| error.kind().into()).and_then(set))
+fn settle(host: &Path, file: &fs::File, found: &Metadata) -> Result<()> {
+    let permissions = fs::Permissions::from_mode(u32::from(found.permissions()) & KEPT);
+    on_host(host, file.set_permissions(permissions))?;
+    let times = fs::FileTimes::new().set_accessed(found.accessed());
+    on_host(host, file.set_times(times.set_modified(found.modified())))
 }
 
 /// Calls `write` with the data of a file and its offset, without the holes. Data that is written

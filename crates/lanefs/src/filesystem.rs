@@ -130,19 +130,17 @@ impl FileSystem {
     /// then, as after [`FileSystem::sync`], and the file system stays mounted until the last of
     /// them is dropped. To unmount here and learn of errors, drop them first.
     pub fn close(self) -> Result<()> {
-        match LaneArc::try_unwrap(self.mounted) {
-            Ok(mounted) => {
-                mounted.vfs.close()?;
-                // The caches are dropped now, so the heap's free memory is given back to the
-                // system. This does nothing if the program's allocator is not `LineHeap`.
-                lanefs_lanes::LineHeap::trim_excess();
-                mounted.source.map_or(Ok(()), Source::close)
-            }
-            Err(shared) => {
-                shared.vfs.sync()?;
-                Err(Cause::FilesOpen.into())
-            }
-        }
+        let last = LaneArc::try_unwrap(self.mounted).or_else(|shared| {
+            shared.vfs.sync()?;
+            // Another thread may have dropped its last file meanwhile.
+            LaneArc::try_unwrap(shared).map_err(|_| Error::from(Cause::FilesOpen))
+        });
+        let mounted = last?;
+        mounted.vfs.close()?;
+        // The caches are dropped now, so the heap's free memory is given back to the system. This
+        // does nothing if the program's allocator is not `LineHeap`.
+        lanefs_lanes::LineHeap::trim_excess();
+        mounted.source.map_or(Ok(()), Source::close)
     }
 
     /// Returns the layer below this type. That layer works on inodes and names instead of paths,
@@ -243,6 +241,9 @@ impl FileSystem {
     /// Opens a file with `options`.
     pub fn open_file_with(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File> {
         let path = path.as_ref();
+        if let Some(why) = options.contradiction() {
+            return Err(Error::new(path, Cause::Invalid(why)));
+        }
         let FileOptions { permissions, umask, .. } = *options;
         let umask = umask.unwrap_or(UMASK);
         let new = NewNode { kind: NewKind::Regular, permissions, umask };

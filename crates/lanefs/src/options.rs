@@ -321,6 +321,17 @@ impl FileOptions {
         self.with(OpenFlags::NO_ATIME, no_atime)
     }
 
+    /// Returns why std would refuse these options (`EINVAL`), if it would.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+        let has = |flags| self.flags.intersects(flags);
+        let makes = OpenFlags::TRUNCATE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+        if !has(OpenFlags::WRITE | OpenFlags::APPEND) && has(makes) {
+            return Some("it is not opened for writing");
+        }
+        let empties = has(OpenFlags::TRUNCATE) && !has(OpenFlags::EXCLUSIVE);
+        (has(OpenFlags::APPEND) && empties).then_some("it is opened for appending")
+    }
+
     /// Returns the flags with those that they imply.
     pub(crate) fn all_flags(&self) -> OpenFlags {
         let mut flags = self.flags;

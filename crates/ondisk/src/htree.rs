@@ -254,7 +254,7 @@ fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause> {
 }
 
 /// Creates a root with these entries. Returns `None` unless there are 1 to [`Kind::limit`] entries.
-/// [`super::seal`] sets the checksum.
+/// [`seal`] sets the checksum.
 pub fn new_root(
     format: &DirFormat,
     ino: Ino,

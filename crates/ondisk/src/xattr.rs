@@ -266,7 +266,7 @@ struct Area<'a> {
     checks_hashes: bool,
 }
 
-/// Decodes a block. Does not check the checksum, which [`super::verify`] does.
+/// Decodes a block. Does not check the checksum, which [`verify`] does.
 pub fn decode_block(block: &[u8]) -> Result<AttributeBlock<'_>, Cause> {
     let (header, _) =
         RawHeader::ref_from_prefix(block).map_err(|_| Cause::Length { len: block.len() })?;
@@ -395,7 +395,7 @@ fn check_hash(offset: usize, found: u32, name: &[u8], value: &[u8]) -> Result<()
 }
 
 /// Creates a block that contains these attributes, sorted, for one inode. Returns `None` if they do
-/// not fit. [`super::seal`] sets the checksum.
+/// not fit. [`seal`] sets the checksum.
 pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut sorted = attributes.to_vec();
     sorted.sort_by_key(|attribute| attribute.name);

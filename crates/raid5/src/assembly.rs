@@ -267,7 +267,13 @@ impl Candidate {
             .read_at(SUPERBLOCK_OFFSET, &mut bytes)
             .map_err(|error| AssembleError::member(name, error))?;
         match Superblock::decode(&bytes, len) {
-            Ok(superblock) => Ok(Candidate { name: name.into(), device, superblock }),
+            Ok(mut superblock) => {
+                // A rebuild that has come to the end is done, also where its last record is absent.
+                if matches!(superblock.recovery(), Recovery::Below(n) if n >= superblock.size()) {
+                    superblock.set_recovery(Recovery::InSync);
+                }
+                Ok(Candidate { name: name.into(), device, superblock })
+            }
             Err(cause) => Err(AssembleError::member(name, cause)),
         }
     }

@@ -58,7 +58,8 @@ impl Groups {
         let groups = BlockSearch { groups: self, read, by: by.as_ref() };
         let Run { group, bit, len } = self.search(&groups, request, goal, bit, drawn.blocks())?;
         drawn.use_up(len);
-        let start = geometry.block_at(Group(group), bit).expected()?;
+        // The file system may have grown since the start, while this claim waited.
+        let start = shared.format.geometry().block_at(Group(group), bit).expected()?;
         let len = len << clusters.bits();
         let elsewhere = by.and_then(|by| self.escape(&by));
         Ok(Found { claim: Claim::new(self.shared.clone(), start, len), drawn, elsewhere })

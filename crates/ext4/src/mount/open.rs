@@ -349,7 +349,7 @@ pub(crate) fn load(opened: Opened, options: &MountOptions) -> Result<Arc<Fs>, Er
         superblock: SuperState::new(superblock, image),
         fast,
         read_only: AtomicBool::new(access == Access::ReadOnly),
-        options: MountOptions { access, ..options.clone() },
+        options: MountOptions { access, journal: None, keys: Vec::new(), ..options.clone() },
         pressure,
         verified: VerifiedBlocks::default(),
         finishing_orphans: AtomicBool::new(false),

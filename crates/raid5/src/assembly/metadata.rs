@@ -302,6 +302,16 @@ impl Metadata {
         state.members.iter().any(is_it)
     }
 
+    /// Writes the superblock of a device again if it is a spare: it was erased for a member that
+    /// the device did not become.
+    pub(crate) fn renew_spare(&self, device: &Arc<dyn Device>) -> Result<(), DeviceError> {
+        let mut state = self.known.lock();
+        let recorded = state.recorded.clone();
+        let is_it = |known: &&mut Known| address(&known.device) == address(device);
+        let spare = state.members.iter_mut().filter(|known| known.is_spare()).find(is_it);
+        spare.map_or(Ok(()), |spare| spare.write(&recorded))
+    }
+
     /// Replaces each device name that messages use with the name that `name` returns for it. A
     /// relative path would be wrong after the working directory changes.
     pub fn rename_members(&self, name: impl Fn(&Path) -> Option<PathBuf>) {

@@ -112,6 +112,22 @@ impl OpenArray {
         }
         let _claim = self.metadata().claim(&new.device).ok_or(InvalidRequest::Claimed)?;
         self.array().refuse_changes_if_stopped()?;
+        let (name, device) = (new.name.clone(), new.device.clone());
+        let replaced = self.replace_claimed(slot, new, progress);
+        if let Ok(Replaced::Stopped) | Err(_) = replaced
+            && !matches!(replaced, Err(AssembleError::Unsettled(_)))
+        {
+            self.metadata().renew_spare(&device).map_err(|error| failed(&name, error))?;
+        }
+        replaced
+    }
+
+    fn replace_claimed(
+        &self,
+        slot: usize,
+        new: NewMember,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Replaced, AssembleError> {
         let again = NewMember { name: new.name.clone(), device: new.device.clone(), ..new };
         let superblock = self.admission().superblock_for(&new)?;
         // The data on the device changes from here on, so its old superblock is erased.

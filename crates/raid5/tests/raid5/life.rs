@@ -8,7 +8,7 @@ use lanefs_ondisk::md::{Recovery, Role, SUPERBLOCK_OFFSET, Uuid};
 use lanefs_raid5::{
     Added, ArrayOptions, AssembleError, Candidate, CatchUp, CreateOptions, DirtyAndDegraded, Ended,
     InitialParity, InvalidRequest, Layout, MemberFault, NewConsistency, NewMember, OpenArray,
-    Outside, Progress, Rebuild, Standing, Upkeep, create,
+    Outside, Progress, Rebuild, Replaced, Standing, Upkeep, create,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -1207,6 +1207,39 @@ fn a_change_that_may_be_recorded_is_not_taken_for_undone() {
 }
 
 #[test]
+fn a_spare_that_did_not_replace_a_member_is_still_one() {
+    let mut members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    let model = scribble(&array, 7, 20);
+    let (name, device) = ram("spare");
+    let spare = || NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([20; 16]) };
+    array.add_spare(spare()).expect("a spare");
+    let stopped = array.replace(1, spare(), &mut |_| ControlFlow::Break(()));
+    assert_eq!(stopped.expect("stopped"), Replaced::Stopped);
+    array.close().expect("closed");
+    let named = Candidate::read(&name, device.clone()).expect("a spare");
+    let array = open_with_spares(&members, &[named]);
+    array.array().fail(1).expect("failed");
+    await_whole(&array);
+    array.close().expect("closed");
+    members.0[1] = (name, device);
+    assert!(content(&members.open(None).expect("an array")) == model);
+}
+
+#[test]
+fn a_rebuild_recorded_to_the_last_sector_is_done() {
+    let members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
+    let model = scribble(&members.open(None).expect("an array"), 8, 20);
+    let mut own = members.candidates(None).swap_remove(1).superblock;
+    own.set_recovery(Recovery::Below(own.size()));
+    members.0[1].1.write_at(SUPERBLOCK_OFFSET, &own.encode()).expect("written");
+    let array = members.open(None).expect("an array");
+    assert!(array.array().degraded().is_empty());
+    array.array().fail(2).expect("the others are whole");
+    assert!(content(&array) == model);
+}
+
+#[test]
 fn a_spare_is_first_written_while_the_array_can_change() {
     for consistency in ALL {
         let members = Members::create(3, consistency, InitialParity::Right);
@@ -1215,10 +1248,13 @@ fn a_spare_is_first_written_while_the_array_can_change() {
         let hook = Arc::new(HookDevice::new(device));
         let meanwhile = array.clone();
         hook.on(Kind::WriteDurable, 0, move || {
-            let (done, is_done) = lanefs_lanes::sync::mpsc::channel();
-            std::thread::spawn(move || done.send(meanwhile.array().fail(1)));
-            let failed = is_done.recv_timeout(std::time::Duration::from_secs(30));
-            failed.expect("it waits for the new device").expect("failed");
+            let fails = std::thread::spawn(move || meanwhile.array().fail(1));
+            let start = std::time::Instant::now();
+            while !fails.is_finished() {
+                assert!(start.elapsed().as_secs() < 30, "it waits for the new device");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            fails.join().expect("a thread that ends").expect("failed");
             Outcome::Done
         });
         array.add_spare(NewMember { name, device: hook, uuid: Uuid([20; 16]) }).expect("a spare");
