@@ -31,7 +31,7 @@ lint: ## formatting and clippy, warnings are errors
 suites: build ## fsx, pjdfstest and the kill test on a real mount (root, /dev/fuse)
 	@scripts/tools
 	LANEFS_TOOLS=$(abspath $(TARGET))/tools/bin $(CARGO) test --profile stress --locked -p lanefs-cli \
-	    --test mount -- --include-ignored --test-threads=1 --show-output
+	    --test mount --test namespaces -- --include-ignored --test-threads=1 --show-output
 
 demo: build ## a source tree on a Lanefs mount, judged by e2fsck and the kernel
 	@scripts/demo "$(abspath $(TARGET))/release/lanefs"

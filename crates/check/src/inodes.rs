@@ -188,7 +188,8 @@ fn check_inline(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     }
 }
 
-/// Checks fields that must be zero if the file system lacks the feature that gives them a meaning.
+/// Checks fields that must be zero: always, or if the file system lacks the feature that gives them
+/// a meaning. The repair zeroes the same ones (`zero_fields` in `repair/inodes.rs`).
 fn check_fields(run: &Run<'_>, ino: Ino, record: &Record) {
     let place = Place::Inode { ino };
     let volume = run.volume;

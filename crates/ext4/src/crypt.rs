@@ -8,7 +8,7 @@
 //!   decrypted at another position in the file.
 //! - Names, and targets of symbolic links, are padded and encrypted (`names.rs`). Directories
 //!   contain, compare and hash the encrypted names.
-//! - Without the key, an encrypted name is shown as a text (`no_key.rs`), and a look-up of this
+//! - Without the key, an encrypted name is shown as a text (`names.rs`), and a look-up of this
 //!   text finds the name. So trees can be listed and removed without the key.
 //!
 //! Only policies of version 2 with AES-256-XTS and AES-256-CTS-CBC are supported, with every

@@ -7,7 +7,6 @@ mod mounting;
 mod trees;
 
 mod attributes;
-mod bench;
 mod change;
 mod check;
 mod copy;

@@ -2,9 +2,9 @@
 
 #[path = "../mounting/mod.rs"]
 mod mounting;
+#[path = "../pjdfstest/mod.rs"]
 mod pjdfstest;
 mod rights;
-mod rootless;
 
 mod block;
 mod by_rights;
@@ -14,10 +14,7 @@ mod files;
 mod fsx;
 mod kill;
 mod life;
-mod namespace;
-mod ordinary_user;
 mod privileges;
-mod rootless_suites;
 mod suites;
 mod transport;
 mod verity;

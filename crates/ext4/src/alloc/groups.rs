@@ -92,7 +92,7 @@ pub(crate) struct Setup {
     pub reserved: u64,
     pub allocation: Arc<dyn Allocation>,
     /// Data clusters in a whole row of the underlying RAID, see
-    /// [`stripe_of`](super::stripe::stripe_of); 0 without a RAID.
+    /// `stripe_of`; 0 without a RAID.
     pub row: u32,
     /// The number of bytes that the bitmaps in memory may take.
     pub bitmap_bytes: u64,
@@ -512,12 +512,12 @@ pub struct Visit<'a> {
     pub(crate) read: &'a dyn BlockReader,
     pub(crate) group: u32,
     pub(crate) wait: Wait,
-    /// The caller that claims, if the group is to note it (`meetings.rs`).
+    /// The caller that claims, if the group is to note it (`regions.rs`).
     pub(crate) by: Option<&'a Worker>,
 }
 
 /// A caller that claims blocks or inodes for an inode. `met` is set if several callers claim in one
-/// group at the same time (`meetings.rs`).
+/// group at the same time (`regions.rs`).
 pub(crate) struct Worker {
     pub caller: Caller,
     /// The directory of a new inode, or the file that gets blocks.

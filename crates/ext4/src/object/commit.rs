@@ -301,7 +301,7 @@ impl Fs {
 // - the inode is a regular file, and each of its changes in T was its creation, a change of its
 //   record, or an added mapping. Any other change makes the inode unfit for fast commits until T
 //   is closed. The code marks a change of this kind with
-//   [`FastPart::None`](crate::object::fast_track::FastPart::None);
+//   `FastPart::None`;
 // - the number of a new inode was already free after T-1. If T freed the number, the inode is
 //   unfit;
 // - the directory of a new name exists after T-1, has room for the name, and has no other entry of

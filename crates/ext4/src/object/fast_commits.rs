@@ -1,4 +1,4 @@
-//! What a mount records for fast commits (`fast_write.rs`), and what each inode records for them.
+//! What a mount records for fast commits, and what each inode records for them.
 
 use crate::object::inode::Inode;
 use crate::object::state::{Birth, FastPart, FastTrack, InodeState, Reason};

@@ -30,8 +30,7 @@ const MOST_COMMITS: u32 = 3;
 /// A mounted file system. All its operations take `&self`, and any number of threads may call them.
 ///
 /// Its fields are the floors below: objects in memory, allocators, journal, and what never changes.
-/// `load.rs` loads objects, `reclaim.rs` evicts them, `commit.rs` captures them; the operations are
-/// in `ops/`.
+/// This file loads and evicts objects, `commit.rs` captures them; the operations are in `ops/`.
 pub struct Fs {
     /// The handle that [`LaneArc::new`] returned; this handle keeps the reference counts of all
     /// lanes in memory.

@@ -114,12 +114,12 @@ impl<T: Holdable> Drop for LaneRefs<T> {
 
 /// Holds counts over all inodes of a mount.
 pub(crate) struct Totals {
-    /// The number of directories in memory that keep deltas by lane ([`crate::object::contended`]).
+    /// The number of directories in memory that keep deltas by lane.
     contended: AtomicUsize,
     /// The newest flush that the data of any evicted inode needs. It is kept here because a flush
     /// mark must not be lost when its inode is evicted. Written only by eviction.
     pub(crate) evicted_mark: Padded<AtomicU64>,
-    /// The size of large mappings in bytes ([`crate::object::map_slot`]).
+    /// The size of large mappings in bytes.
     pub(crate) mapped: LaneCounter,
     pub(crate) windows: LaneArc<Windows>,
 }

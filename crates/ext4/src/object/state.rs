@@ -341,7 +341,7 @@ impl Deltas {
     }
 }
 
-// The changes of one inode in the running transaction, for fast commits (`fast_write.rs`).
+// The changes of one inode in the running transaction, for fast commits.
 
 /// The part of a fast commit that expresses a change of an inode.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Implements fallocate(2): allocates space, punches holes and zeroes ranges. The modes that
-//! collapse and insert ranges are in `shift.rs`.
+//! Implements fallocate(2): allocates space, punches holes, zeroes, collapses and inserts ranges.
+//! Defragments files.
 
 use crate::alloc::{Claim, Privilege, Request};
 use crate::attr::{Fallocate, SyncMode, now};

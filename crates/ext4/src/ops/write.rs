@@ -1,5 +1,5 @@
-//! Writes file data: chooses the locks of a write, and overwrites written blocks. `allocate.rs`
-//! writes to holes and unwritten space.
+//! Writes file data: chooses the locks of a write, overwrites written blocks, and writes to holes
+//! and unwritten space.
 
 use crate::alloc::{Claim, Privilege};
 use crate::attr::{SyncMode, now};

@@ -2,8 +2,7 @@
 //! image is checked by e2fsck, debugfs and the kernel's ext4.
 //!
 //! The tests run in mount namespaces of their own, where the users ann and ben exist, and ordinary
-//! users may give `allow_other`. These tests are a separate program for the same reason as the
-//! tests of `mount_namespace.rs`.
+//! users may give `allow_other`.
 
 use crate::mounting::*;
 use crate::rootless::*;

@@ -1,6 +1,4 @@
-//! Tests of mounts inside mount namespaces. These tests are a separate program, because a new mount
-//! namespace copies each existing mount. If other tests were in the same program, the servers of
-//! their mounts would therefore run until the namespace ends.
+//! Tests of mounts inside mount namespaces.
 
 use crate::mounting::*;
 use std::process::Command;
