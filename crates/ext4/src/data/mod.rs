@@ -16,9 +16,9 @@ use lanefs_lanes::sync::Arc;
 
 /// An inode, and the [`Fs`] of its mount, which include the inode's blocks.
 ///
-/// `mapping.rs` reads and changes the mappings, and frees blocks with them; `holes.rs` claims blocks
-/// for holes, `bytes.rs` reads and writes through the mappings, `xattrs.rs` handles the extended
-/// attributes.
+/// `mapping.rs` reads and changes the mappings, and frees blocks with them; `holes.rs` claims
+/// blocks for holes, `bytes.rs` reads and writes through the mappings, `xattrs.rs` handles the
+/// extended attributes.
 #[derive(Clone, Copy)]
 pub(crate) struct FileData<'m> {
     pub(crate) fs: &'m Fs,
