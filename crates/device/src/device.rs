@@ -102,8 +102,8 @@ pub trait Device: Send + Sync {
     }
     /// Returns whether all writes fail.
     fn is_read_only(&self) -> bool;
-    /// Returns whether `path` leads to this very file or block device. Another file may have got the
-    /// name since the device was opened.
+    /// Returns whether `path` leads to this very file or block device. Another file may have got
+    /// the name since the device was opened.
     fn is_at(&self, _path: &Path) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! The hashes of verity files, and a cache of verified blocks of their hash trees.
 //!
-//! [`data/protected.rs`](crate::data) reads and verifies files. `ops/protect.rs` makes verity files.
-//! The formats are in [`lanefs_ondisk::verity`].
+//! [`data/protected.rs`](crate::data) reads and verifies files. `ops/protect.rs` makes verity
+//! files. The formats are in [`lanefs_ondisk::verity`].
 
 use lanefs_lanes::sync::OnceLock;
 use lanefs_lanes::{Cached, Lines, Replaced};

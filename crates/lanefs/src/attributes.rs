@@ -120,8 +120,8 @@ impl FileSystem {
     }
 
     /// Returns the value of an extended attribute (`user.x`); `None` if it does not exist. The
-    /// methods for extended attributes do not follow symbolic links; those of [`crate::File`] are of
-    /// the file to which a link led.
+    /// methods for extended attributes do not follow symbolic links; those of [`crate::File`] are
+    /// of the file to which a link led.
     pub fn xattr(
         &self,
         path: impl AsRef<Path>,

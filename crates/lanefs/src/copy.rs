@@ -121,9 +121,9 @@ impl FileSystem {
     }
 
     /// Copies a file or a tree of the host to `path`. If both are directories, the entries of
-    /// `host` come into `path`, which stays as it is. Files of every type are made, with their permissions and their
-    /// times; without owners, and so without set-ID bits, and without extended attributes and hard
-    /// links (`lanefs cp -a` copies all of them).
+    /// `host` come into `path`, which stays as it is. Files of every type are made, with their
+    /// permissions and their times; without owners, and so without set-ID bits, and without
+    /// extended attributes and hard links (`lanefs cp -a` copies all of them).
     ///
     /// # Errors
     /// [`Cause::Host`] if something of the host cannot be read; `EEXIST` if a name below `path`

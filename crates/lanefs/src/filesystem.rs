@@ -264,7 +264,8 @@ impl FileSystem {
         )
     }
 
-    /// Creates a directory and its missing parents. An empty path stands for the root, which exists.
+    /// Creates a directory and its missing parents. An empty path stands for the root, which
+    /// exists.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if path.as_os_str().is_empty() {

@@ -42,8 +42,8 @@
 //! [`FileSystem::open`] opens an image, and [`FileSystem::create`] creates one. The names of RAID-5
 //! arrays are the same as on the command line; see [`Source`].
 //!
-//! With the feature `build`, `build::Builder` makes an image together with its files on any device. The
-//! files come from directories, tars (which may be streams) and container images.
+//! With the feature `build`, `build::Builder` makes an image together with its files on any device.
+//! The files come from directories, tars (which may be streams) and container images.
 //!
 //! What is changed is in memory first. **A program that ends by [`std::process::exit`] without
 //! [`FileSystem::sync`] or [`FileSystem::close`] loses what it changed in the last seconds.**

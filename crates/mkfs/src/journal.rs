@@ -155,8 +155,9 @@ pub fn make_journal_device(
 /// a crash between the two the file system has no journal, and the same call completes the change.
 ///
 /// # Errors
-/// [`MkfsError::Unfit`] if `journal` is not a journal, has another block size, or belongs to another
-/// file system; [`MkfsError::NotAttachable`] if the file system is not clean or has a journal.
+/// [`MkfsError::Unfit`] if `journal` is not a journal, has another block size, or belongs to
+/// another file system; [`MkfsError::NotAttachable`] if the file system is not clean or has a
+/// journal.
 pub fn attach_journal(
     device: &dyn Device,
     journal: &dyn Device,

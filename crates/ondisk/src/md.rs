@@ -19,8 +19,8 @@ pub use terms::{Cause, Features, SECTOR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Uui
 pub mod bad_blocks {
     //! The bad-block log: unreadable sectors of a member that stays in the array.
     //!
-    //! Each entry has 64 bits: the start in the upper 54, the length in the lower 10, both in units of
-    //! `512 << shift` bytes. An entry of all ones ends the list.
+    //! Each entry has 64 bits: the start in the upper 54, the length in the lower 10, both in units
+    //! of `512 << shift` bytes. An entry of all ones ends the list.
 
     use super::terms::Cause;
     use std::ops::Range;
@@ -51,9 +51,9 @@ pub mod bad_blocks {
         Ok(ranges.filter(|range| !range.is_empty()).collect())
     }
 
-    /// Fills `log` with `ranges`, which are in sectors. The unit of the log is one sector, so its shift
-    /// is 0. Returns `false` if not all ranges fit; the log then contains as many of the first ranges
-    /// as fit.
+    /// Fills `log` with `ranges`, which are in sectors. The unit of the log is one sector, so its
+    /// shift is 0. Returns `false` if not all ranges fit; the log then contains as many of the
+    /// first ranges as fit.
     pub fn encode_into(ranges: &[Range<u64>], log: &mut [u8]) -> bool {
         log.fill(0xff);
         let (places, _) = log.as_chunks_mut::<8>();

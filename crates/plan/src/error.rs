@@ -186,8 +186,8 @@ pub enum Error {
     /// The system returned no random bytes for the context of a new encrypted inode.
     #[error("the system gives no random bytes")]
     NoRandomness,
-    /// Something that the code rules out has happened: a bug in Lanefs. In a commit this error aborts
-    /// the journal, as any other does.
+    /// Something that the code rules out has happened: a bug in Lanefs. In a commit this error
+    /// aborts the journal, as any other does.
     #[error("a bug in Lanefs ({place}): please report it")]
     Internal {
         /// Where it was noticed.

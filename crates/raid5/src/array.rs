@@ -1,8 +1,8 @@
 //! The running array: a device whose data is on other devices.
 //!
 //! *Invariants*
-//! - In every row whose parity is not in doubt (see `array/unsynced.rs`), parity is the XOR of the data,
-//!   except while a range of the row is held exclusively.
+//! - In every row whose parity is not in doubt (see `array/unsynced.rs`), parity is the XOR of the
+//!   data, except while a range of the row is held exclusively.
 //! - Acknowledged writes can be read back after any single member has failed.
 //! - When a member fails an operation, the failure is recorded on all other members before the
 //!   operation returns.
@@ -14,11 +14,11 @@
 //! The locks of the array's state and of the log's state are taken after the range and the unit,
 //! and are held briefly.
 //!
-//! Reads are in `read.rs`, writes in `write.rs`, changes of members in `upkeep`. `array/setup.rs` has
-//! what a start needs.
+//! Reads are in `read.rs`, writes in `write.rs`, changes of members in `upkeep`. `array/setup.rs`
+//! has what a start needs.
 //!
-//! *Active or clean* ([`Activity`]): four states are distinguished, so that writers need no lock although the array may become clean
-//! at any time:
+//! *Active or clean* ([`Activity`]): four states are distinguished, so that writers need no lock
+//! although the array may become clean at any time:
 //!
 //! - *on*: active;
 //! - *resting*: recorded as active, but without a write since the last check;

@@ -1,6 +1,6 @@
 //! What all other files use: the errors of a running array, and its counters of member reads and
-//! writes by kind, waits and wake-ups. Below: which bytes are where (`layout.rs`), the row budget and
-//! the buffers (`resources.rs`).
+//! writes by kind, waits and wake-ups. Below: which bytes are where (`layout.rs`), the row budget
+//! and the buffers (`resources.rs`).
 
 pub(crate) mod layout;
 pub(crate) mod resources;

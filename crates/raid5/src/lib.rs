@@ -8,17 +8,18 @@
 //! Parity is kept, locked and logged in *blocks*: a block is 4 KiB at the same offset in every
 //! chunk of a row. A write to a row is cut into *strips*. A strip is a range of blocks. In all of
 //! these blocks, the same chunks are written in full and the same chunks in part. For each strip,
-//! `rows/plan.rs` chooses the plan with the fewest reads. If all data of the strip is written, nothing
-//! is read. Otherwise a plan reads either the data that is not written (*reconstruct*), or the old
-//! data and parity (*modify*). If a crash left the parity in doubt, the plan is to reconstruct. If
-//! a missing member has data that is not written, the plan is to modify. A write takes these steps,
-//! on the calling thread (`write.rs`, `write/row.rs`):
+//! `rows/plan.rs` chooses the plan with the fewest reads. If all data of the strip is written,
+//! nothing is read. Otherwise a plan reads either the data that is not written (*reconstruct*), or
+//! the old data and parity (*modify*). If a crash left the parity in doubt, the plan is to
+//! reconstruct. If a missing member has data that is not written, the plan is to modify. A write
+//! takes these steps, on the calling thread (`write.rs`, `write/row.rs`):
 //!
 //! 1. Lock the row's blocks from the first strip to the last (`rows.rs`). If another thread holds
 //!    them, wait. The holder may write this thread's part together with its own part (*gathering*),
 //!    in which case nothing is left to do.
 //! 2. Take a unit of the row budget (`base/resources.rs`).
-//! 3. Mark the array active (`array.rs`) and set bits of the write-intent bitmap (`array/unsynced.rs`).
+//! 3. Mark the array active (`array.rs`) and set bits of the write-intent bitmap
+//!    (`array/unsynced.rs`).
 //!    If the array is active and the bits are set already, each of the two checks costs one load.
 //! 4. Read the blocks that the plans need. If a member fails, the write is planned again. If writes
 //!    that arrived meanwhile complete the strips, the write is planned again with their data.
@@ -40,8 +41,8 @@
 //! member may be taken out or replaced by its copy, but no further member becomes valid in this
 //! row. If a member is taken out during a read, the read is planned again; a write continues
 //! without the member. A thread that changes a slot holds the lock of the array's state until the
-//! change is made both in the superblocks and in memory. `upkeep/exchange.rs` replaces a member by a copy
-//! of it.
+//! change is made both in the superblocks and in memory. `upkeep/exchange.rs` replaces a member by
+//! a copy of it.
 #![forbid(unsafe_code)]
 
 mod array;

@@ -1,5 +1,6 @@
 //! Locks on rows. A lock covers a range of offsets within the chunks of a row, and is shared or
-//! exclusive. `rows/strip.rs` cuts requests into rows and strips; `rows/plan.rs` plans their writes.
+//! exclusive. `rows/strip.rs` cuts requests into rows and strips; `rows/plan.rs` plans their
+//! writes.
 //!
 //! A writer locks the parity blocks that it will change in one row. So two small writes to one row
 //! run in parallel unless they change the same parity block. Adjacent rows are in different shards

@@ -3,10 +3,10 @@
 //! in a row are in `write/row.rs` and `write/logging.rs`.
 //!
 //! A thread that finds its range held lends its part to the holder (`rows.rs`). The holder takes
-//! lent parts at two points. Before it reads anything, it takes all parts that fit (`write/gather.rs`).
-//! After its reads, it takes further parts only if they complete the strips that it is going to
-//! write, so that nothing more has to be read. No thread waits for further parts, so a single write
-//! is not delayed.
+//! lent parts at two points. Before it reads anything, it takes all parts that fit
+//! (`write/gather.rs`). After its reads, it takes further parts only if they complete the strips
+//! that it is going to write, so that nothing more has to be read. No thread waits for further
+//! parts, so a single write is not delayed.
 //!
 //! A thread whose part was taken continues when the part is written. The part is written with the
 //! durability that this thread asked for. After an error, each thread writes its own part alone, so

@@ -451,9 +451,9 @@ fn witness(
     let plan = plan(device, torn, &log).ok()?;
     let copy = superblock_in(&plan, torn).ok()??;
     // The replay writes this copy over the torn superblock. A change of settings may have been
-    // interrupted halfway, so only the fields that were used to find the log must agree. If the copy
-    // has fewer blocks, the write that makes the file system smaller was torn, and only its second
-    // sector is new: the mount drops the log.
+    // interrupted halfway, so only the fields that were used to find the log must agree. If the
+    // copy has fewer blocks, the write that makes the file system smaller was torn, and only its
+    // second sector is new: the mount drops the log.
     let agrees = torn.check_next(&copy).is_ok() || copy.check_next(torn).is_ok();
     agrees.then_some(Witness::Log)
 }

@@ -3,8 +3,8 @@
 //! Only names that are not in the name cache are looked up here. A look-up holds the directory's
 //! operation lock shared. `name/directory.rs` goes down the index to the one block where the name
 //! can be. `object/meta.rs` finds the block in memory, or `object/fs.rs` reads and checks it, and
-//! `lanefs_plan::dir` searches its bytes. If the block did not change meanwhile, the result is published
-//! to the name cache, even if the result is that the name does not exist.
+//! `lanefs_plan::dir` searches its bytes. If the block did not change meanwhile, the result is
+//! published to the name cache, even if the result is that the name does not exist.
 
 use crate::attr::{Attr, ExtentFlags, FileExtent, Named, Seek, SetTime, now};
 use crate::crypt::NoKeyName;

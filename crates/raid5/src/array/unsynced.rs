@@ -1,20 +1,20 @@
 //! Which rows are in doubt, and which are written: tables in memory.
 //!
-//! - [`Unsynced`]: the rows whose parity may be wrong, for example after a crash without a log, until
-//!   they are resynchronised.
-//! - [`RightBlocks`]: the blocks whose parity is right although their row waits for a resync: after the
-//!   array was started, their parity was computed from all data of the block and written. After the
-//!   next start, the whole row is in doubt again.
+//! - [`Unsynced`]: the rows whose parity may be wrong, for example after a crash without a log,
+//!   until they are resynchronised.
+//! - [`RightBlocks`]: the blocks whose parity is right although their row waits for a resync: after
+//!   the array was started, their parity was computed from all data of the block and written. After
+//!   the next start, the whole row is in doubt again.
 //! - [`Unflushed`]: the rows that a degraded array has written since its last flush. After a failed
-//!   flush, a member may have old data where another member has new parity. So missing data of these
-//!   rows must not be computed. A healthy array lists nothing: when a member is lost, all rows count as
-//!   unflushed until the next flush.
+//!   flush, a member may have old data where another member has new parity. So missing data of
+//!   these rows must not be computed. A healthy array lists nothing: when a member is lost, all
+//!   rows count as unflushed until the next flush.
 //! - [`Intents`]: the write-intent bitmap. A bit is set, durably, before its region of the array is
 //!   written (`upkeep/flush.rs`).
 //!
-//! After a crash only regions whose bits are set are resynchronised. A write that finds its bits set
-//! loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits of busy
-//! regions stay set.
+//! After a crash only regions whose bits are set are resynchronised. A write that finds its bits
+//! set loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits
+//! of busy regions stay set.
 //!
 //! *Clearing without a lock for writers.* Each periodic scan marks the set bits as *idle*. The next
 //! write to a bit's region marks the bit as set again. A bit that is still idle at the next scan is

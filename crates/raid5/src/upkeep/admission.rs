@@ -47,9 +47,9 @@ impl Admission<'_> {
         (0..members.count()).find(|slot| members.standing(*slot) == Standing::Missing)
     }
 
-    /// Gives the slot without a member to a spare whose address is not in `failed`, and adds it there
-    /// if the spare fails. Returns `None` if there is no such slot or spare, if nothing can be
-    /// written, or if another change has given the slot away meanwhile.
+    /// Gives the slot without a member to a spare whose address is not in `failed`, and adds it
+    /// there if the spare fails. Returns `None` if there is no such slot or spare, if nothing can
+    /// be written, or if another change has given the slot away meanwhile.
     pub(crate) fn take_spare(
         &self,
         failed: &mut Vec<usize>,

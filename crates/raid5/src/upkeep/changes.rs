@@ -1,9 +1,10 @@
 //! Changes of members on request: add, replace, forget.
 //!
-//! A former member may be caught up from the write-intent bitmap. The bits say which rows the array has written since the member left. They say nothing about a
-//! member that was written in another history of the array, for example if the other members were
-//! set back to a snapshot. The event counts and the bits of such a member can give it away, but
-//! need not. So its contents are compared too, in a sample of the rows whose bits are clear.
+//! A former member may be caught up from the write-intent bitmap. The bits say which rows the array
+//! has written since the member left. They say nothing about a member that was written in another
+//! history of the array, for example if the other members were set back to a snapshot. The event
+//! counts and the bits of such a member can give it away, but need not. So its contents are
+//! compared too, in a sample of the rows whose bits are clear.
 
 use crate::array::Array;
 use crate::assembly::Candidate;

@@ -1,6 +1,6 @@
-//! Flushes an array, and records what it may rely on: one flush of all members serves all threads that
-//! wait for a flush. The array is marked active before a write, and clean after a rest. Bits of the
-//! write-intent bitmap are set before writes, and cleared long after.
+//! Flushes an array, and records what it may rely on: one flush of all members serves all threads
+//! that wait for a flush. The array is marked active before a write, and clean after a rest. Bits
+//! of the write-intent bitmap are set before writes, and cleared long after.
 
 use crate::array::unsynced::{Bit, CLEAR, IDLE, Intents, SET, bits_of, exchange};
 use crate::array::{Array, Rest};

@@ -190,8 +190,8 @@ impl Array {
     fn rebuild_row(&self, id: MemberId, row: u64, which: Rebuild) -> Result<(), DeviceError> {
         let _hold = self.lock_row(row);
         let _unit = self.budget.take(row, &self.counters);
-        // Where another rebuild has come first, the array relies on the row: it must not be computed
-        // again, from blocks that may be unreadable by now.
+        // Where another rebuild has come first, the array relies on the row: it must not be
+        // computed again, from blocks that may be unreadable by now.
         if self.members.of_row(id.slot, row).is_some_and(|member| member.id == id) {
             return Ok(());
         }
@@ -250,8 +250,8 @@ impl Array {
         Ok(unknown)
     }
 
-    /// Records that a block of a member (and of its shadow) is bad, since it cannot be computed. Its
-    /// other members then cannot be computed from it either.
+    /// Records that a block of a member (and of its shadow) is bad, since it cannot be computed.
+    /// Its other members then cannot be computed from it either.
     ///
     /// # Errors
     /// `error`, which is the reason, if a bad-block log has no room.
@@ -277,8 +277,8 @@ impl Array {
     }
 
     fn record_recovered(&self, id: MemberId, so_far: Recovered) -> Result<(), DeviceError> {
-        // Another rebuild of the member may be ahead of this one. The flush covers all rows that are
-        // valid here.
+        // Another rebuild of the member may be ahead of this one. The flush covers all rows that
+        // are valid here.
         let valid = match self.members.standing(id.slot) {
             Standing::Rebuilding { row } => row,
             Standing::InSync | Standing::Missing => 0,

@@ -442,7 +442,8 @@ impl Trial {
     /// Checks that each block that can be read has the content of a write that may be there, and
     /// that each other one is lost, or was not written.
     ///
-    /// While parity is in doubt, any block of a missing member is lost, and any that cannot be read.
+    /// While parity is in doubt, any block of a missing member is lost, and any that cannot be
+    /// read.
     fn judge_what_is_left(&self, array: &OpenArray, absent: &[usize], parity: Parity, what: &str) {
         let mut buf = vec![0; BLOCK as usize];
         for (block, right) in (0..).zip(self.model.chunks(BLOCK as usize)) {

@@ -9,7 +9,8 @@
 //! unlink(2), rename(2), chmod(2), chown(2), utimensat(2), truncate(2), xattr(7), ioctl_iflags(2).
 //! If the mode refuses an operation, the error is [`Error::PermissionDenied`] (EACCES). If a
 //! privilege is missing or a flag forbids the operation, the error is [`Error::NotPermitted`]
-//! (EPERM). A test compares the rules with the kernel's ext4 (`crates/cli/tests/mount/by_rights.rs`).
+//! (EPERM). A test compares the rules with the kernel's ext4
+//! (`crates/cli/tests/mount/by_rights.rs`).
 //!
 //! [`Error::PermissionDenied`]: lanefs_ext4::Error::PermissionDenied
 //! [`Error::NotPermitted`]: lanefs_ext4::Error::NotPermitted

@@ -265,8 +265,9 @@ impl Superblock {
         self.check_roles(count)
     }
 
-    /// Checks that each role has one holder, or two while md replaces a member: then the superblocks
-    /// of all members list both devices, and only the new device has the replacement feature.
+    /// Checks that each role has one holder, or two while md replaces a member: then the
+    /// superblocks of all members list both devices, and only the new device has the replacement
+    /// feature.
     fn check_roles(&self, count: u32) -> Result<(), Cause> {
         let mut holders = vec![[None; 2]; count as usize];
         for (device, &role) in self.roles.iter().enumerate() {
