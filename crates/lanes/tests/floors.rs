@@ -262,7 +262,7 @@ const HOUSES: &[House] = &[
                 "sequence",
                 "together",
             ],
-            &["fast_commits", "formats", "sample"],
+            &["differs", "fast_commits", "formats", "sample"],
             &["lib"],
         ],
     },

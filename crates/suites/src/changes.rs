@@ -14,14 +14,16 @@ mod repair;
 mod verdicts;
 
 use crate::random::in_parallel;
-use change::{Change, MOST_SHOWN, TOGETHER, put, rng_of};
+use change::{Change, MOST_SHOWN, TOGETHER};
 use corpus::Base;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use corpus::{Corpus, Extent};
+pub use change::{choose, put, rng_of};
+pub use corpus::{Corpus, Extent, limit};
 pub use cut::{Cuts, cut};
+pub use parts::{Kind, Part, Parts};
 pub use repair::{Repairs, repair};
 pub use verdicts::Verdicts;
 

@@ -16,6 +16,7 @@
 //! | `changes` | do the checker and e2fsck agree on an image with one change of metadata? | e2fsck |
 //! | `--power-cuts` | if the power is cut at any write of recover, tune, resize, trim or edit, does another run of the command finish the work? | e2fsck, the files before and after |
 //! | `--repairs` | is an image with one change clean after a repair, with all other files as before? | e2fsck, `lanefs check`, the files before |
+//! | `--repair-differs` | does a repair keep what e2fsck -fy keeps? | e2fsck, `lanefs check`, the tree before the damage |
 //! | `lanefs-formats` | do all formats pass these suites, and does the kernel accept their images? | those of the suites, debugfs |
 //! | `arrays` | do `model` and `fsx` pass on a RAID-5 array: whole, degraded, rebuilding? | those of the two suites |
 //!
@@ -37,6 +38,7 @@ pub mod conditions;
 pub mod crash;
 pub mod cuts;
 pub mod data;
+pub mod differs;
 pub mod fast_commits;
 pub mod faults;
 pub mod fill;

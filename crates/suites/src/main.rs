@@ -6,12 +6,14 @@ use clap::Parser;
 use lanefs_suites::array::{Health, check_file, check_model};
 use lanefs_suites::changes::{self, Corpus, Extent};
 use lanefs_suites::crash::{self, Cuts};
+use lanefs_suites::differs::{self, Selection};
 use lanefs_suites::hostile::target::Left;
 use lanefs_suites::hostile::{self, kinds};
 use lanefs_suites::together::{Bases, Runner, scenario};
 use lanefs_suites::{cuts, fast_commits, faults, fsx};
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -38,6 +40,20 @@ struct Arguments {
     /// Run only repairs: repair this many images with changed metadata, on all processors.
     #[arg(long)]
     repairs: Option<u64>,
+    /// Run only the comparison of repairs with those of e2fsck: damage this many images, on all
+    /// processors.
+    #[arg(long, value_name = "IMAGES")]
+    repair_differs: Option<u64>,
+    /// With --repair-differs: the number of the first image. To make one image again, give its seed
+    /// and number.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "repair_differs")]
+    first_image: u64,
+    /// With --repair-differs: also interrupt each repair at each of its writes, and run it again.
+    #[arg(long, requires = "repair_differs")]
+    cuts: bool,
+    /// With --repair-differs: write one damaged image of each class of failures to this folder.
+    #[arg(long, value_name = "FOLDER", requires = "repair_differs")]
+    keep: Option<PathBuf>,
     /// Run only power cuts during recover, tune, resize, trim and edit, on all processors, until
     /// this many distinct states are checked.
     #[arg(long, value_name = "STATES")]
@@ -138,6 +154,11 @@ fn main() -> ExitCode {
         let ended = |corpus: &Corpus| changes::repair(corpus, first, changes);
         return many_changes("repairs", first, ended);
     }
+    if let Some(images) = arguments.repair_differs {
+        let (seed, first, keep) = (first, arguments.first_image, arguments.keep);
+        let with_cuts = arguments.cuts;
+        return repair_differs(&Selection { seed, first, images, with_cuts, keep });
+    }
     if let Some(states) = arguments.power_cuts {
         return power_cuts(first, states);
     }
@@ -180,6 +201,16 @@ fn crash_states(seed: u64, states: u64) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Compares repairs with those of e2fsck.
+fn repair_differs(selection: &Selection) -> ExitCode {
+    let begun = Instant::now();
+    let tally = differs::run(selection);
+    let (seed, seconds) = (selection.seed, begun.elapsed().as_secs());
+    let passed = tally.unknown().is_empty();
+    println!("{}: seed {seed}, {seconds} s: {tally}", if passed { "PASS" } else { "FAIL" });
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Cuts the power during commands that change a whole image.

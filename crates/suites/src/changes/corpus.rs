@@ -110,7 +110,7 @@ impl Corpus {
 }
 
 /// Sets limits for some users, if the file system has quotas.
-fn limit(fs: &Fs) {
+pub fn limit(fs: &Fs) {
     let limits = Limits { kib_hard: 1 << 20, inodes_soft: 1000, ..Limits::default() };
     // Setting limits fails if there are no quota files.
     let _ = (0..40).try_for_each(|id| fs.set_quota(quota::Kind::User, id * 7, limits));

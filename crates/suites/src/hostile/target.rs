@@ -3,13 +3,15 @@
 //! Offsets are from the kernel documentation, "Data Structures and Algorithms" of ext4.
 
 use super::guard::{FILL, GUARD};
+use crate::changes::limit;
 use crate::fill::{Scale, fill};
 use crate::home;
 use crate::image::{Image, Mappings};
 use crate::library::Library;
-use crate::op::{Path, Tree};
+use crate::op::{Op, Path, Tree};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
-use lanefs_ext4::{Fs, Mount, MountOptions, NewVerity, Privilege};
+use lanefs_ext4::{Fs, Mount, MountOptions, NewVerity, Privilege, SetXattr};
+use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Group, Ino};
 use std::collections::BTreeMap;
@@ -42,7 +44,7 @@ pub struct Target {
 impl Target {
     /// Creates and fills an image; returns `None` and prints the reason if mke2fs is missing.
     pub fn make(options: &str, megabytes: u64, left: Left) -> Option<Target> {
-        let image = Image::make(options, &format!("{megabytes}M"))?;
+        let image = Image::make(&with_numbers(options), &format!("{megabytes}M"))?;
         let plain = RamDevice::from_file(image.path()).expect("the image is read");
         let ram = RamDevice::create(plain.len() + GUARD).expect("memory");
         copy(&plain, &ram);
@@ -62,6 +64,13 @@ impl Target {
             let done = Library::new(mount.fs()).apply(&op);
             done.unwrap_or_else(|errno| panic!("{op:?}: error {errno}"));
         }
+        if mount.fs().superblock().features().incompat.contains(Incompat::EA_INODE) {
+            let (path, name) = (b"attributes/inside".to_vec(), b"user.in an inode".to_vec());
+            let value = vec![b'x'; block + 100];
+            let set = Op::SetXattr { path, name, value, how: SetXattr::Any };
+            Library::new(mount.fs()).apply(&set).expect("a large value");
+        }
+        limit(mount.fs());
         let inos = inos(mount.fs());
         if mount.fs().has_verity() {
             let file = mount.fs().get(inos[&b"data/large"[..]], None).expect("the file");
@@ -281,8 +290,9 @@ impl Target {
         }
         let log = self.log();
         // The log's superblock, and the transactions left by a crash.
-        ranges.push((log[0], 0x54));
-        let live = log.iter().skip(self.log_start()).take(60);
+        ranges.extend(log.first().map(|at| (*at, 0x54)));
+        let start = if log.is_empty() { 0 } else { self.log_start() };
+        let live = log.iter().skip(start).take(60);
         ranges.extend(live.map(|at| (*at, 200)));
         ranges.retain(|(at, len)| at + len <= self.len());
         ranges
@@ -293,6 +303,16 @@ impl Target {
         let ram = RamDevice::create(len).expect("memory");
         copy(&self.device, &ram);
         OverlayDevice::new(Arc::new(ram), u64::MAX)
+    }
+}
+
+/// Adds the UUID and the seed of name hashes to the options, so that an image is always the same.
+fn with_numbers(options: &str) -> String {
+    const UUID: &str = "6c616e65-6673-4653-8000-000000000001";
+    let seed = format!("-E hash_seed={UUID}");
+    match options.contains("-E ") {
+        true => format!("-U {UUID} {}", options.replacen("-E ", &format!("{seed},"), 1)),
+        false => format!("-U {UUID} {seed} {options}"),
     }
 }
 
@@ -328,7 +348,7 @@ fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice 
     let apply = |library: &mut Library, op| {
         library.apply(&op).unwrap_or_else(|errno| panic!("{op:?}: error {errno}"));
     };
-    use crate::op::{File, Kind, Op};
+    use crate::op::{File, Kind};
     for n in 0..20u8 {
         let path = format!("big/after {n}").into_bytes();
         let (kind, permissions, uid, gid) = (Kind::Regular, 0o600, 0, 0);

@@ -10,6 +10,7 @@ mod casefold;
 mod changes;
 mod crash;
 mod cuts;
+mod differs;
 mod ea_inode;
 mod encryption;
 mod fast_commits;

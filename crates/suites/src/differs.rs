@@ -1,0 +1,378 @@
+//! Compares what repairs keep: each damaged image is repaired by Lanefs and by `e2fsck -fy`, and
+//! the two results are compared. What e2fsck keeps and Lanefs loses is a failure. So is a result
+//! that either checker calls faulty, a repair that refuses or does not end, and a change of a file
+//! that the damage did not touch.
+
+mod compare;
+mod cuts;
+mod fields;
+mod ours;
+mod subject;
+mod tree;
+
+use crate::changes::{Verdicts, put, rng_of};
+use crate::hostile::target::Left;
+use crate::image::Image;
+use crate::random::in_parallel;
+pub use cuts::Cuts;
+
+use compare::{Loss, Trees};
+use lanefs_check::{Report, Verdict};
+use lanefs_device::{Device, OverlayDevice};
+use lanefs_lanes::sync::unscheduled::{Mutex, OnceLock};
+use ours::{checked, first, normal, repair, shown};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use subject::{Damage, SETS, Subject};
+use tree::Tree;
+
+/// The number of images that one worker makes from one base.
+const TOGETHER: u64 = 25;
+const CAP: u64 = 1 << 30;
+
+/// The beginnings of symptoms that still fail. The list only shrinks.
+const FAILING: [&str; 12] = [
+    "a name is lost",
+    "a whole ",
+    "an inode is lost",
+    "another target of a name is lost",
+    "data lost",
+    "flags lost",
+    "mode lost",
+    "other data",
+    "other mode",
+    "size lost",
+    "the result of e2fsck is not readable",
+    "verdict: ",
+];
+
+/// Which images are made.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// The seed of all choices.
+    pub seed: u64,
+    /// The number of the first image.
+    pub first: u64,
+    /// The number of images.
+    pub images: u64,
+    /// Whether each repair is also interrupted at each of its writes, and run again.
+    pub with_cuts: bool,
+    /// A folder for one damaged image of each class of failures.
+    pub keep: Option<PathBuf>,
+}
+
+/// A class of failures.
+#[derive(Debug, Clone, Default)]
+pub struct Class {
+    /// The number of images.
+    pub count: u64,
+    /// The first image, and how to make it again.
+    pub first: (u64, String),
+}
+
+/// The counts of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// The number of damaged images.
+    pub images: u64,
+    /// How many of them e2fsck -fn calls faulty, by generator.
+    pub faulty: BTreeMap<&'static str, u64>,
+    /// How many of them e2fsck refuses to check.
+    pub refused: u64,
+    /// How many of the faulty ones e2fsck -fy does not repair in one run.
+    pub unfinished: u64,
+    /// How many repairs were interrupted, and how often.
+    pub cuts: Cuts,
+    /// The failures: the symptom, and the damaged structure.
+    pub classes: BTreeMap<(String, String), Class>,
+}
+
+impl Tally {
+    /// Returns the number of images that e2fsck -fn calls faulty.
+    pub fn all_faulty(&self) -> u64 {
+        self.faulty.values().sum()
+    }
+
+    fn add(&mut self, other: Tally) {
+        self.images += other.images;
+        self.refused += other.refused;
+        self.unfinished += other.unfinished;
+        self.cuts.add(other.cuts);
+        for (name, count) in other.faulty {
+            *self.faulty.entry(name).or_default() += count;
+        }
+        for (key, class) in other.classes {
+            let own = self.classes.entry(key).or_default();
+            if own.count == 0 || class.first.0 < own.first.0 {
+                own.first = class.first;
+            }
+            own.count += class.count;
+        }
+    }
+
+    /// Returns the symptoms of the failures that are not known.
+    pub fn unknown(&self) -> BTreeSet<&str> {
+        let symptoms = self.classes.keys().map(|(symptom, _)| symptom.as_str());
+        let is_known = |symptom: &str| FAILING.iter().any(|known| symptom.starts_with(known));
+        symptoms.filter(|symptom| !is_known(symptom)).collect()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} images, {} of them faulty for e2fsck (", self.images, self.all_faulty())?;
+        for (n, (name, count)) in self.faulty.iter().enumerate() {
+            write!(f, "{}{count} by {name}", if n == 0 { "" } else { ", " })?;
+        }
+        write!(f, "); e2fsck refuses {}, and does not finish {}", self.refused, self.unfinished)?;
+        if self.cuts != Cuts::default() {
+            write!(f, "; {}", self.cuts)?;
+        }
+        for ((symptom, place), Class { count, first }) in &self.classes {
+            write!(f, "\n{count:5} {symptom} | {place} | image {}: {}", first.0, first.1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Damages, repairs and compares images, on all processors.
+pub fn run(selection: &Selection) -> Tally {
+    let subjects: Vec<OnceLock<Option<Subject>>> = SETS.iter().map(|_| OnceLock::new()).collect();
+    let found = Mutex::new(Tally::default());
+    let jobs = selection.first / TOGETHER..(selection.first + selection.images).div_ceil(TOGETHER);
+    in_parallel(jobs.collect(), |job| {
+        let which = (job % SETS.len() as u64) as usize;
+        let made = || Subject::make(SETS[which]);
+        let Some(subject) = subjects[which].get_or_init(made) else { return };
+        let tally = many(subject, selection, job);
+        found.lock().unwrap_or_else(|poison| poison.into_inner()).add(tally);
+    });
+    found.into_inner().unwrap_or_else(|poison| poison.into_inner())
+}
+
+fn many(subject: &Subject, selection: &Selection, job: u64) -> Tally {
+    let mut tally = Tally::default();
+    let work = Work::new(subject);
+    let wanted = selection.first..selection.first + selection.images;
+    for n in (job * TOGETHER..(job + 1) * TOGETHER).filter(|n| wanted.contains(n)) {
+        let mut rng = rng_of(selection.seed, job, n % TOGETHER);
+        let (generator, damage) = subject.draw(&mut rng, selection.seed << 32 | n);
+        let mut outcome = work.judge(subject, &damage);
+        if selection.with_cuts && !damage.writes.is_empty() {
+            match cuts::cut(subject, &damage) {
+                Ok(cuts) => tally.cuts.add(cuts),
+                Err(why) => {
+                    outcome.found.push((format!("an interrupted repair: {}", normal(&why)), why))
+                }
+            }
+        }
+        tally.images += 1;
+        tally.refused += u64::from(outcome.status & !7 != 0);
+        tally.unfinished += u64::from(outcome.is_unfinished);
+        if outcome.status & !7 == 0 && outcome.status & 4 != 0 {
+            *tally.faulty.entry(generator).or_default() += 1;
+        }
+        let recipe = format!("mke2fs {}, {:?}: {}", subject.set.0, subject.set.2, damage.what);
+        for (symptom, detail) in outcome.found {
+            let class = tally.classes.entry((symptom, damage.place.clone())).or_default();
+            class.count += 1;
+            if class.count == 1 {
+                let detail = detail.split_whitespace().collect::<Vec<_>>().join(" ");
+                let detail: String = detail.chars().take(300).collect();
+                class.first = (n, format!("{recipe}: {detail}"));
+                if let Some(folder) = &selection.keep {
+                    work.view(&damage.writes)
+                        .to_file(folder.join(format!("{n}.img")))
+                        .expect("kept");
+                }
+            }
+        }
+    }
+    tally
+}
+
+/// What the two programs made of one image.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// The exit code of e2fsck -fn for the damaged image.
+    status: i32,
+    is_unfinished: bool,
+    found: Vec<Loss>,
+}
+
+/// A file with a base image, on which e2fsck runs.
+struct Work {
+    image: Image,
+    file: File,
+    below: Arc<dyn Device>,
+}
+
+impl Work {
+    fn new(subject: &Subject) -> Work {
+        let image = Image::empty();
+        subject.device.to_file(image.path()).expect("a copy");
+        let file = File::options().read(true).write(true).open(image.path());
+        Work { image, file: file.expect("the copy opens"), below: subject.device.clone() }
+    }
+
+    fn view(&self, writes: &[(u64, Vec<u8>)]) -> OverlayDevice {
+        let view = OverlayDevice::new(self.below.clone(), CAP);
+        for (at, bytes) in writes {
+            view.write_at(*at, bytes).expect("in memory");
+        }
+        view
+    }
+
+    fn e2fsck(&self, how: &str) -> (i32, String) {
+        let mut command = Command::new("timeout");
+        command.args(["60", "e2fsck", how]).arg(self.image.path());
+        let output = command.output().expect("e2fsck runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code().unwrap_or(-1), text + &String::from_utf8_lossy(&output.stderr))
+    }
+
+    /// Puts the base back in the file. Returns what was different.
+    fn restore(&self, subject: &Subject) -> Vec<(u64, Vec<u8>)> {
+        let mut now = vec![0; subject.bytes.len()];
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, &mut now, 0).expect("the copy");
+        subject.restore(&self.file, &now)
+    }
+
+    /// Runs e2fsck -fn on the base with these changes.
+    fn verdict(&self, subject: &Subject, writes: &[(u64, Vec<u8>)]) -> (i32, String) {
+        put(&self.file, writes.iter().cloned());
+        let verdict = self.e2fsck("-fn");
+        let back = |at: u64, len: usize| subject.bytes[at as usize..at as usize + len].to_vec();
+        put(&self.file, writes.iter().map(|(at, bytes)| (*at, back(*at, bytes.len()))));
+        verdict
+    }
+
+    fn judge(&self, subject: &Subject, damage: &Damage) -> Outcome {
+        let mut outcome = Outcome::default();
+        put(&self.file, damage.writes.iter().cloned());
+        let (status, text) = self.e2fsck("-fn");
+        outcome.status = status;
+        let is_refused = status & !7 != 0;
+        let is_faulty = !is_refused && !verdicts(status, text.clone()).is_clean_for_e2fsck();
+        let is_crashed = subject.set.2 == Left::Crashed;
+        if is_faulty || is_crashed && !is_refused {
+            let (mut status, _) = self.e2fsck("-fy");
+            if status & !3 != 0 {
+                outcome.is_unfinished = true;
+                (status, _) = self.e2fsck("-fy");
+            }
+            if status & !3 != 0 {
+                self.restore(subject);
+                return outcome;
+            }
+        }
+        let theirs = self.view(&self.restore(subject));
+        let damaged = self.view(&damage.writes);
+        let ours = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| repair(&damaged)));
+        let ours = match ours {
+            Ok(Ok(ours)) => ours,
+            Ok(Err(_)) if is_refused => return outcome,
+            Ok(Err(why)) => {
+                outcome.found.push(why);
+                return outcome;
+            }
+            Err(_) => {
+                outcome.found.push(("a panic".into(), String::new()));
+                return outcome;
+            }
+        };
+        if is_refused {
+            return outcome;
+        }
+        let found = &mut outcome.found;
+        found.extend(verdict(&damaged, status, &text, &ours.before));
+        let changes = ours.view.changes();
+        let changes = changes.into_iter().map(|(at, bytes)| {
+            let len = bytes.len().min(subject.bytes.len() - at as usize);
+            (at, bytes[..len].to_vec())
+        });
+        let changes: Vec<_> = changes.collect();
+        let (status, text) = self.verdict(subject, &changes);
+        if !verdicts(status, text.clone()).is_clean_for_e2fsck() {
+            found.push((format!("e2fsck complains after the repair: {}", complaint(&text)), text));
+        }
+        found.extend(ours.found);
+        if is_faulty {
+            self.judge_theirs(subject, &theirs, found);
+        }
+        let (Some(theirs), Some(ours)) = (Tree::of(&theirs), Tree::of(&ours.view)) else {
+            let whose = if Tree::of(&ours.view).is_some() { "e2fsck" } else { "the repair" };
+            found.push((format!("the result of {whose} is not readable"), String::new()));
+            return outcome;
+        };
+        let trees = Trees { before: &subject.before, theirs: &theirs, ours: &ours };
+        let mut losses = trees.losses();
+        if !is_crashed {
+            losses.extend(trees.changed(&subject.changed(damage)));
+        }
+        losses.sort();
+        losses.dedup_by(|one, other| one.0 == other.0);
+        found.extend(losses);
+        outcome
+    }
+
+    /// Checks the result of e2fsck.
+    fn judge_theirs(&self, subject: &Subject, theirs: &OverlayDevice, found: &mut Vec<Loss>) {
+        let report = checked(Arc::new(theirs.fork()));
+        if report.as_ref().is_ok_and(|report| report.verdict() == Verdict::Clean) {
+            return;
+        }
+        let changes = theirs.changes();
+        let end = subject.bytes.len();
+        let changes = changes
+            .iter()
+            .map(|(at, bytes)| (*at, bytes[..bytes.len().min(end - *at as usize)].to_vec()));
+        let (status, text) = self.verdict(subject, &changes.collect::<Vec<_>>());
+        if !verdicts(status, text.clone()).is_clean_for_e2fsck() {
+            return;
+        }
+        match report {
+            Err(why) => found.push(("verdict: check refuses after e2fsck".into(), why)),
+            Ok(report) => {
+                let (fault, detail) = (first(&report), shown(&report));
+                let verdicts = Verdicts { report: Some(report), ..verdicts(status, text) };
+                if verdicts.known().is_none() {
+                    found.push((format!("verdict: check complains after e2fsck: {fault}"), detail));
+                }
+            }
+        }
+    }
+}
+
+/// Returns a difference between the two verdicts on a damaged image.
+fn verdict(damaged: &OverlayDevice, status: i32, text: &str, before: &Report) -> Option<Loss> {
+    let by_e2fsck = verdicts(status, text.into());
+    let (is_clean, finds) = (before.verdict() == Verdict::Clean, !by_e2fsck.is_clean_for_e2fsck());
+    match (finds, is_clean) {
+        // The repair has looked after it had put copies of descriptors in their places.
+        (true, true) => checked(Arc::new(damaged.fork()))
+            .is_ok_and(|report| report.verdict() == Verdict::Clean)
+            .then(|| (format!("verdict: check finds nothing: {}", complaint(text)), text.into())),
+        (false, false) => {
+            let by_both = Verdicts { report: Some(before.clone()), ..by_e2fsck };
+            let what = || format!("verdict: e2fsck finds nothing: {}", first(before));
+            by_both.known().is_none().then(|| (what(), shown(before)))
+        }
+        _ => None,
+    }
+}
+
+fn verdicts(status: i32, text: String) -> Verdicts {
+    Verdicts { status, text, report: None, error: String::new() }
+}
+
+/// Returns the first complaint of e2fsck, without its numbers and names.
+fn complaint(text: &str) -> String {
+    let is_complaint = |line: &&str| line.contains("? no") || line.contains("IGNORED");
+    let line = text.lines().find(is_complaint);
+    normal(line.unwrap_or_else(|| text.lines().last().unwrap_or_default()))
+}
