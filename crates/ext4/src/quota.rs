@@ -18,7 +18,6 @@ pub(crate) use crate::quota::limits::{
 };
 
 use crate::quota::limits::seconds;
-use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::quota::{Kind, Usage, is_counted};
@@ -27,11 +26,6 @@ use lanefs_plan::Error;
 use std::collections::{BTreeMap, HashSet};
 
 // The quota files of a mount.
-
-/// The credits that every handle draws if the file system keeps quotas. They cover a rename, which
-/// changes up to six inodes. Each inode has three owners, and the entry of each owner may be in a
-/// different block.
-pub(crate) const CREDITS: u32 = 20;
 
 /// The quota files of a mount.
 pub(crate) struct Quotas {
@@ -65,19 +59,17 @@ impl Quotas {
         self.unlinked.lock().insert(ino);
     }
 
-    /// Apply: returns the number of credits to charge in `tid` for the entries of the owners. The
-    /// first call for an owner in a transaction writes a cache line that lanes share.
-    pub(crate) fn charges(&self, tid: Tid, before: &Owners, after: &Owners) -> u32 {
-        let pin = lanefs_lanes::pin();
-        let mut charges = 0;
-        for ledger in self.ledgers() {
+    /// Returns the owners whose entries a change of an inode concerns: one or two in each file.
+    pub(crate) fn counting<'q>(
+        &'q self,
+        before: &'q Owners,
+        after: &'q Owners,
+    ) -> impl Iterator<Item = (&'q Ledger, u32)> {
+        self.ledgers().flat_map(|ledger| {
             let kind = ledger.kind.index();
             let (old, new) = (before[kind], after[kind]);
-            for id in old.into_iter().chain(new.filter(|_| new != old)) {
-                charges += u32::from(ledger.is_charged_now(&pin, tid, id));
-            }
-        }
-        charges
+            old.into_iter().chain(new.filter(|_| new != old)).map(move |id| (ledger, id))
+        })
     }
 
     /// Reserves for an inode as much of `wanted` as the limits of all owners permit, and returns

@@ -28,6 +28,17 @@ pub struct Handle<'a, O, D> {
     left: u64,
     was_panicking: bool,
     _once: Joined,
+    #[cfg(debug_assertions)]
+    changed: Changed,
+}
+
+/// What the operation changes, whether or not it is part of the transaction already.
+#[cfg(debug_assertions)]
+struct Changed {
+    blocks: std::collections::BTreeSet<String>,
+    revokes: u64,
+    /// The grains with which the handle joined.
+    granted: u64,
 }
 
 impl<'a, O, D> Handle<'a, O, D> {
@@ -37,8 +48,15 @@ impl<'a, O, D> Handle<'a, O, D> {
         grains: u64,
         once: Joined,
     ) -> Handle<'a, O, D> {
-        let was_panicking = std::thread::panicking();
-        Handle { journal, member, left: grains, was_panicking, _once: once }
+        Handle {
+            journal,
+            member,
+            left: grains,
+            was_panicking: std::thread::panicking(),
+            _once: once,
+            #[cfg(debug_assertions)]
+            changed: Changed { blocks: Default::default(), revokes: 0, granted: grains },
+        }
     }
 
     /// Returns the number of the transaction.
@@ -73,6 +91,30 @@ impl<'a, O, D> Handle<'a, O, D> {
         self.spend(u64::from(blocks) * self.journal.credits.limits().grains);
     }
 
+    /// Notes that the operation changes the block that `what` denotes, before the block is charged.
+    /// A block that is part of the transaction already costs nothing, so charges alone seldom show
+    /// that an operation joined with too few credits. Debug builds therefore count the blocks that
+    /// it changes.
+    ///
+    /// # Panics
+    /// In debug builds, if the operation changes more blocks than it has joined with.
+    #[inline]
+    pub fn changes(&mut self, what: impl std::fmt::Debug) {
+        #[cfg(debug_assertions)]
+        {
+            self.changed.blocks.insert(format!("{what:?}"));
+            self.check_changed();
+        }
+        let _ = what;
+    }
+
+    #[cfg(debug_assertions)]
+    fn check_changed(&self) {
+        let Changed { blocks, revokes, granted } = &self.changed;
+        let grains = blocks.len() as u64 * self.journal.credits.limits().grains + revokes;
+        assert!(grains <= *granted, "more changed than asked for at join: {blocks:?}, {revokes}");
+    }
+
     /// Records that `block`, which may have images in the log, is freed. After this transaction has
     /// been committed, replay must not write these images, unless the block is used as metadata
     /// again. Costs a fraction of a credit: one credit pays for at least 64 revokes.
@@ -80,6 +122,11 @@ impl<'a, O, D> Handle<'a, O, D> {
     /// # Panics
     /// If the credits are used up.
     pub fn revoke(&mut self, block: Block) {
+        #[cfg(debug_assertions)]
+        {
+            self.changed.revokes += 1;
+            self.check_changed();
+        }
         self.spend(1);
         self.journal.lists.of(self.member.lane()).lock().revokes.push(block);
     }

@@ -66,10 +66,11 @@ pub(crate) struct Ready {
     pub meetings: Meetings,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Changed {
-    blocks: bool,
-    inodes: bool,
+/// Tells which bitmaps of a group a change concerns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub blocks: bool,
+    pub inodes: bool,
 }
 
 /// A group as of one transaction.
@@ -99,6 +100,8 @@ pub(crate) struct Dirtied {
     pub newly: bool,
     /// Number of bitmaps that this change added to the transaction.
     pub bitmaps: u32,
+    /// The bitmaps that were changed.
+    pub changed: Changed,
 }
 
 /// The result of freeing a run.
@@ -340,7 +343,7 @@ impl Ready {
             u32::from(what.blocks && !changed.blocks) + u32::from(what.inodes && !changed.inodes);
         changed.blocks |= what.blocks;
         changed.inodes |= what.inodes;
-        Dirtied { newly, bitmaps }
+        Dirtied { newly, bitmaps, changed: what }
     }
 
     /// Claims a run that fits `ask`, or returns the length of the longest run. The caller knows

@@ -2,7 +2,7 @@
 
 use crate::alloc::bitmaps::{Bitmaps, Format, Presence, Shared, damage};
 use crate::alloc::choose::{Attempt, Wait};
-use crate::alloc::group::{Dirtied, GroupState, Maps, Ready};
+use crate::alloc::group::{Changed, Dirtied, GroupState, Maps, Ready};
 use crate::alloc::regions::Caller;
 use crate::alloc::space::{AllocStatistics, Alone, Count, Drawn, Privilege, Space, Tally};
 use crate::alloc::summary::Summaries;
@@ -78,6 +78,8 @@ pub(crate) trait Changes {
     fn tid(&self) -> Tid;
     /// Notes that the group's image must be captured.
     fn group_changed(&mut self, group: Group);
+    /// Notes that a block is changed: the one of this kind with this number.
+    fn changes(&mut self, _what: &str, _number: u32) {}
     /// Uses credits of the handle for `blocks` blocks that became part of the transaction.
     fn charge_blocks(&mut self, blocks: u32);
     /// Requests a call of [`Groups::release`] once the transaction is durable.
@@ -338,6 +340,15 @@ impl Groups {
     /// guard.
     pub(crate) fn note(&self, handle: &mut impl Changes, group: Group, dirtied: Dirtied) {
         let mut blocks = dirtied.bitmaps;
+        if cfg!(debug_assertions) {
+            let Changed { blocks, inodes } = dirtied.changed;
+            let index = group.0 / self.shared.format.geometry().descs_per_block();
+            handle.changes("descriptors", index);
+            [("block bitmap", blocks), ("inode bitmap", inodes)]
+                .into_iter()
+                .filter(|(_, changes)| *changes)
+                .for_each(|(what, _)| handle.changes(what, group.0));
+        }
         if dirtied.newly {
             handle.group_changed(group);
             let per_block = self.shared.format.geometry().descs_per_block();

@@ -3,6 +3,7 @@
 use crate::alloc::Privilege;
 use crate::data::FileData;
 use crate::data::holes::Overlap;
+use crate::object::dirty::Credits;
 use crate::object::inode::Inode;
 use crate::object::state::{Concerns, InodeState};
 use crate::volume::Volume;
@@ -304,7 +305,7 @@ impl FileData<'_> {
         let mut contents = self.inline_contents()?;
         contents.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
         if contents.is_empty() {
-            let mut handle = fs.join(2)?;
+            let mut handle = fs.join(Credits::INODE)?;
             inode.change(&mut handle, Concerns::Data, |state| {
                 state.disk.block = fs.volume.new_form.empty_root();
                 stop_inline(&fs.volume, inode, state);

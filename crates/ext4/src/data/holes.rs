@@ -2,7 +2,9 @@
 
 use crate::alloc::{Claim, Count, Found, Privilege, Request};
 use crate::data::FileData;
-use crate::data::mapping::{EXTENTS_A_STEP, MapChange, REVOKES_A_CREDIT};
+use crate::data::mapping::{EXTENTS_A_STEP, MapChange};
+use crate::object::dirty::Credits;
+use crate::object::orphan::Orphans;
 use crate::object::state::{Concerns, InodeState};
 use crate::quota::Held;
 use crate::volume::MetaKind;
@@ -17,9 +19,6 @@ use lanefs_plan::extent::{Extent, Layout, Map, Mapping, State};
 use lanefs_plan::mapping::Form;
 use lanefs_plan::{Error, cluster, extent};
 use std::ops::Range;
-
-/// The most credits that one claim takes when it is allocated.
-const CLAIM_CREDITS: u32 = 3;
 
 /// The claims, in whole clusters, each with its first file block; the extents of the claims and of
 /// the existing mappings together; and the reservations that count the claims against the owners'
@@ -180,7 +179,7 @@ impl FileData<'_> {
         also: impl FnOnce(&mut InodeState),
     ) -> Result<(), Error> {
         let used = take_front(claims, end, self.fs.volume.clusters());
-        let mut handle = self.fs.join(change.credits + CLAIM_CREDITS * used.len() as u32 + 1)?;
+        let mut handle = self.fs.join(change.credits.and(Credits::RUN.times(used.len())))?;
         for claim in used {
             self.fs.groups.allocate(&mut handle, claim);
         }
@@ -218,12 +217,6 @@ fn take_front(claims: &mut Vec<(u32, Claim)>, end: u32, clusters: Clusters) -> V
 // completely. Until the handle's transaction is durable, a crash can bring back the old tree, in
 // which the blocks belong to other offsets. So writes in place wait for that transaction.
 
-/// Credits for the inode and its orphan record.
-const CREDITS: u32 = 8;
-/// Credits for allocating one claim, which changes a bitmap, a descriptor, and the block that
-/// contains the descriptor.
-const CREDITS_A_CLAIM: u32 = 3;
-
 impl FileData<'_> {
     /// Replaces all mappings by `layout`, whose blocks are mapped already, and changes the inode
     /// with `also`, all in one handle. Then frees the blocks of `removed`, which are not part of
@@ -258,9 +251,10 @@ impl FileData<'_> {
         self.write_nodes(form, placed.writes)?;
 
         let map = layout.map();
-        let credits = CREDITS
-            + CREDITS_A_CLAIM * claims.len() as u32
-            + (old_nodes.len() as u32).div_ceil(REVOKES_A_CREDIT);
+        let credits = Credits::INODE
+            .and(Orphans::RECORD)
+            .and(Credits::RUN.times(claims.len()))
+            .and(Credits::revokes(old_nodes.len()));
         let mut handle = fs.join(credits)?;
         for claim in claims {
             fs.groups.allocate(&mut handle, claim);
@@ -344,7 +338,7 @@ impl FileData<'_> {
     /// Removes the orphan record of a truncation that is finished, see
     /// [`finish`](crate::object::orphan::Orphans::finish).
     pub(crate) fn leave_orphans(&self) -> Result<(), Error> {
-        let mut handle = self.fs.join(6)?;
+        let mut handle = self.fs.join(Credits::INODE.and(Orphans::RECORD))?;
         self.fs.orphans.finish(&mut handle, self.inode);
         Ok(())
     }

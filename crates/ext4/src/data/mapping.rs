@@ -3,7 +3,7 @@
 
 use crate::alloc::{Claim, GroupHold, Request};
 use crate::data::FileData;
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Credits, Handle};
 use crate::object::fs::Fs;
 use crate::object::meta::MetaRef;
 use crate::object::state::{Concerns, FastPart, InodeState};
@@ -24,9 +24,6 @@ use std::ops::Range;
 /// because each extent may be in a different group.
 pub(crate) const EXTENTS_A_STEP: usize = 16;
 
-/// One credit pays for at least this number of revokes, whatever the block size and the log format.
-pub(crate) const REVOKES_A_CREDIT: u32 = 64;
-
 /// The largest number of nodes that are claimed at once.
 const MOST_AT_ONCE: u32 = 2048;
 
@@ -46,7 +43,8 @@ pub(crate) struct MapChange<'f> {
     /// The file blocks that this change covers. The next change covers the rest of the requested
     /// range.
     pub(crate) covered: Range<u32>,
-    pub(crate) credits: u32,
+    /// The credits of the change, apart from those of the claims that the caller allocates.
+    pub(crate) credits: Credits,
 }
 
 /// Reads the nodes of one inode's mappings and keeps them pinned.
@@ -237,18 +235,17 @@ impl<'m> FileData<'m> {
         for node in plan.freed() {
             fs.groups.bitmaps.load_run(fs, *node, 1, &mut holds)?;
         }
-        let nodes = plan.nodes_needed() + plan.nodes_written() + plan.freed().len();
-        let groups = plan.nodes_needed() as u32
-            + plan.freed().len() as u32
-            + usage.freed.iter().map(|e| fs.volume.groups_of(e.block, e.len)).sum::<u32>();
-        // A directory's blocks are revoked one by one; one credit pays for at least
-        // `REVOKES_A_CREDIT` revokes.
-        let revokes = match inode.file_type {
-            FileType::Directory => total(&usage.unmapped).div_ceil(REVOKES_A_CREDIT),
+        let nodes = (node_claims.len(), plan.nodes_written(), plan.freed().len());
+        let groups = usage.freed.iter().map(|e| fs.volume.groups_of(e.block, e.len)).sum::<u32>();
+        // A directory's blocks are revoked one by one.
+        let blocks = match inode.file_type {
+            FileType::Directory => total(&usage.unmapped) as usize,
             _ => 0,
         };
-        // The first 3 credits are for the inode and for the revokes of nodes.
-        let credits = 3 + nodes as u32 + 3 * groups + revokes;
+        let credits = Credits::INODE
+            .and(Credits::blocks(1).times(nodes.1))
+            .and(Credits::RUN.times(nodes.0 + nodes.2 + groups as usize))
+            .and(Credits::revokes(nodes.2 + blocks));
         let places: Vec<Block> = node_claims.iter().flat_map(Claim::first_blocks).collect();
         Ok(MapChange {
             form,
@@ -424,7 +421,7 @@ impl FileData<'_> {
             };
             let change = self.plan_mapping(at..end, &[])?;
             at = change.covered.end.max(at + 1);
-            let mut handle = self.fs.join(change.credits + 1)?;
+            let mut handle = self.fs.join(change.credits)?;
             self.apply_mapping(&mut handle, change, |_| ());
         }
         Ok(())

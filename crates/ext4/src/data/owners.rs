@@ -4,7 +4,7 @@
 use crate::alloc::Privilege;
 use crate::data::FileData;
 use crate::data::holes::Overlap;
-use crate::object::dirty::Dirty;
+use crate::object::dirty::{Credits, Dirty};
 use crate::object::fs::Fs;
 use crate::object::inode::Inode;
 use crate::object::state::Concerns;
@@ -63,7 +63,7 @@ impl Fs {
         while !ledger.has_room() {
             FileData { fs: self, inode: &inode }.grow_quota_file(ledger)?;
         }
-        let mut handle = self.join(CHANGES_OF_AN_ID)?;
+        let mut handle = self.join(Credits::blocks(CHANGES_OF_AN_ID))?;
         handle.charge(CHANGES_OF_AN_ID);
         handle.dirty(Dirty::NewOwner(ledger.kind, id));
         ledger.promise(id);
@@ -79,7 +79,7 @@ impl FileData<'_> {
         let FileData { fs, inode } = *self;
         let (len, rest) = ledger.len();
         if rest > 0 {
-            let mut handle = fs.join(2)?;
+            let mut handle = fs.join(Credits::INODE)?;
             inode.change(&mut handle, Concerns::Data, |state| {
                 state.disk.size = (len + rest) as u64;
             });
@@ -96,7 +96,7 @@ impl FileData<'_> {
         let Extent { block, .. } = extents.first().copied().expected()?;
         let new = Extent { start: FileBlock(n), len: 1, block, state: State::Written };
         let change = self.plan_mapping(n..n + 1, &[new])?;
-        let mut handle = fs.join(change.credits + 4)?;
+        let mut handle = fs.join(change.credits.and(Credits::RUN.times(claims.len())))?;
         for (_, claim) in claims {
             fs.groups.allocate(&mut handle, claim);
         }

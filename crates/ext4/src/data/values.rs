@@ -8,9 +8,10 @@
 
 use crate::attr::now;
 use crate::data::FileData;
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Credits, Handle};
 use crate::object::fs::Fs;
 use crate::object::inode::InodeRef;
+use crate::object::orphan::Orphans;
 use crate::object::state::Concerns;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::inode::InodeFlags;
@@ -22,10 +23,8 @@ use lanefs_plan::xattr::{BlockChange, ValueInode, XattrPlan, XattrState};
 /// A shared attribute block is copied only if it refers to at most this number of value inodes,
 /// because the copy increments all their reference counts in one handle.
 const MOST_COPIED: usize = 32;
-/// The credits for releasing one value: they pay for its inode and its orphan record.
-const RELEASE_CREDITS: u32 = 4;
-/// The credits for turning an orphan inode into the value of an attribute.
-const ADOPT_CREDITS: u32 = 4;
+/// The credits for releasing a value, which becomes an orphan, or for adopting an orphan as a value.
+const VALUE: Credits = Credits::INODE.and(Orphans::RECORD);
 
 /// An inode without a name. It holds the value of an attribute that is going to be set.
 pub(crate) struct NewValue {
@@ -84,9 +83,9 @@ pub(crate) struct ValueChange {
 pub(crate) struct ReleasedValues(#[expect(dead_code, reason = "held for its drop")] Vec<InodeRef>);
 
 impl ValueChange {
-    pub(crate) fn credits(&self) -> u32 {
-        let released = self.released.len() + self.in_old_block.len();
-        ADOPT_CREDITS + self.copied.len() as u32 + RELEASE_CREDITS * released as u32
+    pub(crate) fn credits(&self) -> Credits {
+        let orphans = self.adopted.iter().len() + self.released.len() + self.in_old_block.len();
+        VALUE.times(orphans).and(Credits::INODE.times(self.copied.len()))
     }
 
     /// Returns the sectors that the owner gains and loses.

@@ -13,7 +13,7 @@
 use crate::alloc::{Claim, GroupHold};
 use crate::data::FileData;
 use crate::data::values::{Put, ReleasedValues, ValueChange};
-use crate::object::dirty::{Handle, RawRecord};
+use crate::object::dirty::{Credits, Handle, RawRecord};
 use crate::object::fs::Fs;
 use crate::object::meta::MetaRef;
 use crate::object::state::{Concerns, InodeState, StoredXattrs};
@@ -36,7 +36,7 @@ pub(crate) struct XattrChange<'f> {
     values: ValueChange,
     /// The low 12 bits of the new mode, if an access list determines them.
     pub(crate) permissions: Option<u16>,
-    pub(crate) credits: u32,
+    pub(crate) credits: Credits,
 }
 
 /// The claim of a new attribute block, with its contents.
@@ -57,6 +57,19 @@ enum BlockEdit {
     Drop(MetaRef),
 }
 
+impl BlockEdit {
+    fn credits(&self) -> Credits {
+        let new = Credits::RUN.and(Credits::blocks(1));
+        match self {
+            BlockEdit::Keep => Credits::blocks(0),
+            BlockEdit::Rewrite(..) => Credits::blocks(1),
+            BlockEdit::New { old: None, .. } => new,
+            BlockEdit::New { old: Some(_), .. } => new.and(RELEASE_BLOCK),
+            BlockEdit::Drop(_) => RELEASE_BLOCK,
+        }
+    }
+}
+
 /// The change that setting an access control list requires.
 pub(crate) struct AclChange {
     /// The list in its form on disk; `None` if no list is stored.
@@ -75,7 +88,14 @@ impl XattrChange<'_> {
     /// Creates a change that sets only the permissions.
     pub(crate) fn of_permissions(permissions: Option<u16>) -> Self {
         let (block, values) = (BlockEdit::Keep, ValueChange::default());
-        XattrChange { in_inode: None, hold: None, block, values, permissions, credits: 2 }
+        XattrChange {
+            in_inode: None,
+            hold: None,
+            block,
+            values,
+            permissions,
+            credits: Credits::INODE,
+        }
     }
 }
 
@@ -196,7 +216,7 @@ impl<'m> FileData<'m> {
                 BlockEdit::New { old, claim, data: data.into() }
             }
         };
-        let credits = 10 + values.credits();
+        let credits = Credits::INODE.and(block.credits()).and(values.credits());
         Ok(XattrChange { in_inode: plan.in_inode, hold, block, values, permissions: None, credits })
     }
 
@@ -363,7 +383,7 @@ impl<'m> FileData<'m> {
                 }
                 other => other?,
             };
-            let mut handle = fs.join(change.credits + 2)?;
+            let mut handle = fs.join(change.credits)?;
             released.push(self.apply_xattrs(&mut handle, change));
         }
         Ok(released)
@@ -376,7 +396,7 @@ impl<'m> FileData<'m> {
         let FileData { fs, inode } = *self;
         let Some(block) = self.xattr_snapshot()?.block else { return Ok(true) };
         let sectors = fs.volume.sectors(1);
-        let mut handle = fs.join(4)?;
+        let mut handle = fs.join(Credits::INODE.and(Credits::blocks(1)))?;
         let left = block.change(&mut handle, |data| {
             let count = refcount(data);
             if count > 1 {
@@ -432,8 +452,12 @@ pub(crate) fn prepare_new_xattrs(
     Ok(Some((fs.claim_xattr_block(ino)?, data)))
 }
 
-/// Apply: removes one user of the block, and frees the block if that user was the last. Uses at
-/// most 4 credits. Returns whether the block was freed.
+/// The credits of [`release_xattr_block`].
+pub(crate) const RELEASE_BLOCK: Credits =
+    Credits::blocks(1).and(Credits::RUN).and(Credits::revokes(1));
+
+/// Apply: removes one user of the block, and frees the block if that user was the last. Returns
+/// whether the block was freed.
 pub(crate) fn release_xattr_block(fs: &Fs, handle: &mut Handle<'_>, block: MetaRef) -> bool {
     let last = block.change(handle, |data| {
         let count = refcount(data);

@@ -6,7 +6,7 @@ use crate::crypt::{InodeCrypt, NoKeyName};
 use crate::data::FileData;
 use crate::data::bytes::{is_marked, stop_inline};
 use crate::data::mapping::MapChange;
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Credits, Handle};
 use crate::object::fs::Fs;
 use crate::object::inode::Inode;
 use crate::object::meta::{Contents, MetaRef};
@@ -38,7 +38,14 @@ struct DirChange<'f> {
     mapping: Option<MapChange<'f>>,
     indexing: Indexing,
     size: u64,
-    credits: u32,
+}
+
+impl DirChange<'_> {
+    fn credits(&self) -> Credits {
+        let blocks = self.updates.len() + self.appended.len();
+        let inode = self.mapping.as_ref().map_or(Credits::INODE, |mapping| mapping.credits);
+        inode.and(Credits::RUN.times(self.claims.len())).and(Credits::blocks(1).times(blocks))
+    }
 }
 
 /// A directory whose operation lock is held: shared for reading, exclusively for a change of its
@@ -255,7 +262,7 @@ impl<'d> Directory<'d> {
 
     fn change_shape(&self, plan: Plan) -> Result<(), Error> {
         let change = self.prepare_shape(plan)?;
-        let mut handle = self.fs.join(change.credits)?;
+        let mut handle = self.fs.join(change.credits())?;
         self.apply_shape(&mut handle, change);
         Ok(())
     }
@@ -273,7 +280,6 @@ impl<'d> Directory<'d> {
             false => self.context.indexing,
         };
         let mut change = DirChange {
-            credits: 2 + updates.len() as u32,
             updates,
             appended: Vec::new(),
             claims: Vec::new(),
@@ -360,7 +366,6 @@ impl<'d> Directory<'d> {
             // up to the largest.
             return Err(Error::internal());
         }
-        change.credits += mapping.credits + 4 * change.claims.len() as u32;
         change.mapping = Some(mapping);
         Ok(())
     }

@@ -37,7 +37,7 @@ use crate::attr::Named;
 use crate::data::FileData;
 use crate::name::DirLocking;
 use crate::name::directory::{Directory, StoredName};
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Credits, Handle};
 use crate::object::fs::Fs;
 use crate::object::inode::Inode;
 use crate::object::meta::MetaRef;
@@ -48,10 +48,6 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, dirent};
 use lanefs_plan::dir::{DirContext, Found, Indexing, Look};
 use lanefs_plan::{Error, InvalidArgument, dir};
-
-/// The number of credits that changing one name costs. They pay for a block of the directory and
-/// for the directory's inode.
-pub(crate) const ENTRY_CREDITS: u32 = 3;
 
 /// A name, and the one block that contains the name or would contain it.
 pub(crate) struct EntrySlot<'f> {
@@ -188,6 +184,10 @@ impl<'f> EntrySlot<'f> {
 }
 
 impl EntrySlot<'_> {
+    /// The credits for changing the entry: its block, and the directory's inode, which
+    /// [`crate::name::names_changed`] changes.
+    pub(crate) const CREDITS: Credits = Credits::blocks(1).and(Credits::INODE);
+
     /// Returns the entry or the room that was found before the names were locked.
     pub(crate) fn seen(&self) -> Look {
         self.seen

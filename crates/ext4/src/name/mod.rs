@@ -7,9 +7,10 @@ use crate::alloc::GroupHold;
 use crate::attr::now;
 use crate::flags;
 use crate::name::directory::Directory;
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Credits, Handle};
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
+use crate::object::orphan::Orphans;
 use crate::object::state::{Concerns, FastPart};
 use crate::volume::Volume;
 use lanefs_lanes::sync::Arc;
@@ -33,10 +34,6 @@ pub(crate) fn shared_else_exclusive<T>(
         None => attempt(DirLocking::Exclusive)?.expected(),
     }
 }
-
-/// The number of credits that [`drop_link`] needs, for an inode and for its group or its orphan
-/// record.
-pub(crate) const DROP_LINK_CREDITS: u32 = 8;
 
 /// Describes how a change of one name changes the directory's link count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +140,9 @@ pub(crate) fn prepare_drop_link<'o>(fs: &'o Fs, victim: &Inode) -> Result<GroupH
     fs.groups.bitmaps.load(fs, fs.volume.inode_place(victim.ino)?.group)
 }
 
+/// The credits of [`drop_link`]. The inode is deleted, or becomes an orphan.
+pub(crate) const DROP_LINK: Credits = Credits::INODE.and(Credits::OLD_NUMBER.or(Orphans::RECORD));
+
 /// Apply: removes one link of `victim`, or all links of a directory. An inode without remaining
 /// links is deleted now if the caller has the only hold, and the inode owns nothing except its
 /// number. Otherwise such an inode becomes an orphan, and the thread that drops the last hold
@@ -176,8 +176,11 @@ pub(crate) fn drop_link(fs: &Fs, handle: &mut Handle<'_>, victim: &Arc<Inode>) {
     }
 }
 
+/// The credits of [`end_inode`].
+pub(crate) const END_INODE: Credits = Credits::INODE.and(Credits::OLD_NUMBER);
+
 /// Apply: frees an inode's number. The inode owns no blocks any more, and no thread can take a hold
-/// on it. The caller has loaded the inode's group. Uses at most 4 credits.
+/// on it. The caller has loaded the inode's group. Uses [`END_INODE`].
 pub(crate) fn end_inode(fs: &Fs, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
     let now = now();
     inode.change(handle, Concerns::Attributes, |state| state.end(now));

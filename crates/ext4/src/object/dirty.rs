@@ -20,6 +20,56 @@ use std::ops::Range;
 /// A handle on a transaction of this file system.
 pub(crate) type Handle<'j> = lanefs_journal::Handle<'j, Dirty, Deferred>;
 
+/// What an operation, or a part of one, may add to a transaction. Each part states its credits
+/// beside the function that applies it, and the operation joins with the sum ([`Fs::join`]).
+///
+/// [`Fs::join`]: crate::object::fs::Fs::join
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Credits {
+    /// Blocks, apart from those of quota files.
+    pub(crate) blocks: u32,
+    /// Inodes whose usage may change. Each may change an entry in every quota file.
+    pub(crate) owners: u32,
+}
+
+impl Credits {
+    /// A change of an inode: its block of the inode table, and the entries of its owners.
+    pub(crate) const INODE: Credits = Credits { blocks: 1, owners: 1 };
+    /// The allocation or freeing of a run of blocks in one group: a bitmap and a descriptor.
+    pub(crate) const RUN: Credits = Credits::blocks(2);
+    /// The allocation of an inode's number. The first one in a group changes both bitmaps.
+    pub(crate) const NEW_NUMBER: Credits = Credits::blocks(3);
+    /// The freeing of an inode's number.
+    pub(crate) const OLD_NUMBER: Credits = Credits::blocks(2);
+
+    pub(crate) const fn blocks(blocks: u32) -> Credits {
+        Credits { blocks, owners: 0 }
+    }
+
+    /// The credits for `n` revokes: one pays for at least 64, whatever the block size and the log
+    /// format.
+    pub(crate) const fn revokes(n: usize) -> Credits {
+        Credits::blocks(1).times(n.div_ceil(64))
+    }
+
+    /// Returns the sum.
+    pub(crate) const fn and(self, more: Credits) -> Credits {
+        Credits { blocks: self.blocks + more.blocks, owners: self.owners + more.owners }
+    }
+
+    /// Returns what covers either of two parts, of which an operation applies only one.
+    pub(crate) const fn or(self, other: Credits) -> Credits {
+        let blocks = if self.blocks > other.blocks { self.blocks } else { other.blocks };
+        let owners = if self.owners > other.owners { self.owners } else { other.owners };
+        Credits { blocks, owners }
+    }
+
+    /// Returns the credits of `n` such parts.
+    pub(crate) const fn times(self, n: usize) -> Credits {
+        Credits { blocks: self.blocks * n as u32, owners: self.owners * n as u32 }
+    }
+}
+
 /// An object that a transaction changed.
 pub(crate) enum Dirty {
     /// An object that has its own image: an inode or a metadata block.
@@ -121,6 +171,10 @@ impl Changes for Handle<'_> {
 
     fn group_changed(&mut self, group: Group) {
         self.dirty(Dirty::Group(group));
+    }
+
+    fn changes(&mut self, what: &str, number: u32) {
+        lanefs_journal::Handle::changes(self, (what, number));
     }
 
     fn charge_blocks(&mut self, blocks: u32) {
@@ -294,9 +348,15 @@ impl Growth {
         reader.read_block(self.new.desc_block(index).expected()?)
     }
 
-    /// Returns the number of blocks that the growth adds to a transaction.
-    pub(crate) fn credits(&self) -> u32 {
+    /// Returns the number of blocks that the growth adds to a transaction, apart from those of the
+    /// last old group.
+    pub(crate) fn blocks(&self) -> u32 {
         let resize = self.resize.as_ref().map_or(0, |resize| resize.blocks.len() + 1);
         self.changed().len() as u32 + resize as u32
+    }
+
+    /// The last old group may get more blocks. The commit counts no owner for a growth.
+    pub(crate) fn credits(&self) -> Credits {
+        Credits::blocks(self.blocks()).and(Credits::RUN)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::alloc::{Claim, Found, Groups, Request};
 use crate::attr::now;
-use crate::object::dirty::{Deferred, Dirty, Handle, RawRecord};
+use crate::object::dirty::{Credits, Deferred, Dirty, Handle, RawRecord};
 use crate::object::fast_commits::FastCommits;
 use crate::object::inode::{Inode, InodeRef, Inodes, Parts};
 use crate::object::meta::{MetaCache, MetaSource};
@@ -10,7 +10,6 @@ use crate::object::mount_ref::{MountRef, SMALL};
 use crate::object::orphan::{Orphans, SuperState};
 use crate::object::table::{TableRef, Tables};
 use crate::options::{Access, MountOptions, OnError};
-use crate::quota;
 use crate::verity::VerifiedBlocks;
 use crate::volume::{BlockReader, MetaKind, Volume};
 use lanefs_journal::{FlushMark, Journal};
@@ -155,11 +154,14 @@ impl Fs {
         self.read_only.store(true, Ordering::Release);
     }
 
-    /// Joins the running transaction with `credits`, which must cover the worst case.
-    pub(crate) fn join(&self, credits: u32) -> Result<Handle<'_>, Error> {
+    /// Joins the running transaction with the credits of all parts that the handle applies.
+    pub(crate) fn join(&self, credits: Credits) -> Result<Handle<'_>, Error> {
         self.check_writable()?;
-        let quotas = if self.mount.quotas().is_some() { quota::CREDITS } else { 0 };
-        match self.journal.join(credits + quotas) {
+        let Credits { mut blocks, owners } = credits;
+        if let Some(quotas) = self.mount.quotas() {
+            blocks = blocks.saturating_add(owners.saturating_mul(quotas.ledgers().count() as u32));
+        }
+        match self.journal.join(blocks) {
             // The file system became read-only after the check above.
             Err(lanefs_journal::Error::Stopped) => Err(Error::ReadOnly),
             joined => Ok(joined?),

@@ -314,6 +314,7 @@ impl Inode {
         part: FastPart,
         change: impl FnOnce(&mut InodeState) -> R,
     ) -> R {
+        handle.changes(self.table.block);
         let tid = handle.tid();
         let quotas = self.mount.quotas();
         let mut state = self.state.lock();
@@ -344,7 +345,11 @@ impl Inode {
         let after = quotas.map(|_| counted(&state));
         drop(state);
         if let (Some(quotas), Some(before), Some(after)) = (quotas, before, after) {
-            handle.charge(quotas.charges(tid, &before.owners, &after.owners));
+            let pin = lanefs_lanes::pin();
+            for (ledger, id) in quotas.counting(&before.owners, &after.owners) {
+                handle.changes((ledger.kind, id));
+                handle.charge(ledger.is_charged_now(&pin, tid, id).into());
+            }
             quotas.note_change(self.ino, &before, &after);
         }
         if newly && self.table.is_charged_now(tid) {

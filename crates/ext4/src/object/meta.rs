@@ -186,6 +186,7 @@ impl MetaBlock {
         handle: &mut Handle<'_>,
         change: impl FnOnce(&mut Arc<[u8]>) -> R,
     ) -> R {
+        handle.changes(self.block);
         let mut state = self.state.lock();
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());

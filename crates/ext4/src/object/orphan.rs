@@ -6,7 +6,7 @@
 //! the inodes' deletion times (the legacy list).
 
 use crate::attr::now;
-use crate::object::dirty::{Dirty, Handle, OrphanSlot, Record};
+use crate::object::dirty::{Credits, Dirty, Handle, OrphanSlot, Record};
 use crate::object::inode::Inode;
 use crate::object::meta::MetaRef;
 use crate::object::state::Concerns;
@@ -158,6 +158,7 @@ impl Orphans {
         &self,
         handle: &mut Handle<'_>,
         lane: Lane,
+        ino: Ino,
         change: impl FnOnce(&mut List) -> R,
     ) -> R {
         let mut list = self.lists.of(lane).lock();
@@ -170,18 +171,25 @@ impl Orphans {
         }
         // One credit is charged for the record of the inode that points to this inode in the chain,
         // because that record changes too.
+        handle.changes(("orphan beside", ino));
         handle.charge(1);
         result
     }
 
-    /// Apply: records `inode` as an orphan, if it is not recorded yet. Uses at most 3 credits.
+    /// The credits for adding or removing a record, apart from those of the inode: the block of the
+    /// orphan file, and the record of another inode in the list. An addition that finds the block
+    /// full at the last moment has changed both.
+    pub(crate) const RECORD: Credits = Credits::blocks(1).and(Credits::blocks(1));
+
+    /// Apply: records `inode` as an orphan, if it is not recorded yet. Uses [`Orphans::RECORD`] and
+    /// the credits of the inode.
     pub(crate) fn add(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
         if inode.state.lock().orphan.is_some() {
             return;
         }
         let place = self.take_slot(handle, inode.ino).unwrap_or_else(|| {
             let lane = Lane::current();
-            let number = self.change_list(handle, lane, |list| list.push(inode.ino));
+            let number = self.change_list(handle, lane, inode.ino, |list| list.push(inode.ino));
             OrphanSlot::List { lane, number }
         });
         inode.change(handle, Concerns::Attributes, |state| {
@@ -191,8 +199,8 @@ impl Orphans {
     }
 
     /// Apply: removes the record of an inode whose truncation, or other work that a crash would have
-    /// left to the next mount, is finished. An inode without a name stays an orphan. Uses at most 3
-    /// credits.
+    /// left to the next mount, is finished. An inode without a name stays an orphan. Uses the same
+    /// credits as [`Orphans::add`].
     ///
     /// # Locking
     /// The caller holds the operation lock exclusively, so that the inode neither gets nor loses a
@@ -203,8 +211,8 @@ impl Orphans {
         }
     }
 
-    /// Apply: removes the orphan record of `inode`, which gets a name or is deleted. Uses at most 3
-    /// credits.
+    /// Apply: removes the orphan record of `inode`, which gets a name or is deleted. Uses the same
+    /// credits as [`Orphans::add`].
     pub(crate) fn remove(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
         let Some(place) = inode.state.lock().orphan else { return };
         match place {
@@ -215,7 +223,7 @@ impl Orphans {
                 self.file_entries.add(-1);
             }
             OrphanSlot::List { lane, number } => {
-                self.change_list(handle, lane, |list| list.inos.remove(&number));
+                self.change_list(handle, lane, inode.ino, |list| list.inos.remove(&number));
             }
         }
         inode.change(handle, Concerns::Attributes, |state| {
@@ -224,25 +232,19 @@ impl Orphans {
         });
     }
 
-    /// Writes `ino` into a free slot, trying the lane's own block first.
+    /// Writes `ino` into a free slot, trying the lane's own block first. Returns `None` if there is
+    /// none, or if other lanes took the last ones of a block meanwhile.
     fn take_slot(&self, handle: &mut Handle<'_>, ino: Ino) -> Option<OrphanSlot> {
-        let blocks = self.blocks().len();
-        for n in 0..blocks {
-            let block = (Lane::current().index() + n) % blocks;
-            if disk::free_slot(&self.blocks()[block].data()).is_none() {
-                continue;
-            }
-            let slot = self.blocks()[block].change(handle, |data| {
-                let slot = disk::free_slot(data)?;
-                disk::set_slot(Arc::make_mut(data), slot, Some(ino));
-                Some(slot)
-            });
-            if let Some(slot) = slot {
-                self.file_entries.add(1);
-                return Some(OrphanSlot::File { block, slot });
-            }
-        }
-        None
+        let (blocks, first) = (self.blocks(), Lane::current().index());
+        let has_room = |block: &usize| disk::free_slot(&blocks[*block].data()).is_some();
+        let block = (0..blocks.len()).map(|n| (first + n) % blocks.len()).find(has_room)?;
+        let slot = blocks[block].change(handle, |data| {
+            let slot = disk::free_slot(data)?;
+            disk::set_slot(Arc::make_mut(data), slot, Some(ino));
+            Some(slot)
+        })?;
+        self.file_entries.add(1);
+        Some(OrphanSlot::File { block, slot })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::data::xattrs::{XattrChange, is_acl};
 use crate::flags;
 use crate::flags::{IMMUTABLE, folds_names, is_immutable};
 use crate::name::directory::Directory;
-use crate::object::dirty::Dirty;
+use crate::object::dirty::{Credits, Dirty};
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::{Concerns, FastPart};
@@ -20,6 +20,9 @@ use lanefs_ondisk::quota::{Kind, Limits, Quota};
 use lanefs_ondisk::xattr::AttributeName;
 use lanefs_plan::xattr::SetXattr;
 use lanefs_plan::{Error, xattr};
+
+/// The credits for a change of attributes. Old and new owners are counted.
+const CHOWN: Credits = Credits { owners: 2, ..Credits::INODE };
 
 const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEABLE_FLAGS);
 
@@ -75,7 +78,8 @@ impl Fs {
             SetTime::Now => now,
             SetTime::At(time) => time,
         };
-        let mut handle = self.join(4 + acl.as_ref().map_or(0, |change| change.credits))?;
+        let mut handle =
+            self.join(acl.as_ref().map_or(CHOWN, |change| change.credits.and(CHOWN)))?;
         if let Some(acl) = acl {
             _released = Some(self.data(inode).apply_xattrs(&mut handle, acl));
         }
@@ -167,7 +171,7 @@ impl Fs {
             SetTime::Now => now,
             SetTime::At(time) => time,
         };
-        let mut handle = self.join(2)?;
+        let mut handle = self.join(Credits::INODE)?;
         inode.change_part(&mut handle, Concerns::Attributes, FastPart::Record, |state| {
             if let Some(atime) = atime {
                 state.disk.set_atime(resolve(atime));
@@ -421,7 +425,7 @@ impl Fs {
         let Some(change) = change else { return Ok(None) };
         let now = now();
         let permissions = change.permissions;
-        let mut handle = self.join(change.credits + 2)?;
+        let mut handle = self.join(change.credits)?;
         let released = self.data(inode).apply_xattrs(&mut handle, change);
         inode.change(&mut handle, Concerns::Attributes, |state| {
             state.disk.ctime = now;
@@ -483,7 +487,7 @@ impl Fs {
         self.know_owners(&owners)?;
         // If the owner is new, this commit adds the owner's entry to the quota file.
         self.sync()?;
-        let mut handle = self.join(1)?;
+        let mut handle = self.join(Credits::blocks(1))?;
         handle.charge(1);
         handle.dirty(Dirty::NewOwner(kind, id));
         ledger.set_limits(id, limits);

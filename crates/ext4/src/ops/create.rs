@@ -9,14 +9,13 @@ use crate::data::values::NewValue;
 use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
 use crate::flags;
 use crate::name::directory::checked_entry;
-use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
+use crate::name::entry_slot::{Edit, EntrySlot};
 use crate::name::shared_else_exclusive;
-use crate::name::{
-    DROP_LINK_CREDITS, DirLocking, NameChange, check_addable, drop_link, may_count, names_changed,
-};
-use crate::object::dirty::{Handle, RawRecord};
+use crate::name::{DirLocking, NameChange, check_addable, drop_link, may_count, names_changed};
+use crate::object::dirty::{Credits, Handle, RawRecord};
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef, NumberFreed};
+use crate::object::orphan::Orphans;
 use crate::object::state::{Concerns, FastPart};
 use crate::object::table::TableRef;
 use crate::ops::write::{At, Stamp, Write};
@@ -38,10 +37,6 @@ const SET_GROUP_ID: u16 = 0o2000;
 /// The length of the longest target that fits into the inode, where ext4 stores a NUL after it.
 const FAST_SYMLINK: usize = 59;
 
-/// The number of credits that a new inode needs: for the inode, its group, and up to two blocks
-/// with their groups.
-pub(super) const BIRTH_CREDITS: u32 = 16;
-
 /// A new inode, claimed and prepared.
 pub(super) struct Born<'a> {
     claim: InodeClaim<'a>,
@@ -54,6 +49,19 @@ pub(super) struct Born<'a> {
     part: FastPart,
     /// The reservation for the inode in the owners' limits.
     held: Vec<Held>,
+}
+
+impl Born<'_> {
+    /// The credits for the inode, its number, and its blocks. The target of a symbolic link is data.
+    pub(super) fn credits(&self) -> Credits {
+        let blocks = usize::from(self.block.is_some()) + usize::from(self.xattrs.is_some());
+        let images = match self.block {
+            Some((_, None)) => blocks - 1,
+            _ => blocks,
+        };
+        let inode = Credits::INODE.and(Credits::NEW_NUMBER);
+        inode.and(Credits::RUN.times(blocks)).and(Credits::blocks(1).times(images))
+    }
 }
 
 /// A claimed inode number, the position of its record, and the new inode's generation.
@@ -128,7 +136,8 @@ impl Fs {
         }
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
-        let mut handle = self.join(ENTRY_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
+        // If the inode gets no name, it becomes an orphan, or its number is freed again.
+        let mut handle = self.join(born.credits().and(EntrySlot::CREDITS.or(Orphans::RECORD)))?;
         // Each publication below pins the lane. While this pin is held, that costs almost nothing.
         let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
@@ -179,7 +188,7 @@ impl Fs {
 
     /// Creates an inode without a name, which is an orphan.
     fn give_birth(&self, born: Born<'_>) -> Result<InodeRef, Error> {
-        let mut handle = self.join(20)?;
+        let mut handle = self.join(born.credits().and(Orphans::RECORD))?;
         let _pin = lanefs_lanes::pin();
         let inode = self.apply_birth(&mut handle, born);
         self.orphans.add(&mut handle, &inode);

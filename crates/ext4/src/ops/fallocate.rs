@@ -7,6 +7,7 @@ use crate::data::FileData;
 use crate::data::holes::Overlap;
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::flags;
+use crate::object::dirty::Credits;
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::{Concerns, InodeState};
@@ -99,7 +100,7 @@ impl Fs {
 
     /// Sets the times, and the size if it is below `end`.
     fn grow_to(&self, inode: &Arc<Inode>, end: u64) -> Result<(), Error> {
-        let mut handle = self.join(2)?;
+        let mut handle = self.join(Credits::INODE)?;
         inode.change(&mut handle, Concerns::Data, grown(end));
         Ok(())
     }
@@ -210,7 +211,7 @@ impl Fs {
             let stop = unwritten.last().map_or(last, Extent::end);
             let change = self.data(inode).plan_mapping(at..stop, &unwritten)?;
             at = change.covered.end.min(stop);
-            let mut handle = self.join(change.credits + 1)?;
+            let mut handle = self.join(change.credits)?;
             self.data(inode).apply_mapping(&mut handle, change, |_| ());
         }
         Ok(())

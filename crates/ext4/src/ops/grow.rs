@@ -33,9 +33,6 @@ use lanefs_plan::Expected;
 use lanefs_plan::{CannotGrow, Error, InvalidArgument};
 use std::ops::Range;
 
-/// The credits for the last old group: its bitmap and its descriptor.
-const LAST_GROUP: u32 = 2;
-
 impl Fs {
     /// Makes the file system larger, to at most `blocks` blocks; the device is made longer if that
     /// is possible. Returns the new number of blocks, which is durable. Other threads may use the
@@ -79,11 +76,11 @@ impl Fs {
         self.write_new_heads(&larger, &growth)?;
         self.journal.flush_all(self)?;
         let growth = Arc::new(growth);
-        let mut handle = self.join(growth.credits() + LAST_GROUP)?;
+        let mut handle = self.join(growth.credits())?;
         if let Some(fast) = &self.fast {
             fast.tree_changes(handle.tid());
         }
-        handle.charge(growth.credits());
+        handle.charge(growth.blocks());
         self.groups.add_new(&growth.new, &growth.descriptors);
         self.tables.grow(&growth.new, &growth.descriptors);
         volume.grow(growth.new, &growth.descriptors);
@@ -132,7 +129,7 @@ impl Fs {
             let descriptors = groups.iter().map(|group| group.desc).collect();
             let resize = self.plan_resize_inode(&old, &new)?;
             let mut growth = Growth { old, new, descriptors, resize };
-            if growth.credits() + LAST_GROUP <= most {
+            if growth.credits().blocks <= most {
                 let written = groups
                     .iter()
                     .map(|group| Ok(group.write(&*volume.device, &new, volume.checksums)?));
@@ -141,7 +138,7 @@ impl Fs {
             }
             let added = new.group_count().saturating_sub(first.0);
             if added <= 1 {
-                let needs = growth.credits() + LAST_GROUP;
+                let needs = growth.credits().blocks;
                 return Err(CannotGrow::ShortLog { needs, most }.into());
             }
             let next = new.group_first_block(Group(first.0 + added / 2)).unwrap_or_default();

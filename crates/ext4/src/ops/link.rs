@@ -3,15 +3,16 @@
 use crate::attr::{Named, now};
 use crate::flags;
 use crate::name::directory::checked_entry;
-use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
+use crate::name::entry_slot::{Edit, EntrySlot};
 use crate::name::shared_else_exclusive;
 use crate::name::{
-    DROP_LINK_CREDITS, DirLocking, NameChange, check_addable, check_ended, drop_link,
-    lock_for_names, names_changed, prepare_drop_link,
+    DROP_LINK, DirLocking, NameChange, check_addable, check_ended, drop_link, lock_for_names,
+    names_changed, prepare_drop_link,
 };
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Credits, Handle};
 use crate::object::fs::Fs;
 use crate::object::inode::InodeRef;
+use crate::object::orphan::Orphans;
 use crate::object::state::Concerns;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;
@@ -20,8 +21,9 @@ use lanefs_ondisk::inode::MAX_LINKS;
 use lanefs_plan::dir::Look;
 use lanefs_plan::{Error, InvalidArgument};
 
-/// The number of credits that [`Fs::add_link`] needs for an inode and its orphan record.
-const ADD_LINK_CREDITS: u32 = 6;
+/// The credits of [`Fs::add_link`]: an inode without a name has an orphan record.
+const ADD_LINK: Credits = Credits::INODE.and(Orphans::RECORD);
+
 /// The kind of inode whose name an operation may remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
@@ -73,7 +75,7 @@ impl Fs {
             return Err(Error::Exists);
         }
         check_linkable(inode)?;
-        let mut handle = self.join(ENTRY_CREDITS + ADD_LINK_CREDITS)?;
+        let mut handle = self.join(EntrySlot::CREDITS.and(ADD_LINK))?;
         let names = place.lock();
         let Look::Room(room) = place.look_again()? else { return Ok(None) };
         let named = Named { ino: inode.ino, file_type: inode.file_type };
@@ -188,7 +190,7 @@ impl Fs {
         }
         let change = check_ended(self, victim)?;
         let _hold = prepare_drop_link(self, victim)?;
-        let mut handle = self.join(ENTRY_CREDITS + DROP_LINK_CREDITS)?;
+        let mut handle = self.join(EntrySlot::CREDITS.and(DROP_LINK))?;
         let names = place.lock();
         match place.look_again()? {
             Look::There(now) if now.ino == found.ino => place.apply(&mut handle, Edit::Remove(now)),

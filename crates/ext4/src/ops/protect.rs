@@ -7,8 +7,10 @@ use crate::data::protected::{has_cipher, random_nonce};
 use crate::data::values::Put;
 use crate::flags;
 use crate::name::directory::Directory;
+use crate::object::dirty::Credits;
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
+use crate::object::orphan::Orphans;
 use crate::object::state::Concerns;
 use crate::ops::write::{At, Stamp, Write};
 use crate::verity::{FileDigest, Hasher, NewVerity, Verity};
@@ -112,7 +114,7 @@ impl Fs {
         let put = Some(Put::Here(&value));
         let change = self.data(dir).plan_xattr(name, put, SetXattr::Any)?;
         let now = now();
-        let mut handle = self.join(change.credits + 2)?;
+        let mut handle = self.join(change.credits)?;
         let released = self.data(dir).apply_xattrs(&mut handle, change);
         dir.crypt.get_or_init(|| Box::new(crypt));
         dir.change(&mut handle, Concerns::Data, |state| {
@@ -193,7 +195,7 @@ impl Fs {
         // may follow the data.
         data.free_from(keep)?;
         data.prepare_growth(size, size.next_multiple_of(block_size))?;
-        let mut handle = self.join(6)?;
+        let mut handle = self.join(Credits::INODE.and(Orphans::RECORD))?;
         self.orphans.add(&mut handle, inode);
         drop(handle);
         let built = self.write_tree(inode, method, size, by);
@@ -207,7 +209,7 @@ impl Fs {
             }
         };
         let now = now();
-        let mut handle = self.join(6)?;
+        let mut handle = self.join(Credits::INODE.and(Orphans::RECORD))?;
         self.orphans.finish(&mut handle, inode);
         inode.change(&mut handle, Concerns::Data, |state| {
             state.disk.flags |= InodeFlags::VERITY;

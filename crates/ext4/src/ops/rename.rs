@@ -4,17 +4,17 @@
 use crate::attr::{Named, Rename, now};
 use crate::flags;
 use crate::name::directory::{Directory, checked, checked_entry};
-use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot, lock_both};
+use crate::name::entry_slot::{Edit, EntrySlot, lock_both};
 use crate::name::shared_else_exclusive;
 use crate::name::{
-    Ascent, DROP_LINK_CREDITS, DirLocking, IsRing, NameChange, check_ended, drop_link,
-    lock_for_names, may_count, names_changed, prepare_drop_link,
+    Ascent, DROP_LINK, DirLocking, IsRing, NameChange, check_ended, drop_link, lock_for_names,
+    may_count, names_changed, prepare_drop_link,
 };
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Credits, Handle};
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
-use crate::ops::create::{BIRTH_CREDITS, Naming};
+use crate::ops::create::{Born, Naming};
 use crate::ops::link::Acted;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::{Cause, Name};
@@ -290,8 +290,14 @@ impl Fs {
         let parents = self.new_parents(ends, exchanged)?;
         let born = how.whiteout().map(|new| self.prepare_inode(from, &new, Naming::Named));
         let born = born.transpose()?;
-        let more = born.as_ref().map_or(0, |_| BIRTH_CREDITS + DROP_LINK_CREDITS);
-        let mut handle = self.join(4 * ENTRY_CREDITS + 2 + DROP_LINK_CREDITS + more)?;
+        let none = Credits::blocks(0);
+        let entries = EntrySlot::CREDITS.times(2 + parents.iter().flatten().count());
+        let credits = Credits::INODE
+            .times(1 + exchanged.iter().len())
+            .and(entries)
+            .and(replaced.map_or(none, |_| DROP_LINK))
+            .and(born.as_ref().map_or(none, Born::credits));
+        let mut handle = self.join(credits)?;
         whiteout = born.map(|born| self.apply_birth(&mut handle, born));
         let names = lock_both(&leaving, &arriving);
         let edits = leaving
@@ -478,7 +484,7 @@ impl Fs {
         let Places { entry, at, room } = places;
         let (dir, source) = (ends.from, &ends.source);
         let named = Named { ino: source.ino, file_type: source.file_type };
-        let mut handle = self.join(2 * ENTRY_CREDITS + 2)?;
+        let mut handle = self.join(EntrySlot::CREDITS.times(2).and(Credits::INODE))?;
         match room {
             None => {
                 let _names = entry.lock();

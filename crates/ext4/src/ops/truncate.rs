@@ -3,22 +3,20 @@
 use crate::alloc::{Claim, Request};
 use crate::attr::now;
 use crate::data::FileData;
-use crate::data::xattrs::release_xattr_block;
+use crate::data::xattrs::{RELEASE_BLOCK, release_xattr_block};
 use crate::flags;
-use crate::name::end_inode;
-use crate::object::dirty::{Deferred, Handle};
+use crate::name::{END_INODE, end_inode};
+use crate::object::dirty::{Credits, Deferred, Handle};
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::mount_ref::LastReference;
+use crate::object::orphan::Orphans;
 use crate::object::state::{Concerns, InodeState};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino, Time};
 use lanefs_plan::Error;
 use lanefs_plan::extent::{END, Extent, Mapping, State};
-
-/// The number of credits for allocating the copy of a file's last block.
-const COPY_CREDITS: u32 = 3;
 
 /// The bytes after the new end of a file, in its last block.
 enum Tail {
@@ -30,6 +28,15 @@ enum Tail {
     /// already written, so after a crash the file has either its new size and zeros, or its old
     /// size and all bytes.
     Copy { claim: Claim, extent: Extent },
+}
+
+impl Tail {
+    fn credits(&self) -> Credits {
+        match self {
+            Tail::Copy { .. } => Credits::RUN,
+            Tail::Whole | Tail::Zero { .. } => Credits::blocks(0),
+        }
+    }
 }
 
 impl Fs {
@@ -53,7 +60,7 @@ impl Fs {
             return self.cut(inode, size, Tail::Whole);
         }
         let now = now();
-        let mut handle = self.join(2)?;
+        let mut handle = self.join(Credits::INODE)?;
         inode.change(&mut handle, Concerns::Data, |state| {
             state.disk.size = size;
             state.disk.mtime = now;
@@ -101,7 +108,7 @@ impl Fs {
             // If all mappings that must be freed are in one leaf, one handle frees them.
             let change = self.data(inode).plan_mapping(rest.clone(), copy)?;
             if change.covered.end == END {
-                let mut handle = self.join(change.credits + 2 + COPY_CREDITS)?;
+                let mut handle = self.join(change.credits.and(tail.credits()))?;
                 let tail = self.apply_tail(&mut handle, tail);
                 self.data(inode).apply_mapping(&mut handle, change, |state| {
                     shrink(state, size, now, tail);
@@ -114,8 +121,8 @@ impl Fs {
         let copied = (!copy.is_empty())
             .then(|| self.data(inode).plan_mapping(rest.start..keep, copy))
             .transpose()?;
-        let credits = copied.as_ref().map_or(0, |change| change.credits + COPY_CREDITS);
-        let mut handle = self.join(6 + credits)?;
+        let credits = copied.as_ref().map_or(Credits::INODE, |change| change.credits);
+        let mut handle = self.join(credits.and(Orphans::RECORD).and(tail.credits()))?;
         self.orphans.add(&mut handle, inode);
         let tail = self.apply_tail(&mut handle, tail);
         if let Some(change) = copied {
@@ -253,7 +260,8 @@ impl Fs {
         let xattrs = self.data(inode).prepare_xattr_release()?;
         let group = self.volume.inode_place(inode.ino)?.group;
         let _hold = self.groups.bitmaps.load(self, group)?;
-        let mut handle = self.join(16)?;
+        let block = xattrs.as_ref().map_or(Credits::blocks(0), |_| RELEASE_BLOCK);
+        let mut handle = self.join(block.and(Orphans::RECORD).and(END_INODE))?;
         if let Some((block, _hold)) = xattrs {
             release_xattr_block(self, &mut handle, block);
         }

@@ -5,6 +5,7 @@ use crate::alloc::{Claim, Privilege};
 use crate::attr::{SyncMode, now};
 use crate::data::holes::Overlap;
 use crate::flags;
+use crate::object::dirty::Credits;
 use crate::object::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::{Concerns, FastPart};
@@ -231,7 +232,7 @@ impl Fs {
         if attr.mtime == now && attr.ctime == now {
             return Ok(());
         }
-        let mut handle = self.join(2)?;
+        let mut handle = self.join(Credits::INODE)?;
         inode.change_part(&mut handle, Concerns::Attributes, FastPart::Record, |state| {
             state.disk.mtime = now;
             state.disk.ctime = now;
@@ -466,7 +467,7 @@ impl Fs {
             return self.stamp_overwrite(inode, stamp);
         }
         let now = now();
-        let mut handle = self.join(2)?;
+        let mut handle = self.join(Credits::INODE)?;
         inode.change_part(&mut handle, Concerns::Data, FastPart::Record, |state| {
             state.disk.size = state.disk.size.max(end);
             if stamp == Stamp::Now {

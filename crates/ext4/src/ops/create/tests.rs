@@ -21,7 +21,7 @@ fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
     let root = fs.root().expect("a root");
     let new = NewInode { kind: NewKind::Regular, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
     let born = fs.prepare_inode(&root, &new, Naming::Unnamed).expect("room for an inode");
-    let mut handle = fs.join(20).expect("room in the log");
+    let mut handle = fs.join(born.credits().and(Orphans::RECORD)).expect("room in the log");
     let inode = fs.apply_birth(&mut handle, born);
     assert!(matches!(fs.link(&inode, &root, b"early"), Err(Error::NotFound)));
     fs.orphans.add(&mut handle, &inode);
@@ -42,7 +42,7 @@ fn a_removal_of_a_directory_may_be_counted_before_its_creation() {
     let dir = fs.create(&root, b"dir", &new).expect("room for a directory");
     let (more, less) = (NameChange::OneDirectoryMore, NameChange::OneDirectoryLess);
     for changes in [[more, less], [less, more]] {
-        let mut handle = fs.join(ENTRY_CREDITS).expect("room in the log");
+        let mut handle = fs.join(EntrySlot::CREDITS).expect("room in the log");
         changes.into_iter().for_each(|change| names_changed(&mut handle, &dir, change));
         drop(handle);
         assert_eq!(dir.attr().links, 2, "{changes:?}");
@@ -68,7 +68,7 @@ enum Left {
 fn clear_bit(fs: &Fs, ino: Ino) {
     let group = fs.volume.inode_place(ino).expect("a number of the image").group;
     let _held = fs.groups.bitmaps.load(fs, group).expect("no fault");
-    let mut handle = fs.join(8).expect("room in the log");
+    let mut handle = fs.join(Credits::OLD_NUMBER).expect("room in the log");
     fs.groups.free_inode(&mut handle, ino, FileType::Regular).expect("its bit is set");
 }
 
