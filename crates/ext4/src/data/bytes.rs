@@ -2,7 +2,7 @@
 
 use crate::alloc::Privilege;
 use crate::data::FileData;
-use crate::data::holes::Overlap;
+use crate::data::holes::{Covered, Overlap};
 use crate::object::dirty::Credits;
 use crate::object::inode::Inode;
 use crate::object::state::{Concerns, InodeState};
@@ -312,7 +312,7 @@ impl FileData<'_> {
             });
             return Ok(());
         }
-        let (mut claims, extents, _held) =
+        let Covered { mut claims, extents, held: _held } =
             self.claim_holes(0..1, Privilege::Root, Overlap::Anywhere)?;
         self.write_blocks(0, &contents, &extents)?;
         fs.note_data(inode);

@@ -20,10 +20,16 @@ use lanefs_plan::mapping::Form;
 use lanefs_plan::{Error, cluster, extent};
 use std::ops::Range;
 
-/// The claims, in whole clusters, each with its first file block; the extents of the claims and of
-/// the existing mappings together; and the reservations that count the claims against the owners'
-/// limits.
-pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>, Vec<Held>);
+/// A range whose holes have claims.
+#[derive(Default)]
+pub(crate) struct Covered {
+    /// The claims, in whole clusters, each with its first file block.
+    pub(crate) claims: Vec<(u32, Claim)>,
+    /// The extents of the claims and of the existing mappings together, in order.
+    pub(crate) extents: Vec<Extent>,
+    /// The reservations that count the claims against the owners' limits.
+    pub(crate) held: Vec<Held>,
+}
 
 /// In which part of its range a step may cover blocks that were written before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +41,18 @@ pub(crate) enum Overlap {
     AtStart,
 }
 
+impl Covered {
+    /// Returns whether a step ends before a block that is mapped as written.
+    fn ends_before(&self, overlap: Overlap) -> bool {
+        let unwritten = |last: &Extent| last.state != State::Written;
+        overlap == Overlap::AtStart && self.extents.last().is_some_and(unwritten)
+    }
+}
+
+fn unwritten(start: u32, len: u32, block: Block) -> Extent {
+    Extent { start: FileBlock(start), len, block, state: State::Unwritten }
+}
+
 /// A file with more blocks than this counts as large when goals are chosen, as in mballoc
 /// (`mb_stream_req`).
 const STREAM: u32 = 16;
@@ -44,9 +62,8 @@ const LONGEST: u32 = 32768;
 const WINDOW: u64 = 8 << 20;
 
 impl FileData<'_> {
-    /// Claims blocks for the holes of `range`. Returns the claims, keyed by file block; the range's
-    /// future extents, in order; and the reservations. The result covers only the start of the
-    /// range if space runs out, the limit of one step is reached, or `overlap` ends the step.
+    /// Claims blocks for the holes of `range`. The result covers only the start of the range if
+    /// space runs out, the limit of one step is reached, or `overlap` ends the step.
     pub(crate) fn claim_holes(
         &self,
         range: Range<u32>,
@@ -54,66 +71,57 @@ impl FileData<'_> {
         overlap: Overlap,
     ) -> Result<Covered, Error> {
         let map = self.map()?;
-        let clusters = self.fs.volume.clusters();
-        let mut claims = Vec::new();
-        let mut extents: Vec<Extent> = Vec::new();
-        let mut held = Vec::new();
-        let unwritten = |start: u32, len: u32, block: Block| Extent {
-            start: FileBlock(start),
-            len,
-            block,
-            state: State::Unwritten,
-        };
+        let mut covered = Covered::default();
         let mut at = range.start;
-        while at < range.end && extents.len() < EXTENTS_A_STEP {
+        while at < range.end && covered.extents.len() < EXTENTS_A_STEP {
             match map.find(FileBlock(at)) {
-                Mapping::Mapped { state: State::Written, .. }
-                    if overlap == Overlap::AtStart
-                        && extents.last().is_some_and(|last| last.state != State::Written) =>
-                {
+                Mapping::Mapped { state: State::Written, .. } if covered.ends_before(overlap) => {
                     break;
                 }
                 Mapping::Mapped { block, len, state } => {
                     let len = len.min(range.end - at);
-                    extents.push(Extent { start: FileBlock(at), len, block, state });
-                    at += len;
+                    covered.extents.push(Extent { start: FileBlock(at), len, block, state });
                 }
                 Mapping::Hole { len } => {
                     let hole = at..at + len.min(range.end - at);
-                    let (start, wanted) = match cluster::fill(&map, &hole, clusters) {
-                        Filling::New { start, clusters } => (start, clusters),
-                        Filling::InUse { block, len } => {
-                            self.await_unmapping()?;
-                            extents.push(unwritten(at, len, block));
-                            at += len;
-                            continue;
-                        }
-                    };
-                    let claimed =
-                        self.hold_clusters(wanted, by).and_then(|(mut more, permitted)| {
-                            let wanted = permitted << clusters.bits();
-                            let claim = self.claim_for(&map, start, wanted, by)?;
-                            let unit = self.fs.volume.cluster_bytes();
-                            more.iter_mut()
-                                .for_each(|held| held.keep(claim.clusters().into(), unit));
-                            held.extend(more);
-                            Ok(claim)
-                        });
-                    let claim = match claimed {
-                        Ok(claim) => claim,
-                        Err(Error::NoSpace | Error::OverQuota) if !extents.is_empty() => break,
-                        Err(error) => return Err(error),
-                    };
-                    // The hole may start and end inside of a cluster.
-                    let whole = unwritten(start, claim.len(), claim.start());
-                    let extent = whole.clip(&hole).expected()?;
-                    at = extent.end();
-                    extents.push(extent);
-                    claims.push((start, claim));
+                    match self.cover(&map, &hole, by, &mut covered) {
+                        Err(Error::NoSpace | Error::OverQuota) if at > range.start => break,
+                        filled => filled?,
+                    }
                 }
             }
+            at = covered.extents.last().map_or(range.end, Extent::end);
         }
-        Ok((claims, extents, held))
+        Ok(covered)
+    }
+
+    /// Adds an extent for the start of `hole`: in a cluster that is in use, or in a new claim.
+    fn cover(
+        &self,
+        map: &Map,
+        hole: &Range<u32>,
+        by: Privilege,
+        covered: &mut Covered,
+    ) -> Result<(), Error> {
+        let clusters = self.fs.volume.clusters();
+        let (start, wanted) = match cluster::fill(map, hole, clusters) {
+            Filling::New { start, clusters } => (start, clusters),
+            Filling::InUse { block, len } => {
+                self.await_unmapping()?;
+                covered.extents.push(unwritten(hole.start, len, block));
+                return Ok(());
+            }
+        };
+        let (mut held, permitted) = self.hold_clusters(wanted, by)?;
+        let claim = self.claim_for(map, start, permitted << clusters.bits(), by)?;
+        let unit = self.fs.volume.cluster_bytes();
+        held.iter_mut().for_each(|held| held.keep(claim.clusters().into(), unit));
+        covered.held.extend(held);
+        // The hole may start and end inside of a cluster.
+        let whole = unwritten(start, claim.len(), claim.start());
+        covered.extents.push(whole.clip(hole).expected()?);
+        covered.claims.push((start, claim));
+        Ok(())
     }
 
     /// A transaction may unmap some blocks of a cluster but leave the cluster in use. Waits until

@@ -3,7 +3,7 @@
 
 use crate::alloc::Privilege;
 use crate::data::FileData;
-use crate::data::holes::Overlap;
+use crate::data::holes::{Covered, Overlap};
 use crate::object::dirty::{Credits, Dirty};
 use crate::object::fs::Fs;
 use crate::object::inode::Inode;
@@ -91,7 +91,7 @@ impl FileData<'_> {
             return Err(Error::NoSpace);
         }
         let n = (len / block_size) as u32;
-        let (claims, extents, _held) =
+        let Covered { claims, extents, held: _held } =
             self.claim_holes(n..n + 1, Privilege::Root, Overlap::Anywhere)?;
         let Extent { block, .. } = extents.first().copied().expected()?;
         let new = Extent { start: FileBlock(n), len: 1, block, state: State::Written };

@@ -14,10 +14,10 @@ use crate::object::state::{Concerns, FastPart};
 use crate::quota::{Counted, Held, Ledger, Owners, Wanted, entries};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::Ordering;
-use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::quota::{Kind, Limits, Quota};
 use lanefs_ondisk::xattr::AttributeName;
+use lanefs_ondisk::{FileType, Time, inode as disk};
 use lanefs_plan::xattr::SetXattr;
 use lanefs_plan::{Error, xattr};
 
@@ -64,20 +64,14 @@ impl Fs {
             Some(permissions) => self.plan_acl_chmod(inode, permissions, &mut elsewhere)?,
             None => None,
         };
-        if set.project.is_some_and(|project| project != 0) {
-            let has_room = inode.state.lock().disk.has_project();
-            if !self.volume.projects || !has_room {
-                return Err(Error::NotSupported);
-            }
+        let has_room = || self.volume.projects && inode.state.lock().disk.has_project();
+        if set.project.is_some_and(|project| project != 0) && !has_room() {
+            return Err(Error::NotSupported);
         }
         let casefold = self.check_casefold(inode, &set)?;
         self.know_owners(&[set.uid, set.gid, set.project])?;
         let _held = self.hold_for_owners(inode, &set, by)?;
         let now = now();
-        let time = |set: SetTime| match set {
-            SetTime::Now => now,
-            SetTime::At(time) => time,
-        };
         let mut handle =
             self.join(acl.as_ref().map_or(CHOWN, |change| change.credits.and(CHOWN)))?;
         if let Some(acl) = acl {
@@ -88,29 +82,9 @@ impl Fs {
             _ => FastPart::None,
         };
         inode.change_part(&mut handle, Concerns::Attributes, part, |state| {
-            let disk = &mut state.disk;
-            if let Some(permissions) = set.permissions {
-                disk.mode = (disk.mode & 0xf000) | (permissions & 0xfff);
-            }
-            disk.uid = set.uid.unwrap_or(disk.uid);
-            disk.gid = set.gid.unwrap_or(disk.gid);
-            disk.projid = set.project.unwrap_or(disk.projid);
-            if let Some(atime) = set.atime {
-                disk.set_atime(time(atime));
-            }
-            if let Some(mtime) = set.mtime {
-                disk.set_mtime(time(mtime));
-            }
-            disk.set_ctime(set.ctime.unwrap_or(now));
-            if let Some(crtime) = set.crtime {
-                disk.set_crtime(crtime);
-            }
-            if let Some(flags) = set.flags {
-                let asked = InodeFlags::from_bits_retain(flags) & CHANGEABLE;
-                disk.flags = (disk.flags & !CHANGEABLE) | asked;
-            }
+            set_in(&mut state.disk, &set, now);
             if let Some(casefold) = casefold {
-                disk.flags.set(InodeFlags::CASEFOLD, casefold);
+                state.disk.flags.set(InodeFlags::CASEFOLD, casefold);
             }
         });
         drop(handle);
@@ -167,18 +141,9 @@ impl Fs {
         mtime: Option<SetTime>,
     ) -> Result<(), Error> {
         let now = now();
-        let resolve = |set: SetTime| match set {
-            SetTime::Now => now,
-            SetTime::At(time) => time,
-        };
         let mut handle = self.join(Credits::INODE)?;
         inode.change_part(&mut handle, Concerns::Attributes, FastPart::Record, |state| {
-            if let Some(atime) = atime {
-                state.disk.set_atime(resolve(atime));
-            }
-            if let Some(mtime) = mtime {
-                state.disk.set_mtime(resolve(mtime));
-            }
+            set_times_in(&mut state.disk, now, atime, mtime);
         });
         Ok(())
     }
@@ -211,6 +176,38 @@ impl Fs {
 
 /// The attribute with a program's file capabilities.
 pub const CAPABILITY: &[u8] = b"security.capability";
+
+/// Sets what a record stores unchanged: all attributes but the size and the use of case.
+fn set_in(disk: &mut disk::Inode, set: &SetAttr, now: Time) {
+    if let Some(permissions) = set.permissions {
+        disk.mode = (disk.mode & 0xf000) | (permissions & 0xfff);
+    }
+    disk.uid = set.uid.unwrap_or(disk.uid);
+    disk.gid = set.gid.unwrap_or(disk.gid);
+    disk.projid = set.project.unwrap_or(disk.projid);
+    set_times_in(disk, now, set.atime, set.mtime);
+    disk.set_ctime(set.ctime.unwrap_or(now));
+    if let Some(crtime) = set.crtime {
+        disk.set_crtime(crtime);
+    }
+    if let Some(flags) = set.flags {
+        let asked = InodeFlags::from_bits_retain(flags) & CHANGEABLE;
+        disk.flags = (disk.flags & !CHANGEABLE) | asked;
+    }
+}
+
+fn set_times_in(disk: &mut disk::Inode, now: Time, atime: Option<SetTime>, mtime: Option<SetTime>) {
+    let time = |set: SetTime| match set {
+        SetTime::Now => now,
+        SetTime::At(time) => time,
+    };
+    if let Some(atime) = atime {
+        disk.set_atime(time(atime));
+    }
+    if let Some(mtime) = mtime {
+        disk.set_mtime(time(mtime));
+    }
+}
 
 fn may_replace(how: SetXattr) -> bool {
     matches!(how, SetXattr::Any | SetXattr::Replace)

@@ -210,10 +210,8 @@ impl Fs {
         let bare = self.prepare_number(FileType::Regular, owner)?;
         let Bare { claim, table, offset, generation } = bare;
         let mut disk = self.new_record(generation);
-        let (rights, now) = (owner.rights(), now());
+        let rights = owner.rights();
         (disk.uid, disk.gid) = (rights.uid, rights.gid);
-        (disk.atime, disk.mtime, disk.ctime) = (now, now, now);
-        disk.crtime = disk.crtime.map(|_| now);
         disk.mode = FileType::Regular.mode_bits() | 0o600;
         self.prepare_contents(claim.ino(), owner.ino, &mut disk, &NewKind::Regular)?;
         let raw = RawRecord::default();
@@ -248,39 +246,21 @@ impl Fs {
             None => new.kind,
         };
         let Bare { claim, table, offset, generation } = self.prepare_number(kind, dir)?;
-        let mut disk = self.new_record(generation);
         let ino = claim.ino();
-        let parent = dir.rights();
-        let mut permissions = new.permissions & 0xfff;
-        disk.uid = new.uid;
-        disk.gid = new.gid;
-        if parent.permissions & SET_GROUP_ID != 0 {
-            disk.gid = parent.gid;
-            if kind == FileType::Directory {
-                permissions |= SET_GROUP_ID;
-            }
-        }
-        if self.volume.projects {
-            disk.projid = self.data(dir).project_for_new(&disk);
-        }
+        let mut disk = self.inheriting_record(dir, new, generation);
         let held = self.hold_for_new(ino, &disk, new, &contents)?;
-        let mut inherited = self.data(dir).inherited_acls(kind, permissions, new.umask)?;
+        let mut inherited = self.data(dir).inherited_acls(kind, disk.mode & 0xfff, new.umask)?;
         disk.mode = kind.mode_bits() | inherited.permissions;
-        let now = now();
-        (disk.atime, disk.mtime, disk.ctime) = (now, now, now);
-        disk.crtime = disk.crtime.map(|_| now);
         disk.links = match (naming, kind) {
             (Naming::Unnamed, _) => 0,
             (Naming::Named, FileType::Directory) => 2,
             (Naming::Named, _) => 1,
         };
-        disk.flags = inherited_flags(InodeFlags::from_bits_retain(parent.flags), kind);
         if let Some(crypt) = &crypt {
             disk.flags |= InodeFlags::ENCRYPT;
             let context = (AttributeName::encryption_context(), crypt.context.encode());
             inherited.xattrs.push(context);
         }
-
         let mut raw = RawRecord::default();
         let xattrs = prepare_new_xattrs(self, ino, &disk, &mut raw, &inherited.xattrs)?;
         let block = self.prepare_contents(ino, dir.ino, &mut disk, &contents)?;
@@ -325,7 +305,37 @@ impl Fs {
     /// Returns the record of a new inode, still without a file type.
     #[inline]
     fn new_record(&self, generation: u32) -> disk::Inode {
-        disk::Inode { generation, ..disk::Inode::zeroed(self.volume.extra_isize) }
+        let mut disk = disk::Inode { generation, ..disk::Inode::zeroed(self.volume.extra_isize) };
+        let now = now();
+        (disk.atime, disk.mtime, disk.ctime) = (now, now, now);
+        disk.crtime = disk.crtime.map(|_| now);
+        disk
+    }
+
+    /// Returns the record of a new inode in `dir`, with the owners, the flags, and the mode that it
+    /// has without a default list.
+    #[inline]
+    fn inheriting_record(
+        &self,
+        dir: &Arc<Inode>,
+        new: &NewInode<'_>,
+        generation: u32,
+    ) -> disk::Inode {
+        let (kind, parent) = (new.kind.file_type(), dir.rights());
+        let mut disk = self.new_record(generation);
+        disk.mode = new.permissions & 0xfff;
+        (disk.uid, disk.gid) = (new.uid, new.gid);
+        if parent.permissions & SET_GROUP_ID != 0 {
+            disk.gid = parent.gid;
+            if kind == FileType::Directory {
+                disk.mode |= SET_GROUP_ID;
+            }
+        }
+        if self.volume.projects {
+            disk.projid = self.data(dir).project_for_new(&disk);
+        }
+        disk.flags = inherited_flags(InodeFlags::from_bits_retain(parent.flags), kind);
+        disk
     }
 
     /// Claims an inode number near `parent`.

@@ -4,7 +4,7 @@
 use crate::alloc::{Claim, Privilege, Request};
 use crate::attr::{Fallocate, SyncMode, now};
 use crate::data::FileData;
-use crate::data::holes::Overlap;
+use crate::data::holes::{Covered, Overlap};
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::flags;
 use crate::object::dirty::Credits;
@@ -135,7 +135,7 @@ impl Fs {
         let mut applied = Last::HadNoHole;
         while at < last {
             let stop = last.min(at.saturating_add(STEP));
-            let (mut claims, mut extents, _held) =
+            let Covered { mut claims, mut extents, held: _held } =
                 self.data(inode).claim_holes(at..stop, by, Overlap::Anywhere)?;
             let covered = extents.last().map_or(stop, Extent::end);
             // Without claims there may be holes too, in clusters that are in use.

@@ -1,6 +1,7 @@
 //! Implements rename(2): within one directory or across two, replacing an existing name, exchanging
 //! two names, or leaving a whiteout at the old name.
 
+use crate::alloc::GroupHold;
 use crate::attr::{Named, Rename, now};
 use crate::flags;
 use crate::name::directory::{Directory, checked, checked_entry};
@@ -67,6 +68,33 @@ impl<'r> Ends<'r> {
             true => (0, leaves + arrives),
             false => (leaves, arrives),
         }
+    }
+}
+
+/// What a rename changes apart from the two entries, ready for Apply.
+struct Moving<'f> {
+    /// The inode that loses its name, with the group in which it may be deleted.
+    replaced: Option<(&'f InodeRef, GroupHold<'f>)>,
+    exchanged: Option<&'f InodeRef>,
+    /// See [`Ends::subdirectories`].
+    subdirectories: (i32, i32),
+    /// The entries ".." of directories that get another parent.
+    parents: [Option<(EntrySlot<'f>, Edit)>; 2],
+    /// The whiteout.
+    born: Option<Born<'f>>,
+}
+
+impl Moving<'_> {
+    /// The credits for these changes and the two entries. A whiteout may lose its name again at
+    /// once, instead of the changes of entries.
+    fn credits(&self) -> Credits {
+        let none = Credits::blocks(0);
+        let renamed = Credits::INODE.times(1 + self.exchanged.iter().len());
+        let entries = EntrySlot::CREDITS.times(2);
+        let parents = Credits::blocks(1).times(self.parents.iter().flatten().count());
+        let replaced = self.replaced.as_ref().map_or(none, |_| DROP_LINK);
+        let born = self.born.as_ref().map_or(none, Born::credits);
+        renamed.and(entries).and(parents).and(replaced).or(DROP_LINK).and(born)
     }
 }
 
@@ -276,29 +304,9 @@ impl Fs {
         if edits(ends, how, None, leaving.seen(), arriving.seen()).is_none() {
             return Ok(elsewhere);
         }
-        let replaced = target.as_ref().filter(|_| how != Rename::Exchange);
-        let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
-        let mut _hold = None;
-        if let Some(replaced) = replaced {
-            check_ended(self, replaced)?;
-            _hold = Some(prepare_drop_link(self, replaced)?);
-        }
-        let (lost, gained) = ends.subdirectories(how);
-        if !self.may_gain(to, gained, locking)? || !self.may_gain(from, lost, locking)? {
-            return Ok(None);
-        }
-        let parents = self.new_parents(ends, exchanged)?;
-        let born = how.whiteout().map(|new| self.prepare_inode(from, &new, Naming::Named));
-        let born = born.transpose()?;
-        let none = Credits::blocks(0);
-        let entries = EntrySlot::CREDITS.times(2 + parents.iter().flatten().count());
-        let credits = Credits::INODE
-            .times(1 + exchanged.iter().len())
-            .and(entries)
-            .and(replaced.map_or(none, |_| DROP_LINK))
-            .and(born.as_ref().map_or(none, Born::credits));
-        let mut handle = self.join(credits)?;
-        whiteout = born.map(|born| self.apply_birth(&mut handle, born));
+        let Some(mut moving) = self.prepare_rename(ends, how, locking)? else { return Ok(None) };
+        let mut handle = self.join(moving.credits())?;
+        whiteout = moving.born.take().map(|born| self.apply_birth(&mut handle, born));
         let names = lock_both(&leaving, &arriving);
         let edits = leaving
             .look_again()
@@ -310,20 +318,46 @@ impl Fs {
             }
             return edits.map(|_| elsewhere);
         };
-        self.note_renamed(&mut handle, source, exchanged);
+        self.note_renamed(&mut handle, source, moving.exchanged);
         EntrySlot::apply_both(&mut handle, [(&arriving, arrives), (&leaving, leaves)]);
         drop(names);
-        for (place, edit) in parents.iter().flatten() {
+        for (place, edit) in moving.parents.iter().flatten() {
             place.apply(&mut handle, *edit);
         }
+        let (lost, gained) = moving.subdirectories;
         names_changed(&mut handle, to, NameChange::of_directories(gained));
         if from.ino != to.ino {
             names_changed(&mut handle, from, NameChange::of_directories(lost));
         }
-        if let Some(replaced) = replaced {
+        if let Some((replaced, _hold)) = &moving.replaced {
             drop_link(self, &mut handle, replaced);
         }
         Ok(Some(true))
+    }
+
+    /// Prepares what a rename changes apart from the two entries. Returns `None` if the directories
+    /// must be locked exclusively. The inodes are locked, and the names refer to them.
+    fn prepare_rename<'f>(
+        &'f self,
+        ends: &'f Ends<'_>,
+        how: Rename,
+        locking: DirLocking,
+    ) -> Result<Option<Moving<'f>>, Error> {
+        let target = ends.target.as_ref();
+        let exchanged = target.filter(|_| how == Rename::Exchange);
+        let mut replaced = None;
+        if let Some(inode) = target.filter(|_| how != Rename::Exchange) {
+            check_ended(self, inode)?;
+            replaced = Some((inode, prepare_drop_link(self, inode)?));
+        }
+        let subdirectories @ (lost, gained) = ends.subdirectories(how);
+        if !self.may_gain(ends.to, gained, locking)? || !self.may_gain(ends.from, lost, locking)? {
+            return Ok(None);
+        }
+        let parents = self.new_parents(ends, exchanged)?;
+        let born = how.whiteout().map(|new| self.prepare_inode(ends.from, &new, Naming::Named));
+        let born = born.transpose()?;
+        Ok(Some(Moving { replaced, exchanged, subdirectories, parents, born }))
     }
 
     /// Returns whether `dir` can get `gained` more subdirectories under this locking, even if other

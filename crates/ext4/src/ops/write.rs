@@ -3,7 +3,7 @@
 
 use crate::alloc::{Claim, Privilege};
 use crate::attr::{SyncMode, now};
-use crate::data::holes::Overlap;
+use crate::data::holes::{Covered, Overlap};
 use crate::flags;
 use crate::object::dirty::Credits;
 use crate::object::fs::Fs;
@@ -388,7 +388,7 @@ impl Fs {
         let first = (offset / block_size) as u32;
         let last = ((offset + data.len() as u64 - 1) / block_size) as u32;
         loop {
-            let (claims, extents, _held) =
+            let Covered { claims, extents, held: _held } =
                 self.data(inode).claim_holes(first..last + 1, by, Overlap::AtStart)?;
             let covered = extents.last().map_or(first, Extent::end);
             if claims.len() < extents.len() {
