@@ -28,17 +28,9 @@ pub struct Handle<'a, O, D> {
     left: u64,
     was_panicking: bool,
     _once: Joined,
+    /// The blocks that the operation changes, and the grains with which it joined.
     #[cfg(debug_assertions)]
-    changed: Changed,
-}
-
-/// What the operation changes, whether or not it is part of the transaction already.
-#[cfg(debug_assertions)]
-struct Changed {
-    blocks: std::collections::BTreeSet<String>,
-    revokes: u64,
-    /// The grains with which the handle joined.
-    granted: u64,
+    changed: (std::collections::BTreeSet<String>, u64),
 }
 
 impl<'a, O, D> Handle<'a, O, D> {
@@ -55,7 +47,7 @@ impl<'a, O, D> Handle<'a, O, D> {
             was_panicking: std::thread::panicking(),
             _once: once,
             #[cfg(debug_assertions)]
-            changed: Changed { blocks: Default::default(), revokes: 0, granted: grains },
+            changed: (Default::default(), grains),
         }
     }
 
@@ -102,17 +94,12 @@ impl<'a, O, D> Handle<'a, O, D> {
     pub fn changes(&mut self, what: impl std::fmt::Debug) {
         #[cfg(debug_assertions)]
         {
-            self.changed.blocks.insert(format!("{what:?}"));
-            self.check_changed();
+            let (blocks, granted) = &mut self.changed;
+            blocks.insert(format!("{what:?}"));
+            let grains = blocks.len() as u64 * self.journal.credits.limits().grains;
+            assert!(grains <= *granted, "more changed than asked for at join: {blocks:?}");
         }
         let _ = what;
-    }
-
-    #[cfg(debug_assertions)]
-    fn check_changed(&self) {
-        let Changed { blocks, revokes, granted } = &self.changed;
-        let grains = blocks.len() as u64 * self.journal.credits.limits().grains + revokes;
-        assert!(grains <= *granted, "more changed than asked for at join: {blocks:?}, {revokes}");
     }
 
     /// Records that `block`, which may have images in the log, is freed. After this transaction has
@@ -122,11 +109,6 @@ impl<'a, O, D> Handle<'a, O, D> {
     /// # Panics
     /// If the credits are used up.
     pub fn revoke(&mut self, block: Block) {
-        #[cfg(debug_assertions)]
-        {
-            self.changed.revokes += 1;
-            self.check_changed();
-        }
         self.spend(1);
         self.journal.lists.of(self.member.lane()).lock().revokes.push(block);
     }

@@ -4,10 +4,10 @@ use crate::data::FileData;
 use crate::mount::find_log;
 use crate::mount::find_log::{LogReplay, Primary, Wholeness};
 use crate::mount::mmp::Exclusive;
-use crate::object::dirty::{Credits, OrphanSlot};
+use crate::object::dirty::OrphanSlot;
 use crate::object::fs::Fs;
 use crate::object::inode::InodeRef;
-use crate::object::orphan::{Orphans, SUPERBLOCK};
+use crate::object::orphan::SUPERBLOCK;
 use crate::options::{Access, MountOptions, Recovery};
 use crate::volume::MetaKind;
 use lanefs_device::Device;
@@ -323,8 +323,7 @@ fn finish_found(fs: &Fs, file: Option<Ino>, head: Option<Ino>) -> Result<(), Err
             let keep = u32::try_from(keep).unwrap_or(u32::MAX);
             data.free_from(keep)?;
         }
-        let mut handle = fs.join(Credits::INODE.and(Orphans::RECORD))?;
-        fs.orphans.finish(&mut handle, &inode);
+        data.leave_orphans()?;
     }
     Ok(())
 }

@@ -211,8 +211,7 @@ impl Fs {
             let stop = unwritten.last().map_or(last, Extent::end);
             let change = self.data(inode).plan_mapping(at..stop, &unwritten)?;
             at = change.covered.end.min(stop);
-            let mut handle = self.join(change.credits)?;
-            self.data(inode).apply_mapping(&mut handle, change, |_| ());
+            self.data(inode).publish(&mut Vec::new(), at, change, |_| ())?;
         }
         Ok(())
     }

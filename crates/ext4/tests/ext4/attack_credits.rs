@@ -122,3 +122,24 @@ fn a_full_disk_leaves_nothing_half_done() {
     run("full", &["-b", "1024", "-J", "size=1", "-N", "512"], "6M", 2000);
     run("full, small groups", &["-b", "1024", "-g", "512", "-J", "size=1"], "8M", 1500);
 }
+
+/// A growth that adds a backup changes each block of the resize inode: one for each block that is
+/// reserved for descriptors. Some of these numbers fill a transaction of the smallest journal.
+#[test]
+fn a_growth_that_fills_a_transaction_fits_with_quotas_too() {
+    let mut grown = 0;
+    for reserved in (200..=255).step_by(16) {
+        let most = format!("resize={}", reserved * (1024 / 64) * 8192);
+        let arguments = ["-b", "1024", "-J", "size=1", "-O", "quota,64bit", "-E", &most];
+        let image = Image::made(&arguments, "64M");
+        let mount = image.mount_with(Access::ReadWrite, MountOptions::default());
+        match mount.fs().grow(80 << 10) {
+            Ok(blocks) => grown += u32::from(blocks == 80 << 10),
+            Err(Error::CannotGrow(_)) => {}
+            Err(error) => panic!("{reserved} blocks reserved: {error}"),
+        }
+        mount.close().unwrap();
+        image.check();
+    }
+    assert!(grown > 0);
+}
