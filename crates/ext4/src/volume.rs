@@ -55,6 +55,8 @@ pub(crate) struct Volume {
     max_size: u64,
     /// The largest size in bytes of a file with a block map.
     max_mapped_size: u64,
+    /// The largest space in sectors that the record of an inode can store (`i_blocks`).
+    pub(crate) most_sectors: u64,
     /// Feature `inline_data`: small files and directories may have their data in the inode.
     pub(crate) inline_data: bool,
     /// Feature `encrypt`: files, directories and symbolic links may be encrypted.
@@ -107,6 +109,10 @@ impl Volume {
             },
             max_size: max_file_size(superblock, Form::Extents),
             max_mapped_size: max_file_size(superblock, Form::BlockMap),
+            most_sectors: match features.ro_compat.contains(RoCompat::HUGE_FILE) {
+                true => ((1 << 48) - 1) * (superblock.geometry().block_size().bytes() as u64 / 512),
+                false => u32::MAX.into(),
+            },
             inline_data: features.incompat.contains(Incompat::INLINE_DATA),
             encrypts: features.incompat.contains(Incompat::ENCRYPT),
             has_verity: features.ro_compat.contains(RoCompat::VERITY),

@@ -227,6 +227,8 @@ impl<'m> FileData<'m> {
         };
         let usage = cluster::usage(&map, &covered, with, fs.volume.clusters());
 
+        let clusters = u64::from(usage.added) + plan.nodes_needed() as u64;
+        self.check_space(fs.volume.sectors(clusters))?;
         let node_claims = self.claim_nodes(form, map.last(), plan.nodes_needed())?;
         let mut holds = Vec::new();
         for extent in &usage.freed {
@@ -258,6 +260,19 @@ impl<'m> FileData<'m> {
             covered,
             credits,
         })
+    }
+
+    /// Fails if the inode's record cannot count `more` sectors. The count on disk may be damaged, so
+    /// it may be near the limit in a small file too. The commit would fail, and abort the journal.
+    ///
+    /// # Errors
+    /// [`Error::FileTooLarge`]
+    pub(crate) fn check_space(&self, more: u64) -> Result<(), Error> {
+        let sectors = self.inode.snapshot().sectors.saturating_add(more);
+        match more > 0 && sectors > self.fs.volume.most_sectors {
+            true => Err(Error::FileTooLarge),
+            false => Ok(()),
+        }
     }
 
     /// Claims a cluster for each of `count` nodes, in few runs after the file's last extent. The
@@ -421,8 +436,7 @@ impl FileData<'_> {
             };
             let change = self.plan_mapping(at..end, &[])?;
             at = change.covered.end.max(at + 1);
-            let mut handle = self.fs.join(change.credits)?;
-            self.apply_mapping(&mut handle, change, |_| ());
+            self.publish(&mut Vec::new(), at, change, |_| ())?;
         }
         Ok(())
     }

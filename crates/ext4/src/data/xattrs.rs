@@ -216,6 +216,8 @@ impl<'m> FileData<'m> {
                 BlockEdit::New { old, claim, data: data.into() }
             }
         };
+        let more = if let BlockEdit::New { .. } = block { fs.volume.sectors(1) } else { 0 };
+        self.check_space(values.sectors().0 + more)?;
         let credits = Credits::INODE.and(block.credits()).and(values.credits());
         Ok(XattrChange { in_inode: plan.in_inode, hold, block, values, permissions: None, credits })
     }

@@ -22,7 +22,7 @@ use lanefs_device::Device;
 use lanefs_journal::{Config, Journal};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, thread};
-use lanefs_lanes::{Mutex, Rank};
+use lanefs_lanes::{Mutex, Padded, Rank};
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::jbd2::JournalIncompat;
@@ -354,8 +354,8 @@ pub(crate) fn load(opened: Opened, options: &MountOptions) -> Result<Arc<Fs>, Er
         verified: VerifiedBlocks::default(),
         finishing_orphans: AtomicBool::new(false),
         volume,
-        topology: Mutex::new(Rank::Topology, ()),
-        growing: Mutex::new(Rank::Topology, ()),
+        topology: Padded(Mutex::new(Rank::Topology, ())),
+        growing: Padded(Mutex::new(Rank::Topology, ())),
     };
     if fs.fast.is_some() {
         fs.mount.note_fast_commits();

@@ -362,9 +362,10 @@ impl<'d> Directory<'d> {
         }
         let mapping = data.plan_mapping(count..end, &extents)?;
         if mapping.covered.end < end {
-            // This cannot happen, because the last leaf of the extent tree covers all block numbers
-            // up to the largest.
-            return Err(Error::internal());
+            // The last leaf of a tree covers all block numbers up to the largest, so a block is
+            // mapped behind the directory's end.
+            let cause = Cause::Size { size: self.dir.size() };
+            return Err(Corruption::Inode { ino: self.dir.ino, cause }.into());
         }
         change.mapping = Some(mapping);
         Ok(())
@@ -544,3 +545,6 @@ impl Shown<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

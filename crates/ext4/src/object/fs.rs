@@ -15,7 +15,7 @@ use crate::volume::{BlockReader, MetaKind, Volume};
 use lanefs_journal::{FlushMark, Journal};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use lanefs_lanes::{LaneArc, LineHeap, Mutex, PerLane, Pin};
+use lanefs_lanes::{LaneArc, LineHeap, Mutex, Padded, PerLane, Pin};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
 use lanefs_ondisk::{Block, Corruption, Group, Ino, inode as disk};
@@ -55,10 +55,10 @@ pub struct Fs {
     /// inodes without links be loaded.
     pub(crate) finishing_orphans: AtomicBool,
     /// Held while a directory moves to another parent, so that the check for loops stays valid.
-    pub(crate) topology: Mutex<()>,
+    pub(crate) topology: Padded<Mutex<()>>,
     /// Held while the file system becomes larger. [rank Topology, never held together with
     /// `topology`]
-    pub(crate) growing: Mutex<()>,
+    pub(crate) growing: Padded<Mutex<()>>,
 }
 
 impl BlockReader for Fs {

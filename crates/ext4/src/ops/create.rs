@@ -218,10 +218,13 @@ impl Fs {
         let inode = self.new_inode(claim.ino(), table, offset, &disk, raw)?;
         let part = FastPart::Birth;
         let born = Born { claim, inode, block: None, xattrs: None, part, held: Vec::new() };
+        // The lock is free, because no other thread can reach the inode before its birth. Later,
+        // eviction could hold the lock, and waiting for it would break the order of the locks.
+        let object = Arc::clone(&born.inode);
+        let locked = object.op.try_exclusive().expected()?;
         let inode = self.give_birth(born)?;
         let new = place.insert(NewValue { inode, size, hash: seed.chain(value).value() });
         let inode = &new.inode;
-        let locked = inode.op.try_exclusive().expected()?;
         let (at, by) = (At::Offset(0), Privilege::Root);
         let write = Write { at, data: value, stamp: Stamp::Keep, by };
         let (_, written) = self.write_locked(inode, &write)?;

@@ -43,7 +43,7 @@ impl Fs {
     /// with the reason; [`Error::ReadOnly`]. Even after an error, the file system may have grown by
     /// some groups.
     pub fn grow(&self, blocks: u64) -> Result<u64, Error> {
-        let _one = self.growing.lock();
+        let _one = self.growing.0.lock();
         self.check_writable()?;
         if blocks < self.volume.geometry().block_count() {
             return Err(InvalidArgument::Smaller.into());

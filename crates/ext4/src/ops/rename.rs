@@ -160,7 +160,7 @@ impl Fs {
         let moves = |inode: &InodeRef| other_parent && inode.file_type == FileType::Directory;
         let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
         let changes_the_tree = moves(source) || exchanged.is_some_and(moves);
-        let _topology = changes_the_tree.then(|| self.topology.lock());
+        let _topology = changes_the_tree.then(|| self.topology.0.lock());
         if moves(source) && self.is_ancestor(source.ino, to)? {
             return Err(InvalidArgument::IntoItself.into());
         }

@@ -141,6 +141,11 @@ impl Tree<'_> {
         let index = frame_index(self.cx, depth, frame)?;
         let mut entries: Vec<IndexEntry> = index.iter().collect();
         let at = frame.at;
+        // In an index out of order, the new entry might not be found again.
+        let falls = |pair: &[IndexEntry]| matches!(pair, [a, b] if b.hash & !1 < a.hash & !1);
+        if let Some(before) = entries.windows(2).position(falls) {
+            return Err(self.cx.bad_index(frame.block, Cause::Order { entry: before + 1 }));
+        }
         if !index.is_full() {
             entries.insert((at + 1).min(entries.len()), entry);
             return self.write(depth, &entries);

@@ -1,9 +1,11 @@
 //! Tests of creating inodes.
 
 use crate::ops::create::*;
-use crate::{Mount, MountOptions, OnError, Privilege};
+use crate::{Mount, MountOptions, OnError, Privilege, SetXattr};
 use lanefs_device::RamDevice;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
+use lanefs_ondisk::features::{Incompat, RoCompat};
 
 fn new_mount() -> Mount {
     let ram = RamDevice::create(64 << 20).expect("memory");
@@ -139,4 +141,60 @@ fn a_number_is_not_given_to_a_second_inode_while_the_first_is_open_without_a_nam
 #[test]
 fn a_number_is_not_given_to_a_second_inode_while_the_record_of_the_first_has_links() {
     a_live_number_is_refused(Left::OnDisk);
+}
+
+/// A record whose count of sectors is damaged, and near the largest that it can store.
+#[test]
+fn space_that_the_record_cannot_count_is_refused_before_the_commit() {
+    let ram = RamDevice::create(64 << 20).expect("memory");
+    let mut options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+    options.features.ro_compat.remove(RoCompat::HUGE_FILE);
+    mkfs(&ram, &options).expect("room for a file system");
+    let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one");
+    let fs = mount.fs();
+    let root = fs.root().expect("a root");
+    let file = fs.create(&root, b"file", &regular()).expect("room for a file");
+    let mut state = file.state.lock();
+    state.disk.sectors = u64::from(u32::MAX) - 1;
+    file.publish(&state.disk);
+    drop(state);
+    let written = fs.write_at(&file, 0, &[1; 4096], Privilege::Root);
+    assert!(matches!(written, Err(Error::FileTooLarge)), "{written:?}");
+    let set = fs.set_xattr(&file, b"user.name", &[1; 900], SetXattr::Any);
+    assert!(matches!(set, Err(Error::FileTooLarge)), "{set:?}");
+    fs.sync().expect("the commit can encode the record");
+    drop((file, root));
+    mount.close().expect("no fault");
+}
+
+/// The inode of a new value has no name, so eviction may look at it while it is written.
+#[test]
+fn a_value_in_an_inode_of_its_own_is_written_although_eviction_looks_at_the_inode() {
+    let ram = RamDevice::create(64 << 20).expect("memory");
+    let mut options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+    options.features.incompat.insert(Incompat::EA_INODE);
+    mkfs(&ram, &options).expect("room for a file system");
+    let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one");
+    let fs = mount.fs();
+    let root = fs.root().expect("a root");
+    let file = fs.create(&root, b"file", &regular()).expect("room for a file");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                fs.inodes.evict(usize::MAX, usize::MAX, fs.journal.settled());
+            }
+        });
+        for n in 0..600u32 {
+            let value = vec![n as u8; 20_000];
+            let set = fs.set_xattr(&file, b"user.large", &value, SetXattr::Any);
+            if set.is_err() {
+                done.store(true, Ordering::Relaxed);
+            }
+            set.expect("there is space");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    drop((file, root));
+    mount.close().expect("no fault");
 }

@@ -101,6 +101,38 @@ fn damaged_directories_give_errors() {
 }
 
 #[test]
+fn an_index_out_of_order_gets_no_further_leaf() {
+    let mut directory = Directory::new(context(1024, HashVersion::HalfMd4));
+    for i in 0..60 {
+        directory.insert(format!("{i:0>100}").as_bytes(), Ino(60)).expect("room");
+    }
+    let format = directory.cx.format;
+    let root = htree::root(&format, &directory.blocks[0]).expect("a root");
+    let mut entries: Vec<_> = root.index.iter().collect();
+    let last = entries.len() - 1;
+    entries.swap(last - 1, last);
+    let root = Arc::make_mut(&mut directory.blocks[0]);
+    assert!(htree::write_entries(&format, htree::Kind::Root, root, &entries));
+    let results = (100..200).map(|i| {
+        let new = format!("{i:0>250}");
+        plan_insert(
+            &directory.cx,
+            &directory.blocks,
+            name(new.as_bytes()),
+            Ino(5),
+            FileType::Regular,
+        )
+    });
+    let grown = results.filter(|plan| plan.as_ref().is_ok_and(|plan| !plan.appended.is_empty()));
+    assert_eq!(grown.count(), 0);
+    let new = format!("{:0>250}", "first");
+    let plan = plan_room(&directory.cx, &directory.blocks, name(new.as_bytes()));
+    let Err(Error::Corruption(corruption)) = plan else { panic!("{plan:?}") };
+    let said = format!("index file block 0: entry {last} has a lower hash than the one before");
+    assert!(corruption.to_string().ends_with(&said), "{corruption}");
+}
+
+#[test]
 fn an_index_that_repeats_a_leaf_is_corruption_and_not_an_endless_walk() {
     let mut directory = Directory::new(context(1024, HashVersion::HalfMd4));
     for i in 0..100 {
