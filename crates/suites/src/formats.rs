@@ -4,7 +4,7 @@
 //! The program `lanefs-formats` runs all suites on all formats and prints a table of the results.
 //! The tests run samples.
 
-mod debugfs;
+pub(crate) mod debugfs;
 mod exchange;
 mod format;
 mod sets;

@@ -4,12 +4,14 @@ use super::fields::{self, Numbers};
 use super::tree::Tree;
 use crate::changes::{Kind, Part, Parts, choose};
 use crate::hostile::kinds::{self, Kind as Directed};
-use crate::hostile::target::{Left, Target};
+use crate::hostile::target::{I_BLOCK, Left, SUPER, Target};
 use crate::hostile::{BLOCK_MAPS, PLAIN, VERITY, random_damage};
 use crate::image::Image;
 use fastrand::Rng;
 use lanefs_device::{Device, RamDevice};
 use lanefs_ondisk::checksum::Seed;
+use lanefs_ondisk::superblock::Superblock;
+use lanefs_ondisk::{extent, inode};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -82,6 +84,67 @@ pub const SETS: [Set; 58] = [
     (VERITY, 16, Clean),
 ];
 
+/// The options of the images in which a file has an extent tree of the greatest depth.
+const DEEP: [&str; 3] = [
+    "-b 1024 -J size=1 -O large_dir,^flex_bg -g 1024",
+    "-b 1024 -J size=1 -I 1024",
+    "-b 1024 -J size=1 -E resize=65536",
+];
+
+/// Moves the root of a file's extent tree to a block of its own until the tree has the greatest
+/// depth. Then e2fsck corrects the bitmaps and counts.
+fn deepen(target: &Target) {
+    const GREATEST: u16 = 5;
+    let (inode, block) = (target.inode_of("data/pieces"), target.block_size());
+    let superblock = Superblock::decode(&target.read(SUPER, 1024)).expect("a superblock");
+    let (checksums, ino) = (superblock.checksums(), target.ino("data/pieces"));
+    let (root, generation) = (inode + I_BLOCK, target.get32(inode + 0x64));
+    let mut free = (1..target.len() / block).rev().filter(|place| is_free(target, *place));
+    loop {
+        let (count, depth) = (target.get16(root + 2), target.get16(root + 6));
+        if depth >= GREATEST {
+            break;
+        }
+        let place = free.next().expect("free blocks");
+        let entries = target.read(root + 12, usize::from(count) * 12);
+        let most = (block - 12) / 12;
+        let head = [0xf30a, count, most as u16, depth, 0, 0];
+        let mut node = [head.map(u16::to_le_bytes).concat(), entries].concat();
+        node.resize(block as usize, 0);
+        if let Some(seed) = checksums.seed() {
+            extent::seal(&mut node, seed.of_inode(ino, generation));
+        }
+        target.put(place * block, &node);
+        target.put16(root + 2, 1);
+        target.put16(root + 6, depth + 1);
+        target.put32(root + 16, place as u32);
+        target.put32(root + 20, 0);
+    }
+    let mut record = target.read(inode, superblock.geometry().inode_size());
+    let _ = inode::seal(&mut record, ino, checksums);
+    target.put(inode, &record);
+    let image = Image::empty();
+    target.device().to_file(image.path()).expect("a copy");
+    let verdict = image.e2fsck("-fy -E no_optimize_extents");
+    image.assert_clean("a deep tree");
+    let now = RamDevice::from_file(image.path()).expect("the copy");
+    let mut piece = vec![0; 4096];
+    for at in (0..target.len()).step_by(4096) {
+        now.read_at(at, &mut piece).expect("the copy is read");
+        if target.read(at, 4096) != piece {
+            target.put(at, &piece);
+        }
+    }
+    assert_eq!(target.get16(root + 6), GREATEST, "{}", verdict.text);
+}
+
+fn is_free(target: &Target, block: u64) -> bool {
+    let (first, each) = (target.get32(SUPER + 0x14), target.get32(SUPER + 0x20));
+    let (group, bit) = ((block as u32 - first) / each, (block as u32 - first) % each);
+    let bits = target.read(target.group_blocks(group)[0] + u64::from(bit / 8), 1)[0];
+    bits & 1 << (bit % 8) == 0
+}
+
 /// A filled image.
 pub struct Subject {
     /// The format.
@@ -114,6 +177,9 @@ impl Subject {
     pub fn make(set: Set) -> Option<Subject> {
         let (options, megabytes, left) = set;
         let target = Target::make(options, megabytes, left)?;
+        if DEEP.contains(&options) {
+            deepen(&target);
+        }
         let device = RamDevice::copy_of(&target.device()).expect("memory");
         let parts = Parts::of(&device);
         let mut bytes = vec![0; device.len() as usize];

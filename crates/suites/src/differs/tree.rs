@@ -1,6 +1,8 @@
 //! The tree of an image, keyed by inode numbers. It is read with the decoders of `lanefs_ondisk`
 //! alone, so neither the checker nor the code that mounts images can hide a loss.
 
+use crate::formats::debugfs;
+use crate::image::Image;
 use lanefs_device::Device;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::extent::{self, Entries, Expected, Node as ExtentNode, NodePosition, State};
@@ -52,6 +54,8 @@ pub struct Tree {
     pub first: u32,
     /// The number of blocks.
     pub blocks: u64,
+    /// The size of a block in bytes.
+    pub block_size: usize,
     /// The inodes that a path from the root leads to.
     pub reachable: BTreeSet<u32>,
 }
@@ -61,11 +65,15 @@ impl Tree {
     pub fn of(device: &dyn Device) -> Option<Tree> {
         let mut bytes = [0; 1024];
         device.read_at(1024, &mut bytes).ok()?;
-        let superblock = Superblock::decode(&bytes).ok()?;
+        // e2fsck leaves a device beside a journal's inode, and the number of an orphan that is none.
+        let unread = if bytes[0xe0..0xe4] == [0; 4] { 0xe8..0xec } else { 0xe4..0xec };
+        bytes[unread].fill(0);
+        let superblock = Superblock::decode_torn(&bytes).ok()?;
         let geometry = superblock.geometry();
         let reader = Reader { device, geometry };
         let (first, blocks) = (geometry.first_ino().0, geometry.block_count());
-        let mut tree = Tree { first, blocks, ..Tree::default() };
+        let block_size = geometry.block_size().bytes();
+        let mut tree = Tree { first, blocks, block_size, ..Tree::default() };
         for group in (0..geometry.group_count()).map(Group) {
             let (index, range) = geometry.desc_place(group)?;
             let block = reader.block(geometry.desc_block(index)?)?;
@@ -86,6 +94,50 @@ impl Tree {
     /// Returns the inode of `lost+found`.
     pub fn lost_and_found(&self) -> Option<u32> {
         self.names.get(&(2, b"lost+found".to_vec())).map(|(ino, _)| *ino)
+    }
+
+    /// Compares the tree with what debugfs shows: names, modes, owners, sizes, and the data of small
+    /// files. Returns the first difference.
+    pub fn differs_from_debugfs(&self, image: &Image) -> Option<String> {
+        let is_dir = |ino: &&u32| self.nodes[ino].mode & 0xf000 == 0x4000;
+        let dirs = self.reachable.iter().filter(is_dir);
+        let listed = debugfs::listed(image, dirs.map(|ino| u64::from(*ino)));
+        for (dir, shown) in &listed {
+            let dir = *dir as u32;
+            let own = self.names.range((dir, Vec::new())..(dir + 1, Vec::new()));
+            if own.count() != shown.len() {
+                return Some(format!("{} names in inode {dir}", shown.len()));
+            }
+            for (name, shown) in shown {
+                let ino = self.names.get(&(dir, name.clone())).map(|(ino, _)| *ino);
+                let node = ino.and_then(|ino| self.nodes.get(&ino));
+                let is_same = node.is_some_and(|node| {
+                    (ino.map(u64::from), node.mode) == (Some(shown.ino), shown.mode)
+                        && (node.uid, node.gid) == (shown.uid, shown.gid)
+                        && shown.size.is_none_or(|size| size == node.size)
+                });
+                if !is_same {
+                    return Some(format!("inode {} in {dir}", shown.ino));
+                }
+            }
+        }
+        let is_small = |node: &Node| node.mode & 0xf000 == 0x8000 && node.size <= debugfs::LARGEST;
+        let small = self.reachable.iter().filter(|ino| is_small(&self.nodes[ino]));
+        let small: Vec<u64> = small.map(|ino| u64::from(*ino)).collect();
+        let mut different = None;
+        debugfs::dumped(image, &small, &mut |ino, bytes| {
+            let node = &self.nodes[&(ino as u32)];
+            let mut data = BTreeMap::new();
+            let bytes = &bytes[..bytes.len().min(node.size as usize)];
+            let piece = if node.flags & 0x1000_0000 != 0 { usize::MAX } else { self.block_size };
+            for (n, piece) in bytes.chunks(piece).enumerate() {
+                add(&mut data, n as u32, piece);
+            }
+            if data != node.data {
+                different.get_or_insert(format!("data of inode {ino}"));
+            }
+        });
+        different
     }
 
     fn reach(&self) -> BTreeSet<u32> {

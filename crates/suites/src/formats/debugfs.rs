@@ -9,18 +9,18 @@ use std::process::Command;
 
 /// The size in bytes of the largest file whose bytes are compared. Larger files are left out,
 /// because debugfs writes out holes as zeros.
-const LARGEST: u64 = 4 << 20;
+pub(crate) const LARGEST: u64 = 4 << 20;
 
 /// What debugfs prints before the output of each request.
 const PROMPT: &[u8] = b"debugfs: ";
 
 /// What debugfs shows for a name in a directory.
-struct Shown {
-    ino: u64,
-    mode: u16,
-    uid: u32,
-    gid: u32,
-    size: Option<u64>,
+pub(crate) struct Shown {
+    pub(crate) ino: u64,
+    pub(crate) mode: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size: Option<u64>,
 }
 
 /// Compares the tree that debugfs shows with `seen`, and describes the differences. The comparison
@@ -74,7 +74,10 @@ fn run(image: &Image, requests: &str) -> Vec<u8> {
 }
 
 /// Returns the names in each directory, by the directory's inode number, without `.` and `..`.
-fn listed(image: &Image, dirs: impl Iterator<Item = u64>) -> BTreeMap<u64, Vec<(Path, Shown)>> {
+pub(crate) fn listed(
+    image: &Image,
+    dirs: impl Iterator<Item = u64>,
+) -> BTreeMap<u64, Vec<(Path, Shown)>> {
     let requests: String = dirs.map(|ino| format!("ls -p <{ino}>\n")).collect();
     let output = run(image, &requests);
     let mut listed = BTreeMap::new();
@@ -122,25 +125,33 @@ fn split_at<'a>(bytes: &'a [u8], mark: &[u8]) -> Vec<&'a [u8]> {
 
 /// Compares the bytes of regular files.
 fn other_bytes(image: &Image, seen: &Listing) -> Vec<String> {
-    let folder = folder();
-    let at = |ino: u64| folder.path().join(ino.to_string());
     let small = |entry: &Entry| is(entry, FileType::Regular) && entry.size <= Some(LARGEST);
-    let files: Vec<_> = seen.entries.iter().filter(|(_, entry)| small(entry)).collect();
-    let inos = files.iter().filter_map(|(_, entry)| entry.ino);
-    run(
-        image,
-        &inos.map(|ino| format!("dump <{ino}> {}\n", at(ino).display())).collect::<String>(),
-    );
-    let differ = |(path, entry): (&Path, &Entry)| {
-        let mut bytes = std::fs::read(at(entry.ino?)).unwrap_or_default();
+    let files = seen.entries.iter().filter(|(_, entry)| small(entry));
+    let files: BTreeMap<u64, _> =
+        files.filter_map(|(path, entry)| Some((entry.ino?, (path, entry)))).collect();
+    let mut found = Vec::new();
+    let inos: Vec<u64> = files.keys().copied().collect();
+    dumped(image, &inos, &mut |ino, mut bytes| {
+        let (path, entry) = files[&ino];
         // debugfs dumps the whole inline data area, even the bytes after the end of the file.
-        bytes.truncate(entry.size? as usize);
+        bytes.truncate(entry.size.unwrap_or_default() as usize);
         let mut digest = Digest::new(bytes.len() as u64);
         let grains = bytes.chunks(GRAIN).enumerate();
         grains.for_each(|(n, grain)| digest.grain((n * GRAIN) as u64, grain));
-        (digest.end() != entry.content).then(|| format!("{}: other bytes", show(path)))
-    };
-    files.into_iter().filter_map(differ).collect()
+        if digest.end() != entry.content {
+            found.push(format!("{}: other bytes", show(path)));
+        }
+    });
+    found
+}
+
+/// Calls `each` with the bytes of each of these files. A file that debugfs does not dump is empty.
+pub(crate) fn dumped(image: &Image, inos: &[u64], each: &mut dyn FnMut(u64, Vec<u8>)) {
+    let folder = folder();
+    let at = |ino: u64| folder.path().join(ino.to_string());
+    let dump = |ino: &u64| format!("dump <{ino}> {}\n", at(*ino).display());
+    run(image, &inos.iter().map(dump).collect::<String>());
+    inos.iter().for_each(|ino| each(*ino, std::fs::read(at(*ino)).unwrap_or_default()));
 }
 
 #[cfg(test)]
