@@ -32,6 +32,8 @@ use crate::{superblock, table};
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::thread;
+use lanefs_ondisk::Ino;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -156,7 +158,8 @@ pub(crate) fn inspect(
     superblock::check_copies(&volume, &report);
     let groups = Groups::read(&volume, &report);
     let (volume, groups, report_to) = (&volume, &groups, &report);
-    let checker = Checker { volume, counts, groups, report: report_to, options, told };
+    let orphans = &orphans::all(volume, groups);
+    let checker = Checker { volume, counts, groups, orphans, report: report_to, options, told };
     let totals = checker.run(then)?;
     Ok(report.into_report(totals))
 }
@@ -173,6 +176,7 @@ struct Checker<'a> {
     volume: &'a Volume,
     counts: Counts,
     groups: &'a Groups,
+    orphans: &'a HashSet<Ino>,
     report: &'a Collector,
     options: &'a Options,
     told: Told<'a>,
@@ -242,7 +246,7 @@ impl Checker<'_> {
         let [claims, own] = &both;
         self.groups.claim(self.volume, self.report, claims, first);
         self.groups.claim(self.volume, self.report, own, false);
-        Ok(Run::new(self.volume, self.groups, self.report, states, both, first))
+        Ok(Run::new(self.volume, self.groups, self.report, states, both, self.orphans, first))
     }
 
     /// Claims the blocks of all files again on one thread, and reports each block that is claimed

@@ -43,7 +43,7 @@ impl Policy {
         let (version, len) = (context.first().copied().unwrap_or(0), context.len());
         match (version, len) {
             (1, 28) | (2, 40) => Policy::Known(context.get(..len - NONCE).unwrap_or(&[]).to_vec()),
-            (1 | 2, _) | (_, 0) => Policy::Damaged(Cause::EncryptionContext { version, len }),
+            (0..=2, _) | (_, 0) => Policy::Damaged(Cause::EncryptionContext { version, len }),
             _ => Policy::Unknown,
         }
     }

@@ -166,7 +166,7 @@ pub enum Fault {
     #[error("an orphan that is not valid: inode {ino}")]
     Orphan { ino: u32 },
     #[error("{orphans} orphans are to be deleted by the next mount")]
-    OrphansPending { orphans: u64 },
+    OrphansPending { orphans: u64, recovers: bool },
     #[error("orphan_present is set, and the orphan file has no orphans")]
     NoOrphans,
 }
@@ -254,6 +254,7 @@ impl Fault {
             QuotaFile(_) | QuotaHole { .. } | Quota { .. } => Harm::WrongCounts,
             Links { found, expected } if found < expected => Harm::Overwritten,
             Links { .. } => Harm::NeverFreed,
+            OrphansPending { recovers: true, .. } => Harm::Note,
             Orphans(_) | Orphan { .. } | OrphansPending { .. } => Harm::NeverFreed,
             NotZero { .. } | Feature { .. } => Harm::WrongAnswers,
             MarkedErrors | NoLostAndFound | Differs { .. } | Replayed { .. } => Harm::Note,

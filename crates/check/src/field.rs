@@ -66,6 +66,8 @@ impl fmt::Display for Field {
 pub enum Feature {
     HasJournal,
     LargeFile,
+    /// `dir_nlink`
+    DirNlink,
     OrphanFile,
     ResizeInode,
     UninitBg,
@@ -76,6 +78,7 @@ impl fmt::Display for Feature {
         f.write_str(match self {
             Feature::HasJournal => "has_journal",
             Feature::LargeFile => "large_file",
+            Feature::DirNlink => "dir_nlink",
             Feature::OrphanFile => "orphan_file",
             Feature::ResizeInode => "resize_inode",
             Feature::UninitBg => "uninit_bg",

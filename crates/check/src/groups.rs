@@ -53,14 +53,18 @@ impl Groups {
         self.groups.get(usize::try_from(group.0).ok()?)?.as_ref()
     }
 
-    /// Reads the bytes of one inode.
-    pub fn read_inode(&self, volume: &Volume, ino: Ino) -> Option<Vec<u8>> {
+    /// Returns the offset of an inode on the device.
+    pub fn inode_at(&self, volume: &Volume, ino: Ino) -> Option<u64> {
         let geometry = &volume.geometry;
         let place = geometry.inode_place(ino)?;
-        let table = self.get(place.group)?.inode_table;
-        let at = (table.0 + u64::from(place.table_block)) << geometry.block_size().bits();
-        let mut bytes = vec![0; geometry.inode_size()];
-        volume.device().read_at(at + place.offset as u64, &mut bytes).ok()?;
+        let block = self.get(place.group)?.inode_table.0 + u64::from(place.table_block);
+        Some((block << geometry.block_size().bits()) + place.offset as u64)
+    }
+
+    /// Reads the bytes of one inode.
+    pub fn read_inode(&self, volume: &Volume, ino: Ino) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; volume.geometry.inode_size()];
+        volume.device().read_at(self.inode_at(volume, ino)?, &mut bytes).ok()?;
         Some(bytes)
     }
 

@@ -4,9 +4,10 @@ mod symlink;
 
 use crate::attributes;
 use crate::blocks::{self, Claimed};
-use crate::bytes::le32;
+use crate::bytes::{le16, le32};
 use crate::encryption::Policy;
 use crate::fault::Fault;
+use crate::mapping::Runs;
 use crate::place::Place;
 use crate::quota;
 use crate::record::Record;
@@ -15,7 +16,7 @@ use crate::superblock::{GROUP_QUOTAS, USER_QUOTAS};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::{self, Cause, InodeFlags};
-use lanefs_ondisk::{FileType, Ino};
+use lanefs_ondisk::{FileBlock, FileType, Ino};
 
 /// The inode of bad blocks.
 pub const BAD_BLOCKS: Ino = Ino(1);
@@ -33,8 +34,11 @@ pub fn check(run: &Run<'_>, ino: Ino, bytes: &[u8]) -> bool {
     run.states.set_scanned(ino);
     let record = Record::decode(bytes);
     let is_hidden = run.volume.is_hidden(ino);
-    check_low_deletion_time(run, ino, &record);
-    if record.links == 0 && !is_hidden {
+    let is_orphan = run.orphans.contains(&ino);
+    if !is_orphan {
+        check_low_deletion_time(run, ino, &record);
+    }
+    if record.links == 0 && !is_hidden && !(is_orphan && record.mode != 0) {
         check_free(run, ino, &record, bytes);
         return false;
     }
@@ -46,6 +50,13 @@ pub fn check(run: &Run<'_>, ino: Ino, bytes: &[u8]) -> bool {
     }
     if is_hidden {
         check_hidden(run, ino, &record, bytes);
+        return false;
+    }
+    if record.links == 0 {
+        // Until a mount deletes the orphan, it has its blocks.
+        run.states.set_used(ino, record.file_type(), 0);
+        let attributes = check_blocks(run, ino, &record, bytes);
+        quota::add(run, ino, &record, attributes.values);
         return false;
     }
     check_used(run, ino, &record, bytes);
@@ -136,11 +147,11 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
 fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     let place = Place::Inode { ino };
     run.states.set_used(ino, record.file_type(), record.links);
-    if record.dtime != 0 {
+    if record.dtime != 0 && !run.orphans.contains(&ino) {
         run.add(place, Fault::DeletedInUse { dtime: record.dtime });
     }
     if ino == Ino::ROOT && !record.is_directory() {
-        run.add(place, Fault::WrongType { mode: record.mode, expected: "a directory" });
+        add_wrong_type(run, ino, record);
     }
     check_fields(run, ino, record);
     check_flags(run, ino, record);
@@ -157,13 +168,19 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     match kind {
         FileType::Regular => {
             if record.flags.contains(InodeFlags::INLINE_DATA) {
-                check_inline(run, ino, record, bytes);
+                // Any size is valid: beyond the room for inline data, such a file reads as zeros.
+                if attributes::lacks_inline_data(run, record, bytes) {
+                    run.add(place, Fault::Inode(Cause::NoInlineData));
+                }
             }
         }
         FileType::Directory => {}
         FileType::Symlink => {
             if let Err(fault) = symlink::check(run, ino, record, bytes) {
-                run.add(place, fault);
+                match looks_like_directory(run, ino, record) {
+                    true => add_wrong_type(run, ino, record),
+                    false => run.add(place, fault),
+                }
             }
         }
         FileType::CharDevice | FileType::BlockDevice | FileType::Fifo | FileType::Socket => {
@@ -174,18 +191,19 @@ fn check_used(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     quota::add(run, ino, record, attributes.values);
 }
 
-/// Checks a file whose data is in its inode. The file's size may be smaller than the room for
-/// inline data, but not larger.
-fn check_inline(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
-    let place = Place::Inode { ino };
-    if attributes::lacks_inline_data(run, record, bytes) {
-        return run.add(place, Fault::Inode(Cause::NoInlineData));
-    }
-    let Some(rest) = attributes::inline_data(run, record, bytes) else { return };
-    let (size, room) = (record.size(), (record.block.len() + rest.len()) as u64);
-    if size > room {
-        run.add(place, Fault::Inode(Cause::InlineSize { size, room }));
-    }
+fn add_wrong_type(run: &Run<'_>, ino: Ino, record: &Record) {
+    let fault = Fault::WrongType { mode: record.mode, expected: "a directory" };
+    run.add(Place::Inode { ino }, fault);
+}
+
+/// Returns whether an inode of another type, or without one, maps the blocks of a directory: the
+/// first one begins with an entry "." that refers to the inode itself.
+pub fn looks_like_directory(run: &Run<'_>, ino: Ino, record: &Record) -> bool {
+    let mapped = Record { mode: FileType::Directory.mode_bits(), ..record.clone() };
+    let first = Runs::of(run.volume, ino, &mapped).block(FileBlock(0));
+    let first = first.and_then(|block| run.volume.read_block(block).ok());
+    let is_own = |block: Vec<u8>| le32(&block, 0) == ino.0 && le16(&block, 8) == u16::from(b'.');
+    first.is_some_and(is_own)
 }
 
 /// Checks fields that must be zero: always, or if the file system lacks the feature that gives them
@@ -271,6 +289,9 @@ fn has_early_time(record: &Record, bytes: &[u8]) -> bool {
 /// Checks an inode that cannot have data: a device, a named pipe or a socket.
 fn check_device(run: &Run<'_>, ino: Ino, record: &Record) {
     let place = Place::Inode { ino };
+    if record.size() != 0 && looks_like_directory(run, ino, record) {
+        return add_wrong_type(run, ino, record);
+    }
     if record.size() != 0 {
         run.add(place, Fault::NotZero { what: "the size", found: record.size() });
     }

@@ -133,6 +133,14 @@ impl LogBlocks {
     }
 }
 
+/// Returns whether the file of the log has all of its blocks, whatever they hold.
+pub fn has_whole_file(volume: &Volume, groups: &Groups, ino: Ino) -> bool {
+    match Log::open(volume, groups, ino) {
+        Ok(log) => log.runs.fill(log.blocks).is_ok(),
+        Err(fault) => !matches!(fault, Fault::Special { .. } | Fault::Unreadable),
+    }
+}
+
 fn overlaps(runs: &Runs, blocks: &Range<u64>) -> bool {
     runs.extents().iter().any(|extent| {
         extent.block.0 < blocks.end && blocks.start < extent.block.0 + u64::from(extent.len)

@@ -1,6 +1,7 @@
 //! The pass that checks the paths from the root to every directory, and link counts.
 
 use crate::fault::Fault;
+use crate::field::Feature;
 use crate::parallel;
 use crate::parents::Parents;
 use crate::place::Place;
@@ -116,7 +117,8 @@ fn may_be_uncounted(run: &Run<'_>, ino: Ino, expected: u32) -> bool {
 
 fn check_links(run: &Run<'_>, ino: Ino) {
     let state = run.states.get(ino);
-    if !state.is_used() || run.volume.is_hidden(ino) {
+    let is_deleted = || state.links() == 0 && state.names() == 0 && run.orphans.contains(&ino);
+    if !state.is_used() || run.volume.is_hidden(ino) || is_deleted() {
         return;
     }
     if state.has_values() && state.names() == 0 {
@@ -133,6 +135,9 @@ fn check_links(run: &Run<'_>, ino: Ino) {
     }
     let is_directory = state.file_type() == Some(FileType::Directory);
     let (found, expected) = (state.links(), state.names());
+    if is_directory && expected > MOST_LINKS && !run.volume.ro_compat(RoCompat::DIR_NLINK) {
+        run.add(Place::Superblock, Fault::Feature { feature: Feature::DirNlink });
+    }
     if expected == 0 {
         return run.add(place, Fault::NoName);
     }

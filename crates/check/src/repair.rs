@@ -13,6 +13,7 @@ mod copies;
 mod counts;
 mod inode_offsets;
 mod inodes;
+mod log;
 mod mender;
 mod names;
 mod orphans;
@@ -118,6 +119,7 @@ pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
     let (mut before, mut has_log) = (None, log_head.is_some());
     let mut rounds = 0;
     let after = loop {
+        log::replay_again(&repaired, &mut actions)?;
         let round = round(&repaired, shared, rounds < MOST_ROUNDS, &mut actions)?;
         if before.is_none() {
             has_log &= !round.touches_log;

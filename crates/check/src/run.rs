@@ -13,7 +13,7 @@ use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::features::RoCompat;
 use lanefs_ondisk::quota::{Kind, Usage};
 use lanefs_ondisk::{Block, Ino};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::{Add, Range};
 
 /// The space that the attributes of an inode take outside of the inode.
@@ -80,6 +80,8 @@ pub struct Run<'a> {
     /// The usage of all owners, which is counted only with the feature `quota`.
     pub usages: Mutex<Usages>,
     pub directories: Mutex<Vec<Ino>>,
+    /// The inodes that the next mount deletes or truncates.
+    pub orphans: &'a HashSet<Ino>,
     /// The number of directory entries that were checked.
     pub entries: AtomicU64,
     /// The number of directory blocks that were read. They are counted because a hostile image
@@ -102,6 +104,7 @@ impl<'a> Run<'a> {
         report: &'a Collector,
         states: &'a States,
         [claims, own]: [Claims; 2],
+        orphans: &'a HashSet<Ino>,
         first: bool,
     ) -> Run<'a> {
         Run {
@@ -115,6 +118,7 @@ impl<'a> Run<'a> {
             values: Mutex::new(Rank::LaneList, HashMap::new()),
             usages: Mutex::new(Rank::LaneList, HashMap::new()),
             directories: Mutex::new(Rank::LaneList, Vec::new()),
+            orphans,
             entries: AtomicU64::new(0),
             directory_blocks: AtomicU64::new(0),
             has_large_file: AtomicBool::new(false),

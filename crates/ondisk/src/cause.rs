@@ -251,8 +251,6 @@ pub enum InodeCause {
     SymlinkSize { size: u64 },
     #[error("its data is in the inode, and it has no attribute system.data")]
     NoInlineData,
-    #[error("size is {size}, and the inode has room for {room} bytes of data")]
-    InlineSize { size: u64, room: u64 },
     #[error("it is encrypted, and has no encryption context")]
     NoEncryptionContext,
     #[error("encryption context of version {version} and {len} bytes")]

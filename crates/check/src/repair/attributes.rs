@@ -2,20 +2,22 @@
 //! attribute block, or to the part of an inode that holds attributes, all attributes in it are
 //! removed.
 
-use super::inode_offsets::ACL_HIGH;
+use super::inode_offsets::{ACL_HIGH, FLAGS};
 use super::mender::{Mender, put16, put32};
 use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::place::Place;
 use crate::record::Record;
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Cause, Value};
-use lanefs_ondisk::{Block, Ino};
+use lanefs_ondisk::xattr::{self, Attribute, AttributeBlock, AttributeName, Cause, Value};
+use lanefs_ondisk::{Block, FileType, Ino};
+use std::collections::HashSet;
 
 const ACL: usize = 0x68;
 /// The offset of the hash in an entry.
 const HASH: usize = 12;
 const REFERENCES: usize = 4;
+const LOST: &str = "those whose values are lost are removed";
 
 impl Mender<'_> {
     /// Mends the attributes in the attribute block `block` of an inode, or in the inode itself if
@@ -76,6 +78,69 @@ impl Mender<'_> {
         self.write_block(block, &bytes);
     }
 
+    /// Mends inodes that attributes name as those of their values. A file without a name only lost
+    /// its mark. Otherwise, the attributes lose their values, and are removed.
+    pub fn mend_values(&mut self, inos: impl Iterator<Item = Ino>) {
+        let mut lost = HashSet::new();
+        for ino in inos {
+            let state = self.run.states.get(ino);
+            let is_file = state.names() == 0 && state.file_type() == Some(FileType::Regular);
+            match self.read_inode(ino).filter(|_| state.is_used() && is_file) {
+                Some((mut bytes, record)) => {
+                    put32(&mut bytes, FLAGS, (record.flags | InodeFlags::EA_INODE).bits());
+                    self.write_inode(ino, bytes);
+                    self.act(Place::Inode { ino }, "marked as the value of an attribute");
+                }
+                None => drop(lost.insert(ino)),
+            }
+        }
+        let inodes = if lost.is_empty() { 0 } else { self.run.volume.geometry.inode_count() };
+        for ino in (1..=inodes).map(Ino).filter(|ino| self.run.states.get(*ino).is_used()) {
+            self.drop_values(ino, &lost);
+        }
+    }
+
+    /// Removes from an inode, and from its attribute block, the attributes whose values are lost.
+    fn drop_values(&mut self, ino: Ino, lost: &HashSet<Ino>) {
+        let Some((mut bytes, record)) = self.read_inode(ino) else { return };
+        let geometry = self.run.volume.geometry;
+        let is_lost = |one: &Attribute<'_>| match one.value {
+            Value::Inode { ino, .. } => lost.contains(&ino),
+            Value::Here(_) => false,
+        };
+        if let Some(area) = record.attributes_at(&geometry).and_then(|at| bytes.get_mut(at..))
+            && let old = area.to_vec()
+            && let Ok(mut all) = xattr::decode_inode(&old)
+            && all.iter().any(is_lost)
+        {
+            all.retain(|one| !is_lost(one));
+            if let Some(new) = xattr::encode_inode(area.len(), &all) {
+                area.copy_from_slice(&new);
+                self.act(Place::Attributes { ino, block: None }, LOST);
+            }
+        }
+        if let Some(block) =
+            record.file_acl(&geometry).filter(|at| self.run.volume.is_for_files(*at))
+            && let Some(old) = self.read_block(block)
+            && let Ok(AttributeBlock { refcount, mut attributes }) = xattr::decode_block(&old)
+            && attributes.iter().any(is_lost)
+        {
+            attributes.retain(|one| !is_lost(one));
+            match xattr::encode_block(old.len(), &attributes).filter(|_| !attributes.is_empty()) {
+                Some(mut new) => {
+                    xattr::set_refcount(&mut new, refcount);
+                    self.seal_attributes(block, new);
+                }
+                None => {
+                    put32(&mut bytes, ACL, 0);
+                    put16(&mut bytes, ACL_HIGH, 0);
+                }
+            }
+            self.act(Place::Attributes { ino, block: Some(block) }, LOST);
+        }
+        self.write_inode(ino, bytes);
+    }
+
     /// Gives an inode its own copy of an attribute block that another file uses too. If there is no
     /// space for a copy, the inode loses the attributes in the block.
     pub fn part_attributes(&mut self, ino: Ino, block: Block) {
@@ -117,13 +182,16 @@ impl Mender<'_> {
 }
 
 impl Mender<'_> {
-    /// Removes `system.data` from the attributes of an inode whose data moves into a block.
-    pub fn drop_inline_data(&self, bytes: &mut [u8], record: &Record) {
+    /// Sets the value of `system.data` among the attributes of an inode, or removes this attribute
+    /// if the data of the inode moves into a block.
+    pub fn set_inline_data(&self, bytes: &mut [u8], record: &Record, data: Option<&[u8]>) {
         let Some(start) = record.attributes_at(&self.run.volume.geometry) else { return };
         let Some(area) = bytes.get_mut(start..) else { return };
         let old = area.to_vec();
         let Ok(mut all) = xattr::decode_inode(&old) else { return };
         all.retain(|attribute| attribute.name != AttributeName::inline_data());
+        let name = AttributeName::inline_data();
+        all.extend(data.map(|data| Attribute { name, value: Value::Here(data) }));
         if let Some(new) = xattr::encode_inode(area.len(), &all) {
             area.copy_from_slice(&new);
         }

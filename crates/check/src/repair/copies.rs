@@ -1,14 +1,13 @@
 //! Recovers the structures that are needed to read all others. Damaged superblocks and descriptors
 //! are restored from their copies, and the log is replayed.
 
-use super::compare::{MOST_CHANGED, faults, silent};
+use super::compare::{faults, silent};
+use super::log;
 use super::mender::Action;
-use super::volume::clear_recovery;
 use crate::backup;
 use crate::checker::Error;
-use crate::fault::Fault;
 use crate::groups::{self, Groups, NOWHERE};
-use crate::journal::{self, LogBlocks, Replayed};
+use crate::journal::LogBlocks;
 use crate::named;
 use crate::place::Place;
 use crate::superblock::{self, Counts};
@@ -37,7 +36,7 @@ pub fn recover(
     let volume = guess_reserved(device, volume, actions);
     guess_descriptor(device, &volume, actions);
     let volume = recover_journal(device, volume, actions);
-    replay(device, &volume, is_copy, actions)?;
+    log::recover(device, &volume, is_copy, actions)?;
     let groups = Groups::read(&volume, &silent());
     Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
 }
@@ -120,7 +119,7 @@ fn reseal(device: &Arc<OverlayDevice>) -> Option<Superblock> {
     })
 }
 
-fn put_superblock(device: &dyn Device, superblock: &Superblock) {
+pub fn put_superblock(device: &dyn Device, superblock: &Superblock) {
     let mut raw = superblock.raw().clone();
     raw.s_block_group_nr.set(0);
     if let Ok(superblock) = Superblock::from_raw(raw) {
@@ -336,47 +335,4 @@ fn put_descriptor(device: &dyn Device, volume: &Volume, group: Group, desc: &Gro
         desc.encode_into(&mut bytes, group, geometry, volume.checksums);
         let _ = device.write_at(at, &bytes);
     }
-}
-
-/// Replays the log, which may be empty. Afterwards the superblock no longer asks for a replay.
-fn replay(
-    device: &Arc<OverlayDevice>,
-    volume: &Volume,
-    stale: bool,
-    actions: &mut Vec<Action>,
-) -> Result<(), Error> {
-    if journal::needs_replay_elsewhere(volume) {
-        return Err(Error::LogElsewhere);
-    }
-    let report = silent();
-    let groups = Groups::read(volume, &report);
-    let below: Arc<dyn Device> = device.clone();
-    let scratch = OverlayDevice::new(below, MOST_CHANGED);
-    let Replayed::Done { blocks, lost } =
-        journal::replay_onto(volume, &groups, &scratch, stale, &report)
-    else {
-        // If the log is damaged, the next check reports that fault.
-        return Ok(());
-    };
-    if !report.into_report(Default::default()).unchecked.is_empty() {
-        return Err(Error::FastCommits);
-    }
-    for (at, bytes) in scratch.changes() {
-        let len = (device.len() - at).min(bytes.len() as u64) as usize;
-        let _ = device.write_at(at, bytes.get(..len).unwrap_or_default());
-    }
-    if let Ok((superblock, _)) = superblock::open(&**device, &silent()) {
-        let mut raw = superblock.raw().clone();
-        clear_recovery(&mut raw);
-        if let Ok(superblock) = Superblock::from_raw(raw) {
-            put_superblock(&**device, &superblock);
-        }
-    }
-    let what = format!("replayed: {blocks} blocks");
-    actions.push(Action { place: Place::Journal, what });
-    if let Some(why) = lost {
-        let what = Fault::LogDamaged { why }.to_string();
-        actions.push(Action { place: Place::Journal, what });
-    }
-    Ok(())
 }

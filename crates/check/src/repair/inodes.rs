@@ -6,10 +6,12 @@ use super::inode_offsets::{
 };
 use super::mender::{Mender, put16, put32};
 use super::salvage::EXTENT_MAGIC;
+use crate::attributes::inline_data;
 use crate::bytes::{le16, le32};
 use crate::fault::Fault;
 use crate::groups::NOWHERE;
-use crate::inodes::BAD_BLOCKS;
+use crate::inodes::{BAD_BLOCKS, looks_like_directory};
+use crate::mapping::Runs;
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
@@ -17,17 +19,24 @@ use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::extent::State;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::{Cause, InodeFlags};
+use lanefs_ondisk::xattr::{self, Attribute, AttributeName};
 use lanefs_ondisk::{FileType, Ino};
 use std::collections::BTreeMap;
 
 /// The offsets of the times, each with the offset of the field that holds its upper bits.
 const TIMES: [(usize, usize); 4] = [(0x0c, 0x84), (0x10, 0x88), (0x08, 0x8c), (0x90, 0x94)];
-const PERMISSIONS: u16 = 0o7777;
+pub const PERMISSIONS: u16 = 0o7777;
 
 impl Mender<'_> {
     /// Mends inodes, one after another.
     pub fn mend_files(&mut self, found: &[Finding]) {
         let mut files: BTreeMap<Ino, Vec<&Finding>> = BTreeMap::new();
+        let value = |finding: &&Finding| match (&finding.fault, finding.place) {
+            (Fault::ValueInode { .. }, Place::Inode { ino }) => Some(ino),
+            _ => None,
+        };
+        self.mend_values(found.iter().filter_map(|finding| value(&finding)));
+        let found = found.iter().filter(|finding| value(finding).is_none());
         for finding in found {
             if let Some(ino) = finding.place.ino() {
                 files.entry(ino).or_default().push(finding);
@@ -54,6 +63,12 @@ impl Mender<'_> {
             return self.remove_orphan_file(ino);
         }
         let Some((mut bytes, before)) = self.read_inode(ino) else { return };
+        if let Some(finding) = findings.iter().find(|f| self.mend_basis(ino, &mut bytes, &f.fault))
+        {
+            // All other faults of the inode may be consequences of this one.
+            self.write_inode(ino, bytes);
+            return self.act(Place::Inode { ino }, format!("corrected ({})", finding.fault));
+        }
         let mut maps_anew = false;
         for finding in findings {
             match finding.place {
@@ -67,6 +82,7 @@ impl Mender<'_> {
         if record.links == 0 && before.links != 0 {
             return self.write_inode(ino, bytes);
         }
+        maps_anew &= record.maps_blocks();
         let has_space = !maps_anew || self.map_anew(ino, &mut bytes, &record);
         self.write_inode(ino, bytes);
         if !has_space {
@@ -77,17 +93,52 @@ impl Mender<'_> {
         self.act(Place::Inode { ino }, format!("{what} ({})", names(findings)));
     }
 
+    /// Mends a fault of the fields by which the rest of the inode is read: its type, the form of
+    /// its data, and the place of its attributes. Returns whether this is such a fault.
+    fn mend_basis(&mut self, ino: Ino, bytes: &mut [u8], fault: &Fault) -> bool {
+        let record = Record::decode(bytes);
+        let both = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+        match fault {
+            Fault::Inode(Cause::Mode { .. }) | Fault::WrongType { .. } => {
+                self.guess_mode(ino, bytes, &record);
+            }
+            Fault::Inode(Cause::ExtraSize { .. }) => set_extra_size(bytes),
+            Fault::Flags { .. } if record.flags.contains(both) => {
+                let is_tree = le16(&record.block, 0) == EXTENT_MAGIC
+                    || !self.run.volume.incompat(Incompat::INLINE_DATA);
+                let wrong = if is_tree { InodeFlags::INLINE_DATA } else { InodeFlags::EXTENTS };
+                put32(bytes, FLAGS, (record.flags - wrong).bits());
+            }
+            Fault::Inode(Cause::NoInlineData) | Fault::Attributes(_)
+                if record.flags.contains(InodeFlags::INLINE_DATA) =>
+            {
+                // Either the flag is wrong, or the size of the fields before the attributes.
+                let flags = (record.flags - both) | InodeFlags::EXTENTS;
+                let tree = Record { flags, ..record.clone() };
+                let has_tree = self.has_extents() && le16(&record.block, 0) == EXTENT_MAGIC;
+                let is_data = |one: &Attribute<'_>| one.name == AttributeName::inline_data();
+                let area = bytes.get(GOOD_OLD_SIZE + usize::from(EXTRA)..).unwrap_or_default();
+                let has_data = xattr::decode_inode(area).is_ok_and(|all| all.iter().any(is_data));
+                if has_data && record.extra_isize != EXTRA {
+                    set_extra_size(bytes);
+                } else if !has_data
+                    && has_tree
+                    && !Runs::of(self.run.volume, ino, &tree).extents().is_empty()
+                {
+                    put32(bytes, FLAGS, flags.bits());
+                } else {
+                    return false;
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// Mends one fault. Returns whether the inode needs a new mapping.
     fn mend_fault(&mut self, ino: Ino, bytes: &mut [u8], fault: &Fault) -> bool {
         let record = Record::decode(bytes);
         match *fault {
-            Fault::Inode(Cause::Mode { .. }) | Fault::WrongType { .. } => {
-                self.guess_mode(ino, bytes, &record);
-            }
-            Fault::Inode(Cause::ExtraSize { .. }) => {
-                let room = bytes.len().saturating_sub(GOOD_OLD_SIZE);
-                put16(bytes, EXTRA_SIZE, EXTRA.min((room & !3) as u16));
-            }
             Fault::Inode(Cause::EncryptionContext { .. }) => {
                 self.act(Place::Inode { ino }, "deleted: it cannot be decrypted");
                 put16(bytes, LINKS, 0);
@@ -103,7 +154,6 @@ impl Mender<'_> {
                 }
                 set_size(bytes, 0);
             }
-            Fault::Inode(Cause::InlineSize { room, .. }) => set_size(bytes, room),
             Fault::DeletedInUse { .. } => put32(bytes, DTIME, 0),
             Fault::Orphan { .. } => {
                 let time = if record.links == 0 { self.time() } else { 0 };
@@ -115,7 +165,9 @@ impl Mender<'_> {
             },
             Fault::TimeRange => mend_times(bytes),
             Fault::NotZero { .. } => self.zero_fields(bytes, &record),
-            Fault::Flags { flags } => return self.mend_flags(bytes, &record, flags),
+            Fault::Flags { flags } => {
+                put32(bytes, FLAGS, (record.flags - InodeFlags::from_bits_retain(flags)).bits());
+            }
             Fault::LinkTarget => {
                 self.mend_link(ino, bytes, &record);
                 return record.maps_blocks();
@@ -125,6 +177,10 @@ impl Mender<'_> {
                 if self.run.volume.ro_compat(RoCompat::HUGE_FILE) {
                     put16(bytes, BLOCKS_HIGH, (expected >> 32) as u16);
                 }
+            }
+            Fault::Size { .. } if record.flags.contains(InodeFlags::INLINE_DATA) => {
+                let rest = inline_data(self.run, &record, bytes).map_or(0, <[u8]>::len);
+                set_size(bytes, (record.block.len() + rest) as u64);
             }
             Fault::Size { last, .. } => {
                 let blocks = last.map_or(0, |last| u64::from(last.0) + 1);
@@ -165,9 +221,9 @@ impl Mender<'_> {
         self.run.volume.incompat(Incompat::EXTENTS)
     }
 
-    /// Chooses the type of an inode whose type is lost: a directory if its first block begins with
-    /// an entry "." that refers to the inode itself, else a regular file. Clears a reserved inode
-    /// that is not used as a file, and a root that is not a directory.
+    /// Chooses the type of an inode whose type is lost: a directory if it looks like one, else a
+    /// regular file. Clears a reserved inode that is not used as a file, and a root that is not a
+    /// directory.
     fn guess_mode(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let is_hidden = self.run.volume.is_hidden(ino) && ino != BAD_BLOCKS;
         let named = [
@@ -179,12 +235,7 @@ impl Mender<'_> {
         if is_hidden && !is_file {
             return self.clear_bytes(bytes);
         }
-        let mapped = Record { mode: FileType::Directory.mode_bits(), ..record.clone() };
-        let first = crate::mapping::Runs::of(self.run.volume, ino, &mapped)
-            .block(lanefs_ondisk::FileBlock(0))
-            .and_then(|block| self.read_block(block));
-        let is_own = |block: &Vec<u8>| le32(block, 0) == ino.0 && le16(block, 8) == u16::from(b'.');
-        let kind = match first.as_ref().is_some_and(is_own) {
+        let kind = match looks_like_directory(self.run, ino, record) {
             true => FileType::Directory,
             false => FileType::Regular,
         };
@@ -217,25 +268,18 @@ impl Mender<'_> {
         }
     }
 
-    /// Clears flags. If both the flag for extents and the flag for inline data are set, only one of
-    /// them is kept: the flag for extents if the block field begins with the magic number of an
-    /// extent node, else the flag for inline data.
-    fn mend_flags(&mut self, bytes: &mut [u8], record: &Record, wrong: u32) -> bool {
-        let mut flags = record.flags - InodeFlags::from_bits_retain(wrong);
-        let both = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-        if record.flags.contains(both) && le16(&record.block, 0) != EXTENT_MAGIC {
-            flags |= InodeFlags::INLINE_DATA;
-            flags -= InodeFlags::EXTENTS;
-        }
-        put32(bytes, FLAGS, flags.bits());
-        false
-    }
-
     /// Sets the size of a symbolic link from its target, or deletes the link.
     fn mend_link(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) {
         let frozen = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        put32(bytes, FLAGS, (record.flags - frozen).bits());
         let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
+        let mut flags = record.flags - frozen;
+        let end = record.block.iter().position(|byte| *byte == 0).map(|len| len as u64);
+        let is_tree = le16(&record.block, 0) == EXTENT_MAGIC;
+        if flags & elsewhere == InodeFlags::EXTENTS && !is_tree && end == Some(record.size()) {
+            // The target is in the block field.
+            flags -= InodeFlags::EXTENTS;
+        }
+        put32(bytes, FLAGS, flags.bits());
         let record = Record::decode(bytes);
         // A symbolic link without the extents flag can have its target in a block only if the file
         // system has no extents.
@@ -243,7 +287,7 @@ impl Mender<'_> {
         let target = match record.flags.intersects(elsewhere) || in_block {
             false => Some(record.block.to_vec()),
             true if record.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT) => None,
-            true => crate::mapping::Runs::of(self.run.volume, ino, &record)
+            true => Runs::of(self.run.volume, ino, &record)
                 .block(lanefs_ondisk::FileBlock(0))
                 .and_then(|block| self.read_block(block)),
         };
@@ -285,10 +329,14 @@ impl Mender<'_> {
     /// Sets the bytes of an inode to those of an inode that was never used.
     pub fn clear_bytes(&self, bytes: &mut [u8]) {
         bytes.fill(0);
-        if bytes.len() > GOOD_OLD_SIZE {
-            let room = bytes.len() - GOOD_OLD_SIZE;
-            put16(bytes, EXTRA_SIZE, EXTRA.min((room & !3) as u16));
-        }
+        set_extra_size(bytes);
+    }
+}
+
+/// Sets the size of the fields after the first 128 bytes to that of mke2fs.
+fn set_extra_size(bytes: &mut [u8]) {
+    if let Some(room) = bytes.len().checked_sub(GOOD_OLD_SIZE).filter(|room| *room > 0) {
+        put16(bytes, EXTRA_SIZE, EXTRA.min((room & !3) as u16));
     }
 }
 

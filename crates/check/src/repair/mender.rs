@@ -113,6 +113,7 @@ impl<'a> Mender<'a> {
             (_, Place::Journal) => Stage::of(finding).is_some(),
             (Fault::DoublyClaimed { start, len }, _) => log.overlaps(&self.blocks_of(*start, *len)),
             (Fault::Superblock(_), _) => true,
+            (Fault::Sectors { .. }, _) => false,
             (_, place) => place.ino() == Some(log.ino) && Stage::of(finding).is_some(),
         })
     }
@@ -164,14 +165,11 @@ impl<'a> Mender<'a> {
 
     /// Writes an inode with its checksum.
     pub fn write_inode(&mut self, ino: Ino, mut bytes: Vec<u8>) {
-        let geometry = &self.run.volume.geometry;
-        if inode::seal(&mut bytes, ino, self.run.volume.checksums).is_err() {
-            return;
+        if inode::seal(&mut bytes, ino, self.run.volume.checksums).is_ok()
+            && let Some(at) = self.run.groups.inode_at(self.run.volume, ino)
+        {
+            self.write(at, &bytes);
         }
-        let Some(place) = geometry.inode_place(ino) else { return };
-        let Some(desc) = self.run.groups.get(place.group) else { return };
-        let table = desc.inode_table.0 + u64::from(place.table_block);
-        self.write((table << geometry.block_size().bits()) + place.offset as u64, &bytes);
     }
 
     /// Returns the seed of the checksums of an inode's blocks.

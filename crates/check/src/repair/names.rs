@@ -1,11 +1,13 @@
 //! Repairs directories: a damaged block is rewritten with its valid entries.
 
-use super::inode_offsets::{BLOCK, FLAGS, set_size};
-use super::mender::{Mender, put32};
+use super::inode_offsets::{BLOCK, FLAGS, MODE, set_size};
+use super::inodes::PERMISSIONS;
+use super::mender::{Mender, put16, put32};
 use super::salvage::{Salvaged, push_run};
 use crate::attributes;
 use crate::bytes::{le16, le32, part};
 use crate::fault::{Fault, TargetFault};
+use crate::inodes::looks_like_directory;
 use crate::mapping::Runs;
 use crate::place::Place;
 use crate::record::Record;
@@ -30,10 +32,27 @@ pub struct Kept {
     pub name: Vec<u8>,
 }
 
+/// The names of a directory or of one of its blocks that were kept already.
+struct Seen {
+    /// Their folded forms, and "." and "..".
+    names: HashSet<Vec<u8>>,
+    /// The next number that is added to a name which occurs again.
+    next: usize,
+    /// The number of names that were changed.
+    renamed: usize,
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        let names = HashSet::from([b".".to_vec(), b"..".to_vec()]);
+        Seen { names, next: 0, renamed: 0 }
+    }
+}
+
 impl Mender<'_> {
     /// Mends directories, one after another.
     pub fn mend_names(&mut self, found: &[Finding]) {
-        if self.extend_tables(found) {
+        if self.extend_tables(found) || self.restore_directories(found) {
             return;
         }
         let mut directories: BTreeMap<Ino, Vec<Finding>> = BTreeMap::new();
@@ -71,6 +90,33 @@ impl Mender<'_> {
             extended = true;
         }
         extended && self.changed
+    }
+
+    /// Gives inodes the type of a directory again if a name says so, and their content agrees.
+    fn restore_directories(&mut self, found: &[Finding]) -> bool {
+        let mut restored = false;
+        let wrong = FileType::Directory.dirent_byte();
+        for finding in found.iter().filter(
+            |finding| matches!(finding.fault, Fault::EntryType { found, .. } if found == wrong),
+        ) {
+            let Place::Entry { ino, block, offset } = finding.place else { continue };
+            let Some((_, record)) = self.read_inode(ino) else { continue };
+            let block = Runs::of(self.run.volume, ino, &record).block(block);
+            let entry = block.and_then(|block| self.read_block(block));
+            let target = Ino(entry.map_or(0, |entry| le32(&entry, offset)));
+            let Some((mut bytes, record)) = self.read_inode(target) else { continue };
+            if looks_like_directory(self.run, target, &record) {
+                put16(
+                    &mut bytes,
+                    MODE,
+                    FileType::Directory.mode_bits() | record.mode & PERMISSIONS,
+                );
+                self.write_inode(target, bytes);
+                self.act(Place::Inode { ino: target }, "a directory again, as its name says");
+                restored = true;
+            }
+        }
+        restored && self.changed
     }
 
     fn mend_directory(&mut self, ino: Ino, found: &[Finding]) {
@@ -117,23 +163,21 @@ impl Mender<'_> {
     }
 
     /// Rewrites the mapping of a directory so that its blocks follow one another without holes. A
-    /// directory without blocks gets a new block.
-    fn close_holes(&mut self, ino: Ino, mut bytes: Vec<u8>, blocks: Vec<(FileBlock, Block)>) {
-        let mut salvaged = Salvaged::default();
-        let state = State::Written;
-        for (start, (_, block)) in (0..).map(FileBlock).zip(&blocks) {
-            push_run(&mut salvaged.extents, Extent { start, len: 1, block: *block, state });
-        }
-        let mut count = blocks.len();
-        if blocks.is_empty() {
+    /// directory without a first block gets a new one.
+    fn close_holes(&mut self, ino: Ino, mut bytes: Vec<u8>, mut blocks: Vec<(FileBlock, Block)>) {
+        if blocks.first().is_none_or(|(start, _)| start.0 > 0) {
             let Some(block) = self.allocate() else { return };
             let parent = self.parent_of(ino);
             let record = Record::decode(&bytes);
             let new = dirent::new_directory(&self.run.volume.dir_format(), ino, parent);
             self.write_leaf(ino, &record, block, new);
-            salvaged.extents.push(Extent { start: FileBlock(0), len: 1, block, state });
-            count = 1;
+            blocks.insert(0, (FileBlock(0), block));
         }
+        let (mut salvaged, state) = (Salvaged::default(), State::Written);
+        for (start, (_, block)) in (0..).map(FileBlock).zip(&blocks) {
+            push_run(&mut salvaged.extents, Extent { start, len: 1, block: *block, state });
+        }
+        let count = blocks.len();
         let flags = Record::decode(&bytes).flags - InodeFlags::INDEX;
         if self.rebuild(ino, &mut bytes, salvaged) {
             put32(&mut bytes, FLAGS, flags.bits());
@@ -159,8 +203,14 @@ impl Mender<'_> {
     /// linear blocks.
     fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
         let format = self.run.volume.dir_format_of(record.flags);
+        let folding = self.run.volume.folding_of(record.flags);
+        // The same name may be in two blocks, if the index is damaged.
+        let mut seen = Seen::default();
         for (at, block) in self.directory_blocks(ino, record) {
             let here: Vec<&Finding> = found.iter().filter(|f| block_of(f) == Some(at)).collect();
+            if here.is_empty() && !all {
+                continue;
+            }
             let Some(bytes) = self.read_block(block) else { continue };
             let seed = self.seed(ino, record);
             let is_linear = || {
@@ -168,11 +218,15 @@ impl Mender<'_> {
                 let valid = dirent::entries(&format, &bytes).map(|mut all| all.all(|e| e.is_ok()));
                 sum && valid.unwrap_or(false) && at.0 > 0
             };
-            if here.is_empty() && (!all || is_linear()) {
+            if !all {
+                seen = Seen::default();
+            }
+            let renamed = seen.renamed;
+            let end = format.record_bytes();
+            let names = self.kept(&bytes, end, format.names, &here, folding, &mut seen);
+            if here.is_empty() && is_linear() && seen.renamed == renamed {
                 continue;
             }
-            let folding = self.run.volume.folding_of(record.flags);
-            let names = self.kept(&bytes, format.record_bytes(), format.names, &here, folding);
             let new = self.pack(ino, at, &bytes, names);
             self.write_leaf(ino, record, block, new);
             let what = match here.first() {
@@ -191,9 +245,9 @@ impl Mender<'_> {
         form: NameForm,
         found: &[&Finding],
         folding: Folding,
+        seen: &mut Seen,
     ) -> Vec<Kept> {
         let mut names = self.parse(bytes, end, form);
-        let mut seen = HashSet::from([b".".to_vec(), b"..".to_vec()]);
         names.retain_mut(|kept| {
             let faults = found.iter().filter(|f| offset_of(f) == Some(kept.offset));
             let mut faults = faults.map(|finding| &finding.fault);
@@ -207,22 +261,26 @@ impl Mender<'_> {
             if is_wrong || matches!(kept.name.as_slice(), b"." | b"..") {
                 return false;
             }
-            kept.name = new_name(&kept.name, kept.offset, &seen, folding);
-            seen.insert(folding.form(&kept.name).into_owned())
+            seen.next = seen.next.max(kept.offset);
+            let name = new_name(&kept.name, &mut seen.next, &seen.names, folding);
+            seen.renamed += usize::from(name != kept.name);
+            kept.name = name;
+            seen.names.insert(folding.form(&kept.name).into_owned())
         });
         names
     }
 
-    /// Reads the entries of a block. After an invalid record, continues at the next record that
-    /// refers to an inode in use and states the type of that inode.
+    /// Reads the entries of a block. After an invalid record, continues at the next one that refers
+    /// to an inode in use and states the type of that inode. Such an entry is kept even if its
+    /// length is not valid.
     fn parse(&self, bytes: &[u8], end: usize, form: NameForm) -> Vec<Kept> {
         let (mut names, mut at, mut is_lost) = (Vec::new(), 0, false);
         while at + HEADER <= end {
             match self.record(bytes, at, end, form, is_lost) {
                 Some((kept, len)) => {
                     names.extend(kept);
-                    is_lost = false;
-                    at += len;
+                    is_lost = len.is_none();
+                    at += len.unwrap_or(MIN_RECORD);
                 }
                 None => {
                     is_lost = true;
@@ -240,28 +298,31 @@ impl Mender<'_> {
         end: usize,
         form: NameForm,
         strict: bool,
-    ) -> Option<(Option<Kept>, usize)> {
+    ) -> Option<(Option<Kept>, Option<usize>)> {
         let raw = usize::from(le16(bytes, offset + 4));
-        let len = if raw == 0xffff || raw == 0 && end >= 1 << 16 { end - offset } else { raw };
+        let is_longest = end >= 1 << 16 && [0, 0xffff].contains(&raw);
+        let len = if is_longest { end - offset } else { raw };
         let name_len = usize::from(*bytes.get(offset + 6)?);
         let fits = len >= MIN_RECORD.max(dirent::space(name_len)) && offset + len <= end;
+        let len = Some(len).filter(|len| fits && len.is_multiple_of(4));
         let ino = Ino(le32(bytes, offset));
-        if !fits || !len.is_multiple_of(4) {
-            return None;
-        }
         if ino.0 == 0 {
-            return (!strict).then_some((None, len));
+            return len.filter(|_| !strict).map(|len| (None, Some(len)));
         }
-        let name = part(bytes, offset + HEADER, name_len)?.to_vec();
+        let mut name = part(bytes.get(..end)?, offset + HEADER, name_len)?.to_vec();
+        if form == NameForm::Plain && len.is_some() {
+            // Bytes that no name may have become dots, as in a repair by e2fsck.
+            name.iter_mut().filter(|byte| b"/\0".contains(byte)).for_each(|byte| *byte = b'.');
+        }
         let state = self.run.states.get(ino);
         let kind = bytes.get(offset + 7).copied().unwrap_or_default();
         let types = self.run.volume.dir_format().has_file_types;
         let is_likely = state.is_used()
             && (!types || state.file_type().is_some_and(|k| k.dirent_byte() == kind));
-        if strict && !is_likely {
+        let valid = Name::of(form, &name).is_ok() && self.run.volume.geometry.has_inode(ino);
+        if (strict || len.is_none()) && !is_likely || len.is_none() && !valid {
             return None;
         }
-        let valid = Name::of(form, &name).is_ok() && self.run.volume.geometry.has_inode(ino);
         Some((valid.then_some(Kept { offset, ino, name }), len))
     }
 
@@ -331,21 +392,19 @@ impl Mender<'_> {
         if let Some(place) = bytes.get_mut(BLOCK + 4..BLOCK + 60) {
             place.copy_from_slice(&first);
         }
-        if let Some(old) = rest.filter(|rest| !rest.is_empty()) {
-            let new = self.pack_inline(&old, &here, folding);
-            let at = bytes.windows(old.len()).rposition(|window| window == old);
-            if let Some(place) = at.and_then(|at| bytes.get_mut(at..at + old.len())) {
-                place.copy_from_slice(&new);
-            }
-            self.write_inode(ino, bytes);
-        } else {
-            self.write_inode(ino, bytes);
-        }
+        let old = rest.unwrap_or_default();
+        // A part that is too short for a record has no names, and is left out.
+        let len = if old.len() < MIN_RECORD { 0 } else { old.len() & !3 };
+        let new = self.pack_inline(old.get(..len).unwrap_or_default(), &here, folding);
+        self.set_inline_data(&mut bytes, record, Some(&new));
+        set_size(&mut bytes, (record.block.len() + len) as u64);
+        self.write_inode(ino, bytes);
         self.act(Place::Inode { ino }, "directory in the inode: written anew");
     }
 
     fn pack_inline(&self, old: &[u8], found: &[&Finding], folding: Folding) -> Vec<u8> {
-        let names = self.kept(old, old.len(), NameForm::Plain, found, folding);
+        let seen = &mut Seen::default();
+        let names = self.kept(old, old.len(), NameForm::Plain, found, folding, seen);
         let mut bytes = vec![0; old.len()];
         let (mut at, mut last) = (0, 0);
         for kept in &names {
@@ -355,7 +414,7 @@ impl Mender<'_> {
             }
             let kind = self.run.states.get(kept.ino).file_type().map_or(0, FileType::dirent_byte);
             put32(&mut bytes, at, kept.ino.0);
-            super::mender::put16(&mut bytes, at + 4, len as u16);
+            put16(&mut bytes, at + 4, len as u16);
             if let Some(place) = bytes.get_mut(at + 6..at + HEADER + kept.name.len()) {
                 let types = self.run.volume.dir_format().has_file_types;
                 let head = [kept.name.len() as u8, if types { kind } else { 0 }];
@@ -365,7 +424,7 @@ impl Mender<'_> {
         }
         let whole = bytes.len() - last;
         if whole >= MIN_RECORD {
-            super::mender::put16(&mut bytes, last + 4, whole as u16);
+            put16(&mut bytes, last + 4, whole as u16);
         }
         bytes
     }
@@ -387,10 +446,10 @@ fn offset_of(finding: &Finding) -> Option<usize> {
     }
 }
 
-/// Returns the name that an entry at `offset` gets in place of `name`. The result is `name` itself
-/// or, if the folded form of `name` is in `seen`, `name` with a number added. If the file system
+/// Returns the name that an entry gets in place of `name`. The result is `name` itself or, if the
+/// folded form of `name` is in `seen`, `name` with a number from `next` on added. If the file system
 /// has strict names, bytes that are not valid UTF-8 become dots, as in a repair by e2fsck.
-fn new_name(name: &[u8], offset: usize, seen: &HashSet<Vec<u8>>, folding: Folding) -> Vec<u8> {
+fn new_name(name: &[u8], next: &mut usize, seen: &HashSet<Vec<u8>>, folding: Folding) -> Vec<u8> {
     let is_free = |name: &[u8]| !seen.contains(&*folding.form(name));
     let valid = |name: &[u8]| match folding.permits(name) {
         true => name.to_vec(),
@@ -405,8 +464,13 @@ fn new_name(name: &[u8], offset: usize, seen: &HashSet<Vec<u8>>, folding: Foldin
         return name;
     }
     let base = valid(name.get(..LONGEST_BASE).unwrap_or(&name));
-    let mut others = (offset..).map(|n| [base.as_slice(), format!("~{n}").as_bytes()].concat());
-    others.find(|name| is_free(name)).unwrap_or(name)
+    loop {
+        let other = [base.as_slice(), format!("~{next}").as_bytes()].concat();
+        *next += 1;
+        if is_free(&other) {
+            return other;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -415,7 +479,7 @@ mod tests {
 
     fn renamed(name: &[u8], seen: &[&[u8]], folding: Folding) -> Vec<u8> {
         let seen = seen.iter().map(|name| folding.form(name).into_owned()).collect();
-        new_name(name, 24, &seen, folding)
+        new_name(name, &mut 24, &seen, folding)
     }
 
     #[test]

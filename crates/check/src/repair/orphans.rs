@@ -9,21 +9,15 @@ use crate::report::Finding;
 use lanefs_ondisk::features::{Compat, RoCompat};
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Ino};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 impl Mender<'_> {
     /// Deletes or truncates all orphans, and empties the orphan list and the orphan file.
     pub fn mend_orphans(&mut self, _found: &[Finding]) {
-        let mut orphans = self.listed();
         let file = self.run.volume.superblock().orphan_file();
         let blocks = file.map(|ino| self.orphan_blocks(ino)).unwrap_or_default();
-        for (_, block, _) in &blocks {
-            orphans.extend(block.iter().flat_map(|b| b.orphans()).map(|(_, ino)| ino));
-        }
         let geometry = self.run.volume.geometry;
-        orphans.retain(|ino| *ino >= geometry.first_ino() && geometry.has_inode(*ino));
-        orphans.retain(|ino| !self.run.volume.is_hidden(*ino));
-        for ino in orphans {
+        for ino in self.run.orphans.iter().copied().collect::<BTreeSet<_>>() {
             self.end_orphan(ino);
         }
         let empty = OrphanBlock::empty(geometry.block_size());
@@ -55,17 +49,6 @@ impl Mender<'_> {
             raw.s_orphan_file_inum.set(0);
         });
         self.clear_inode(ino, "removed: the orphan file is damaged");
-    }
-
-    fn listed(&self) -> Vec<Ino> {
-        let (mut orphans, mut seen) = (Vec::new(), HashSet::new());
-        let mut next = self.run.volume.raw().s_last_orphan.get();
-        while next != 0 && seen.insert(next) {
-            let Some((_, record)) = self.read_inode(Ino(next)) else { break };
-            orphans.push(Ino(next));
-            next = record.dtime;
-        }
-        orphans
     }
 
     fn orphan_blocks(&self, ino: Ino) -> Vec<(Block, Option<OrphanBlock>, OrphanSeed)> {

@@ -177,11 +177,13 @@ impl Mender<'_> {
                 .map(|(_, ino)| ino);
         }
         if let Some(ino) = named {
-            if self.run.states.get(ino).file_type() == Some(FileType::Directory) {
+            let found = self.read_inode(ino).filter(|(_, record)| record.is_directory());
+            if found.is_some_and(|(_, record)| !record.flags.contains(InodeFlags::ENCRYPT)) {
                 return Some(ino);
             }
-            // The name `lost+found` belongs to a file that is not a directory. The name is removed
-            // here, and the next round gives the file another name.
+            // The name `lost+found` belongs to a file that is not a directory, or to a directory
+            // that takes only encrypted files. The name is removed here, and the next round gives
+            // the file another name.
             self.remove_name(Ino::ROOT, |name, _| name == LOST_AND_FOUND);
             return None;
         }
@@ -237,12 +239,9 @@ impl Mender<'_> {
     }
 
     fn write_zero_inode(&mut self, ino: Ino) {
-        let geometry = self.run.volume.geometry;
-        let Some(place) = geometry.inode_place(ino) else { return };
-        let Some(desc) = self.run.groups.get(place.group) else { return };
-        let table = desc.inode_table.0 + u64::from(place.table_block);
-        let at = (table << geometry.block_size().bits()) + place.offset as u64;
-        self.write(at, &vec![0; geometry.inode_size()]);
+        if let Some(at) = self.run.groups.inode_at(self.run.volume, ino) {
+            self.write(at, &vec![0; self.run.volume.geometry.inode_size()]);
+        }
     }
 
     /// Writes an empty directory.
@@ -338,7 +337,7 @@ impl Mender<'_> {
             flags |= InodeFlags::EXTENTS;
         }
         put32(bytes, super::inode_offsets::FLAGS, flags.bits());
-        self.drop_inline_data(bytes, record);
+        self.set_inline_data(bytes, record, None);
         let extent = Extent { start: FileBlock(0), len: 1, block, state: State::Written };
         let salvaged = super::salvage::Salvaged { extents: vec![extent], nodes: Vec::new() };
         self.rebuild(ino, bytes, salvaged).then_some(())?;

@@ -8,7 +8,7 @@ use crate::mapping::{self, Sink};
 use crate::place::Place;
 use crate::record::Record;
 use lanefs_ondisk::checksum::Seed;
-use lanefs_ondisk::extent::{self, END, Extent, MAX_DEPTH, State};
+use lanefs_ondisk::extent::{self, END, Extent, State};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, FileBlock, Ino};
 use std::collections::{BTreeSet, HashSet};
@@ -17,6 +17,9 @@ use std::ops::Range;
 pub const EXTENT_MAGIC: u16 = 0xf30a;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
+/// The largest depth of a tree that is read. Valid trees have a depth of at most 5, but the leaves
+/// of a deeper one may be valid.
+const MOST_DEPTH: u16 = 32;
 /// A stored length above this value marks an unwritten extent.
 const MOST_WRITTEN: u32 = 0x8000;
 
@@ -123,8 +126,8 @@ impl Walk<'_> {
         }
         let child = part(bytes, HEADER, ENTRY).and_then(|entry| self.child(entry));
         match child {
-            Some((_, bytes)) => le16(&bytes, 6).saturating_add(1).min(MAX_DEPTH),
-            None => stored.min(MAX_DEPTH),
+            Some((_, bytes)) => le16(&bytes, 6).saturating_add(1).min(MOST_DEPTH),
+            None => stored.min(MOST_DEPTH),
         }
     }
 
@@ -151,16 +154,15 @@ impl Walk<'_> {
         let entries: Vec<&[u8]> = (0..usize::from(count))
             .filter_map(|n| part(bytes, HEADER + n * ENTRY, ENTRY))
             .collect();
+        let Some(below) = depth.checked_sub(1) else {
+            let extents = entries.iter().filter_map(|entry| self.extent(entry, &range)).collect();
+            return in_order(extents).into_iter().for_each(|extent| self.add(extent));
+        };
         for (n, entry) in entries.iter().enumerate() {
-            match depth.checked_sub(1) {
-                None => self.extent(entry, &range),
-                Some(below) => {
-                    let start = le32(entry, 0);
-                    let after = entries.get(n + 1).map(|next| le32(next, 0));
-                    let end = after.filter(|end| *end > start).unwrap_or(range.end);
-                    self.below(entry, below, start.max(range.start)..end.min(range.end));
-                }
-            }
+            let start = le32(entry, 0);
+            let after = entries.get(n + 1).map(|next| le32(next, 0));
+            let end = after.filter(|end| *end > start).unwrap_or(range.end);
+            self.below(entry, below, start.max(range.start)..end.min(range.end));
         }
     }
 
@@ -175,7 +177,8 @@ impl Walk<'_> {
         self.node(&bytes, depth, range);
     }
 
-    fn extent(&mut self, entry: &[u8], range: &Range<u32>) {
+    /// Decodes an entry of a leaf; `None` if the file cannot have this extent.
+    fn extent(&self, entry: &[u8], range: &Range<u32>) -> Option<Extent> {
         let raw = u32::from(le16(entry, 4));
         let (len, state) = match raw <= MOST_WRITTEN {
             true => (raw, State::Written),
@@ -190,11 +193,14 @@ impl Walk<'_> {
             && start.checked_add(len).is_some_and(|end| end <= range.end)
             && volume.is_for_files(block)
             && volume.geometry.contains_run(block, len.into())
-            && block.0 & mask == u64::from(start) & mask
-            && !self.divides_cluster(start, block);
-        if is_valid {
-            self.next = start + len;
-            self.out.data(Extent { start: FileBlock(start), len, block, state });
+            && block.0 & mask == u64::from(start) & mask;
+        is_valid.then_some(Extent { start: FileBlock(start), len, block, state })
+    }
+
+    fn add(&mut self, extent: Extent) {
+        if !self.divides_cluster(extent.start.0, extent.block) {
+            self.next = extent.end();
+            self.out.data(extent);
         }
     }
 
@@ -210,6 +216,28 @@ impl Walk<'_> {
             (last.end() - 1) >> bits == start >> bits && cluster(last_block) != cluster(block)
         })
     }
+}
+
+/// Returns as many of a leaf's extents as possible that follow one another without overlaps. So an
+/// extent whose position or length is wrong does not cost those after it.
+fn in_order(extents: Vec<Extent>) -> Vec<Extent> {
+    // For each number of extents, the sequence with this number that ends first: its last extent.
+    let mut last: Vec<usize> = Vec::new();
+    let mut before = Vec::with_capacity(extents.len());
+    let end = |n: usize| extents.get(n).map_or(END, Extent::end);
+    for (n, extent) in extents.iter().enumerate() {
+        let count = last.partition_point(|last| end(*last) <= extent.start.0);
+        before.push(count.checked_sub(1).and_then(|at| last.get(at)).copied());
+        match last.get_mut(count) {
+            Some(other) if end(*other) > extent.end() => *other = n,
+            Some(_) => {}
+            None => last.push(n),
+        }
+    }
+    let chosen = std::iter::successors(last.last().copied(), |n| before.get(*n).copied().flatten());
+    let mut kept: Vec<Extent> = chosen.filter_map(|n| extents.get(n).copied()).collect();
+    kept.reverse();
+    kept
 }
 
 /// Adds an extent; merges it into the last one if the format allows that.

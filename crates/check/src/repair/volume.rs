@@ -7,12 +7,11 @@ use crate::fault::Fault;
 use crate::field::{Feature, Field};
 use crate::journal::latest_number;
 use crate::mapping::Runs;
-use crate::named::{self, BACKUP_BLOCKS, FIRST_INO, Purpose};
+use crate::named::{self, FIRST_INO, Purpose};
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
 use crate::superblock::{GROUP_QUOTAS, USER_QUOTAS};
-use lanefs_ondisk::extent::Extent;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::{Cause, GroupFlags};
 use lanefs_ondisk::jbd2::JournalSuperblock;
@@ -101,9 +100,10 @@ impl Mender<'_> {
             Fault::Field { field, .. } => mend_field(raw, *field),
             Fault::Feature { feature: Feature::ResizeInode } => raw.s_reserved_gdt_blocks.set(0),
             Fault::Feature { feature: Feature::HasJournal } => clear_recovery(raw),
-            Fault::Feature { feature: Feature::LargeFile } => {
-                let large = RoCompat::LARGE_FILE.bits();
-                raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | large);
+            Fault::Feature { feature: feature @ (Feature::LargeFile | Feature::DirNlink) } => {
+                let is_large = *feature == Feature::LargeFile;
+                let set = if is_large { RoCompat::LARGE_FILE } else { RoCompat::DIR_NLINK };
+                raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | set.bits());
             }
             Fault::Feature { feature: Feature::OrphanFile } | Fault::NoOrphans => {
                 let present = RoCompat::ORPHAN_PRESENT.bits();
@@ -195,17 +195,12 @@ impl Mender<'_> {
         self.act(Place::Descriptor { group }, format!("a bitmap is moved to {new}"));
     }
 
-    /// Empties a damaged log. If the journal's inode is damaged, restores its mapping from the copy
-    /// in the superblock. If this copy is not valid, and the inode only has blocks beyond its size,
-    /// corrects the size; otherwise removes the journal.
+    /// Empties a damaged log. If the journal's inode is damaged, removes the journal, because the
+    /// recovery could not restore the inode.
     fn mend_journal(&mut self, fault: &Fault) {
         let ino = Ino(self.run.volume.raw().s_journal_inum.get());
-        let is_inode = matches!(fault, Fault::Special { .. } | Fault::Unreadable);
-        if is_inode {
-            if !self.restore_journal_inode(ino) && !self.lengthen_log(ino) {
-                self.remove_journal(ino);
-            }
-            return;
+        if matches!(fault, Fault::Special { .. } | Fault::Unreadable) {
+            return self.remove_journal(ino);
         }
         let first = self.read_inode(ino).and_then(|(_, record)| {
             let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
@@ -229,59 +224,6 @@ impl Mender<'_> {
         self.write(first.0 << block_size.bits(), &head);
         self.edit_superblock(clear_recovery);
         self.act(Place::Journal, format!("emptied ({fault})"));
-    }
-
-    fn restore_journal_inode(&mut self, ino: Ino) -> bool {
-        const WORDS: usize = 15;
-        let raw = self.run.volume.raw();
-        if raw.s_jnl_backup_type != BACKUP_BLOCKS {
-            return false;
-        }
-        let Some((old, _)) = self.read_inode(ino) else { return false };
-        let mut bytes = old.clone();
-        for (n, word) in raw.s_jnl_blocks.iter().take(WORDS).enumerate() {
-            put32(&mut bytes, BLOCK + n * 4, word.get());
-        }
-        let [.., high, low] = &raw.s_jnl_blocks;
-        set_size(&mut bytes, u64::from(high.get()) << 32 | u64::from(low.get()));
-        put16(&mut bytes, 0, FileType::Regular.mode_bits() | 0o600);
-        put16(&mut bytes, LINKS, 1);
-        let mut record = Record::decode(&bytes);
-        let is_tree = super::salvage::EXTENT_MAGIC == crate::bytes::le16(&record.block, 0);
-        record.flags = match is_tree {
-            true => lanefs_ondisk::inode::InodeFlags::EXTENTS,
-            false => lanefs_ondisk::inode::InodeFlags::empty(),
-        };
-        put32(&mut bytes, super::inode_offsets::FLAGS, record.flags.bits());
-        let blocks = record.size() >> self.run.volume.geometry.block_size().bits();
-        let runs = Runs::of(self.run.volume, ino, &record);
-        let is_whole = u32::try_from(blocks).is_ok_and(|blocks| runs.fill(blocks).is_ok());
-        let has_log = runs.block(FileBlock(0)).and_then(|at| self.read_block(at));
-        let has_log = has_log.is_some_and(|bytes| named::is_log(&bytes));
-        if !is_whole || blocks == 0 || bytes == old || !has_log {
-            return false;
-        }
-        self.write_inode(ino, bytes);
-        self.act(Place::Journal, "its inode is restored from the superblock");
-        true
-    }
-
-    /// Corrects the size of a log whose inode has further blocks right after the end.
-    fn lengthen_log(&mut self, ino: Ino) -> bool {
-        let Some((mut bytes, record)) = self.read_inode(ino) else { return false };
-        let runs = Runs::of(self.run.volume, ino, &record);
-        let bits = self.run.volume.geometry.block_size().bits();
-        let end = runs.extents().last().map_or(0, Extent::end);
-        let size = u64::from(end) << bits;
-        let head = runs.block(FileBlock(0)).and_then(|at| self.read_block(at));
-        let has_log = head.is_some_and(|bytes| named::is_log(&bytes));
-        if runs.fill(end).is_err() || size <= record.size() || !has_log {
-            return false;
-        }
-        set_size(&mut bytes, size);
-        self.write_inode(ino, bytes);
-        self.act(Place::Journal, "its size is corrected");
-        true
     }
 
     fn remove_journal(&mut self, ino: Ino) {

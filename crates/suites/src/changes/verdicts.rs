@@ -3,7 +3,7 @@
 use super::change::Change;
 use lanefs_check::{Fault, Finding, Harm, Options, Place, Report, Verdict, check};
 use lanefs_device::{Access, FileDevice, OpenOptions};
-use lanefs_ondisk::inode::{self, InodeFlags};
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Ino, extent, jbd2, superblock};
 use std::path::Path;
 use std::process::Command;
@@ -138,9 +138,6 @@ fn missed(fault: &Fault) -> Option<&'static str> {
         }
         Fault::Flags { flags } if *flags == InodeFlags::EA_INODE.bits() => {
             "e2fsck accepts the flag of attribute values without ea_inode; the kernel does not"
-        }
-        Fault::Inode(inode::Cause::InlineSize { .. }) => {
-            "e2fsck does not compare the size of an inline file with the room for its data"
         }
         Fault::ForeignPolicy { .. } => CONTEXT,
         Fault::Flags { flags } if *flags == InodeFlags::ENCRYPT.bits() => CONTEXT,

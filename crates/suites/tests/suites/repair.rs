@@ -3,7 +3,7 @@
 
 use lanefs_check::repair::{Shared, plan};
 use lanefs_check::{Fault, Harm, Options, Report, Verdict};
-use lanefs_ext4::{Mount, MountOptions};
+use lanefs_ext4::{Mount, MountOptions, Privilege};
 use lanefs_offline::Repair;
 use lanefs_suites::changes::Verdicts;
 use lanefs_suites::image::Image;
@@ -217,29 +217,10 @@ fn damaged_inodes_are_found_and_their_files_kept() {
     let Some(clean) = filled("-b 1024 -I 256 -O inline_data") else { return };
     clean.debugfs(&format!("symlink long {}", "x".repeat(200)));
     clean.assert_clean("filled");
-    for damage in [
-        "sif a size 61",
-        "sif d/a size 4000",
-        "fallocate long 0 3",
-        "sif <9> file_acl 900",
-        "ssv reserved_gdt_blocks 200",
-    ] {
+    for damage in ["fallocate long 0 3", "sif <9> file_acl 900", "ssv reserved_gdt_blocks 200"] {
         let image = copy_of(&clean);
         image.debugfs(damage);
-        if !damage.contains(" size ") {
-            keeps_all(&image, damage);
-            continue;
-        }
-        // After the repair, the file may have more bytes after its old contents, up to the space
-        // that the inode has for data.
-        assert!(!Verdicts::of(image.path()).is_clean_for_lanefs(), "{damage}");
-        repaired(&image, damage);
-        let path = damage.split(' ').nth(1).expect("a path");
-        let (n, (_, len)) =
-            FILES.iter().enumerate().find(|(_, file)| file.0 == path).expect("a file");
-        let now = image.debugfs(&format!("cat {path}"));
-        assert!(now.starts_with(&text(n, *len)) && now.len() <= 160, "{damage}: {now:?}");
-        image.assert_clean(damage);
+        keeps_all(&image, damage);
     }
 }
 
@@ -496,8 +477,13 @@ fn a_log_with_a_hole_or_with_blocks_beyond_its_size_is_refused_found_and_mended(
 #[test]
 fn transactions_are_kept_in_a_log_whose_inode_is_mended() {
     let Some(clean) = with_log("-b 1024 -J size=1") else { return };
-    for (name, requests) in LOGS.iter().filter(|(name, _)| *name != "no first block") {
+    let lost: [(&str, &[&str]); 2] =
+        [("no type", &["sif <8> mode 0"]), ("no inode", &["clri <8>"])];
+    for (name, requests) in LOGS.iter().chain(&lost) {
         for copy in [true, false] {
+            if !copy && ["no first block", "no type", "no inode"].contains(name) {
+                continue;
+            }
             let image = copy_of(&clean);
             requests.iter().for_each(|request| drop(image.debugfs(request)));
             if !copy {
@@ -507,6 +493,8 @@ fn transactions_are_kept_in_a_log_whose_inode_is_mended() {
             let now = dumped(&image, "logged");
             let now: Vec<u8> = now.chunks(BLOCK as usize).map(|block| block[0]).collect();
             assert_eq!(now, b"123o", "{name}, a copy: {copy}: {actions:?}");
+            // Nothing is left that a mount would replay over the repair.
+            assert!(!image.debugfs("features").contains("needs_recovery"), "{name}: {actions:?}");
         }
     }
 }
@@ -593,4 +581,323 @@ fn files_may_share_blocks_with_the_feature_shared_blocks() {
     assert!(verdicts.is_clean_for_e2fsck() && verdicts.is_clean_for_lanefs(), "{verdicts:?}");
     assert_eq!(dumped(&image, "two"), dumped(&image, "one"));
     assert!(Verdicts::of(image.path()).is_clean_for_lanefs());
+}
+
+/// Makes an image whose directory `many` has 60 files in several blocks.
+fn with_many(options: &str) -> Option<Image> {
+    let image = filled(options)?;
+    image.debugfs("mkdir many");
+    let source = image.path().with_extension("source");
+    std::fs::write(&source, "x").expect("a source");
+    for n in 0..60 {
+        image.debugfs(&format!("write {} many/{}_{n}", source.display(), "x".repeat(20)));
+    }
+    image.repair();
+    image.assert_clean("filled");
+    Some(image)
+}
+
+/// Returns the number of names in a directory.
+fn names(image: &Image, path: &str) -> usize {
+    let listed = image.debugfs(&format!("ls -l {path}"));
+    listed.lines().filter(|line| !line.trim().is_empty()).count()
+}
+
+/// Returns the blocks of a file or directory.
+fn blocks(image: &Image, path: &str) -> Vec<u64> {
+    let blocks = image.debugfs(&format!("blocks {path}"));
+    blocks.split_whitespace().map(|block| block.parse().expect("a number")).collect()
+}
+
+#[test]
+fn a_directory_with_the_mode_of_another_type_keeps_its_names() {
+    for options in ["-b 1024", "-b 1024 -O ^extent,^64bit,^dir_index"] {
+        let Some(clean) = with_many(options) else { return };
+        let count = names(&clean, "many");
+        for mode in ["0140755", "0120755", "010755", "060755", "0100755", "0"] {
+            let image = copy_of(&clean);
+            image.debugfs(&format!("sif many mode {mode}"));
+            let actions = keeps_all(&image, mode);
+            assert_eq!(names(&image, "many"), count, "{mode}: {actions:?}");
+        }
+    }
+}
+
+#[test]
+fn the_readable_records_of_a_damaged_directory_block_are_kept() {
+    for options in ["-b 1024 -O ^dir_index", "-b 1024 -O ^dir_index,^metadata_csum"] {
+        let Some(clean) = with_many(options) else { return };
+        let (count, places) = (names(&clean, "many"), blocks(&clean, "many"));
+        // Each record has 32 bytes. The fourth one of the second block is damaged.
+        let at = places[1] * BLOCK + 3 * 32;
+        for (offset, bytes, lost) in [
+            (4, &[0, 0][..], 0),
+            (4, &[5, 0], 0),
+            (4, &[255, 255], 0),
+            (10, b"/", 0),
+            (10, &[0], 0),
+            (0, &[255; 20], 1),
+            (6, &[255], 1),
+        ] {
+            let (image, what) = (copy_of(&clean), format!("{options}: {offset} {bytes:?}"));
+            image.device().write_at(at + offset, bytes).unwrap();
+            let actions = keeps_all(&image, &what);
+            assert_eq!(names(&image, "many"), count - lost, "{what}: {actions:?}");
+        }
+        // A directory without its first block gets a new one; the blocks after it are full.
+        let mut first = [0; BLOCK as usize];
+        clean.device().read_at(places[0] * BLOCK, &mut first).unwrap();
+        let first = first.windows(21).filter(|name| **name == *b"xxxxxxxxxxxxxxxxxxxx_").count();
+        let image = copy_of(&clean);
+        image.debugfs("punch many 0 0");
+        let actions = keeps_all(&image, "no first block");
+        assert_eq!(names(&image, "many"), count - first, "{options}: {actions:?}");
+        let lost = image.debugfs("ls lost+found").matches('#').count();
+        assert_eq!(lost, first, "{options}: {actions:?}");
+    }
+}
+
+#[test]
+fn the_extents_beside_a_wrong_one_are_kept() {
+    let Some(clean) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let pieces = write_pieces(&clean, "pieces", 1);
+    clean.assert_clean("filled");
+    let node = {
+        let at = clean.inode_at("pieces", BLOCK) + BLOCK_FIELD;
+        let mut root = [0; 24];
+        clean.device().read_at(at, &mut root).unwrap();
+        u64::from(u32::from_le_bytes(root[16..20].try_into().unwrap())) * BLOCK
+    };
+    // The position and the length of the fifth extent.
+    for (offset, bytes) in [(0, &[255, 31, 0, 0][..]), (4, &[65, 0])] {
+        let image = copy_of(&clean);
+        image.device().write_at(node + 12 + 4 * 12 + offset, bytes).unwrap();
+        let actions = keeps_all(&image, "an extent");
+        let mut expected = pieces.clone();
+        expected[8 * BLOCK as usize..9 * BLOCK as usize].fill(0);
+        assert!(dumped(&image, "pieces") == expected, "{bytes:?}: {actions:?}");
+    }
+}
+
+#[test]
+fn a_tree_that_is_too_deep_keeps_its_leaf() {
+    let Some(image) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let at = image.inode_at("c", BLOCK) + BLOCK_FIELD;
+    let free = image.debugfs("ffb 7");
+    let free: Vec<u32> = free.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let device = image.device();
+    let mut node = vec![0; 60];
+    device.read_at(at, &mut node).unwrap();
+    for (depth, block) in (1..).zip(&free) {
+        node.resize(BLOCK as usize, 0);
+        node[4] = 84;
+        device.write_at(u64::from(*block) * BLOCK, &node).unwrap();
+        node = [&[0x0a, 0xf3, 1, 0, 4, 0, depth, 0][..], &[0; 8], &block.to_le_bytes()].concat();
+    }
+    node.resize(60, 0);
+    device.write_at(at, &node).unwrap();
+    drop(device);
+    keeps_all(&image, "a depth of 7");
+}
+
+#[test]
+fn a_short_link_with_the_flag_of_extents_keeps_its_target() {
+    let Some(image) = filled("-b 1024") else { return };
+    image.debugfs("symlink ln target");
+    image.debugfs("sif ln flags 0x80000");
+    keeps_all(&image, "ln");
+    assert!(image.debugfs("stat ln").contains("Fast link dest: \"target\""));
+}
+
+#[test]
+fn inodes_that_seem_to_hold_their_data_are_told_apart() {
+    let Some(clean) = with_many("-b 1024 -I 256 -O inline_data,^metadata_csum") else { return };
+    clean.debugfs("mkdir in");
+    clean.debugfs("ln a in/a");
+    clean.repair();
+    clean.assert_clean("filled");
+    let place = clean.inode_at("in", BLOCK);
+    for damage in [
+        "sif c flags 0x10080000",
+        "sif c flags 0x10000000",
+        "sif many flags 0x10081000",
+        "sif many flags 0x10000000",
+        "sif in flags 0x10080000",
+        "sif in size 128",
+        "sif in extra_isize 252",
+        "sif d/a extra_isize 252",
+        "sif d/a extra_isize 124",
+    ] {
+        let image = copy_of(&clean);
+        image.debugfs(damage);
+        let actions = keeps_all(&image, damage);
+        assert_eq!(names(&image, "many"), names(&clean, "many"), "{damage}: {actions:?}");
+        assert_eq!(names(&image, "in"), 3, "{damage}: {actions:?}");
+    }
+    // `system.data` gets a value of 5 bytes, which is too short for a record; or it is lost.
+    for (offset, bytes) in [(0xa6, &[0x54, 0, 0, 0, 0, 0, 5, 0][..]), (0xa2, &[0, 0])] {
+        let image = copy_of(&clean);
+        image.device().write_at(place + offset, bytes).unwrap();
+        image.device().write_at(place + 4, &[65]).unwrap();
+        let actions = keeps_all(&image, "a value");
+        assert_eq!(names(&image, "in"), 3, "{actions:?}");
+    }
+}
+
+#[test]
+fn damaged_values_in_inodes_of_their_own_cost_no_other_attribute() {
+    let Some(clean) = filled("-b 1024 -I 256 -O ea_inode") else { return };
+    let value = clean.path().with_extension("value");
+    std::fs::write(&value, [b'v'; 1000]).expect("a value");
+    clean.debugfs(&format!("ea_set -f {} c user.large", value.display()));
+    clean.debugfs("ea_set c user.small x");
+    clean.repair();
+    clean.assert_clean("filled");
+    let ino = (12..200).find(|ino| clean.debugfs(&format!("stat <{ino}>")).contains("0x280000"));
+    let ino = ino.expect("the inode of the value");
+    for (damage, keeps) in [
+        (format!("sif <{ino}> flags 0x80000"), true),
+        (format!("sif <{ino}> mode 0040755"), false),
+        (format!("clri <{ino}>"), false),
+    ] {
+        let image = copy_of(&clean);
+        image.debugfs(&damage);
+        let actions = keeps_all(&image, &damage);
+        let listed = image.debugfs("ea_list c");
+        assert!(listed.contains("user.small (1) = \"x\""), "{damage}: {actions:?}: {listed}");
+        assert_eq!(listed.contains("user.large"), keeps, "{damage}: {actions:?}: {listed}");
+    }
+}
+
+/// Gives the inode at `place` the flag and the context of an encrypted inode.
+fn encrypt(image: &Image, place: u64, context: &[u8]) {
+    let device = image.device();
+    let mut flags = [0; 4];
+    device.read_at(place + 0x20, &mut flags).unwrap();
+    flags[1] |= 8;
+    device.write_at(place + 0x20, &flags).unwrap();
+    let mut area = [0; 96];
+    area[..8].copy_from_slice(&[0, 0, 2, 0xea, 1, 9, 92 - context.len() as u8, 0]);
+    area[12] = context.len() as u8;
+    area[20] = b'c';
+    area[96 - context.len()..].copy_from_slice(context);
+    device.write_at(place + 160, &area).unwrap();
+}
+
+#[test]
+fn an_encrypted_lost_and_found_is_replaced_and_a_context_without_a_version_is_found() {
+    let Some(clean) = filled("-b 1024 -I 256 -O encrypt,^metadata_csum") else { return };
+    let context = [&[1, 1, 4, 0][..], &[b'k'; 24]].concat();
+    let image = copy_of(&clean);
+    encrypt(&image, image.inode_at("lost+found", BLOCK), &context);
+    image.assert_clean("an encrypted directory without files");
+    image.debugfs("mknod nameless p");
+    image.debugfs("unlink nameless");
+    let actions = keeps_all(&image, "an encrypted lost+found");
+    assert!(actions.iter().any(|told| told.contains("made as lost+found")), "{actions:?}");
+    let image = copy_of(&clean);
+    image.debugfs("symlink link target");
+    encrypt(&image, image.inode_at("link", BLOCK), &[&[0][..], &[b'k'; 27]].concat());
+    assert!(!Verdicts::of(image.path()).is_clean_for_e2fsck());
+    keeps_all(&image, "a context of version 0");
+}
+
+#[test]
+fn an_inline_file_that_is_larger_than_its_room_reads_as_zeros_after_it() {
+    let Some(image) = filled("-b 1024 -I 256 -O inline_data") else { return };
+    image.debugfs("sif a size 102400");
+    let verdicts = Verdicts::of(image.path());
+    assert!(verdicts.is_clean_for_lanefs() && verdicts.is_clean_for_e2fsck(), "{verdicts:?}");
+    assert_eq!(repaired(&image, "a"), Vec::<String>::new());
+    let read = |image: &Image, change: &[u8]| {
+        let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+        let root = mount.fs().root().expect("a root");
+        let named = mount.fs().lookup(&root, b"a").expect("a look-up").expect("a name");
+        let file = mount.fs().get(named.ino, None).expect("an inode");
+        let mut bytes = vec![1; 200_000];
+        let len = mount.fs().read_at(&file, 0, &mut bytes).expect("a read");
+        bytes.truncate(len);
+        if !change.is_empty() {
+            let by = Privilege::Root;
+            mount.fs().write_at(&file, len as u64, change, by).expect("a write");
+        }
+        drop((file, root));
+        mount.close().expect("an unmount");
+        bytes
+    };
+    let mut expected = text(0, 5).into_bytes();
+    expected.resize(102_400, 0);
+    assert!(read(&image, b"more") == expected);
+    expected.extend(b"more");
+    assert!(read(&image, b"") == expected);
+    image.assert_clean("after an append");
+}
+
+#[test]
+fn the_orphans_of_a_crash_are_in_use_until_they_are_deleted() {
+    for options in ["-b 1024 -O ^orphan_file", "-b 1024 -O ^orphan_file,quota"] {
+        let Some(image) = filled(options) else { return };
+        let [one, two, cut] = ["c", "d/e/f", "d/b"].map(|path| inode(&image, path));
+        for path in ["c", "d/e/f"] {
+            image.debugfs(&format!("unlink {path}"));
+        }
+        // The first two are deleted; the third one is to be cut to 3,000 bytes.
+        for (ino, next) in [(&one, &two), (&two, &cut)] {
+            image.debugfs(&format!("sif <{ino}> links_count 0"));
+            image.debugfs(&format!("sif <{ino}> dtime {next}"));
+        }
+        image.debugfs(&format!("sif <{cut}> size 3000"));
+        image.debugfs(&format!("ssv last_orphan {one}"));
+        let found = report(&image, 1, 1000).findings;
+        let is_it = |fault: &Fault| matches!(fault, Fault::OrphansPending { orphans: 3, .. });
+        let faults: Vec<_> = found.iter().filter(|one| one.harm() != Harm::Note).collect();
+        assert!(faults.len() == 1 && is_it(&faults[0].fault), "{options}: {faults:?}");
+        image.debugfs("feature needs_recovery");
+        assert_eq!(report(&image, 1, 1000).verdict(), Verdict::Clean);
+        repaired(&image, options);
+        image.assert_clean(options);
+        assert!(image.debugfs(&format!("stat <{one}>")).contains("Links: 0"));
+        assert!(dumped(&image, &format!("<{cut}>")).len() == 3000);
+    }
+}
+
+#[test]
+fn a_name_that_is_in_two_blocks_after_damage_is_changed_in_one() {
+    let Some(image) = with_many("-b 1024 -O ^metadata_csum,dir_index") else { return };
+    image.e2fsck("-fyD");
+    let places = blocks(&image, "many");
+    assert!(places.len() > 2, "{places:?}");
+    // The first name of the last leaf becomes equal to one of the leaf before.
+    let mut leaf = [0; BLOCK as usize];
+    let last = places.len() - 1;
+    image.device().read_at(places[last - 1] * BLOCK, &mut leaf).unwrap();
+    image.device().write_at(places[last] * BLOCK + 6, &[leaf[6]]).unwrap();
+    image.device().write_at(places[last] * BLOCK + 8, &leaf[8..8 + usize::from(leaf[6])]).unwrap();
+    let count = names(&image, "many");
+    let actions = keeps_all(&image, "a name");
+    let listed = image.debugfs("ls -p many");
+    let mut all: Vec<&str> = listed.lines().filter_map(|line| line.split('/').nth(5)).collect();
+    all.sort_unstable();
+    let total = all.len();
+    all.dedup();
+    assert_eq!((all.len(), names(&image, "many")), (total, count), "{actions:?}");
+}
+
+#[test]
+#[ignore = "long: 65,001 directories"]
+fn a_directory_with_more_links_than_can_be_counted_needs_a_feature() {
+    let Some(image) = Image::make("-b 1024 -N 70000 -O ^has_journal,^orphan_file", "160M") else {
+        return;
+    };
+    let Some(mount) = image.kernel_mount("") else { return };
+    for n in 0..65_001 {
+        std::fs::create_dir(mount.path().join(n.to_string())).expect("a directory");
+    }
+    mount.unmount();
+    image.debugfs("feature ^dir_nlink");
+    let before = Verdicts::of(image.path());
+    assert!(!before.is_clean_for_lanefs() && !before.is_clean_for_e2fsck(), "{before:?}");
+    repaired(&image, "dir_nlink");
+    image.assert_clean("dir_nlink");
+    assert!(image.debugfs("features").contains("dir_nlink"));
 }
