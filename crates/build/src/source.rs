@@ -2,7 +2,7 @@
 
 use crate::apply::{self, Whiteouts};
 use crate::container::{self, Layer, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Cause, Error, Result};
 use crate::host;
 use crate::pipeline::Pipeline;
 use crate::progress::Counted;
@@ -11,6 +11,7 @@ use crate::unpack::{Wanted, with_unpacked};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// A source from which an image is built.
@@ -127,7 +128,13 @@ impl Source {
                 stream(io::stdin(), tree, pipeline, threads, whiteouts).map_err(within)?;
             }
             Kind::Tar(path) => {
-                let file = File::open(&path).map_err(|error| Error::new(path.display(), error))?;
+                let failed = |error| Error::new(path.display(), error);
+                let file = File::open(&path).map_err(failed)?;
+                // The end of a pipe is waited for; such a device may have none.
+                if file.metadata().map_err(failed)?.file_type().is_char_device() {
+                    let found = "it is a character device";
+                    return Err(Error::new(path.display(), Cause::NotTar { found }));
+                }
                 stream(file, tree, pipeline, threads, whiteouts).map_err(within)?;
             }
             Kind::Input => input(tree, pipeline, threads, whiteouts).map_err(within)?,

@@ -17,6 +17,8 @@ const WAITING: usize = 8;
 /// `zstd --ultra -22` needs 128 MiB.
 const MOST_MEMORY: u32 = 512 << 10;
 const TOO_MUCH: &str = "unpacking it needs more memory than the 512 MiB that are allowed";
+const NEEDS_DICTIONARY: &str =
+    "it was compressed with a dictionary: unpack it first, with zstd -D DICTIONARY";
 
 /// The kinds of compression, which are recognised by the first bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +161,7 @@ fn explained(error: io::Error, packing: Packing) -> io::Error {
     let format = match packing {
         _ if error.raw_os_error().is_some() => return error,
         _ if error.kind() == io::ErrorKind::OutOfMemory => return io::Error::other(TOO_MUCH),
+        _ if error.kind() == io::ErrorKind::Unsupported => return error,
         Packing::None => return error,
         Packing::Gzip => "gzip",
         Packing::Zstd => "zstd",
@@ -243,6 +246,9 @@ fn begin_frame<R: BufRead>(mut input: R) -> io::Result<Option<ZstdFrame<R>>> {
                 let frame = StreamingDecoder::new_with_max_window_size(input, most);
                 return frame.map(Some).map_err(|error| match error {
                     FrameDecoderError::WindowSizeTooBig { .. } => io::ErrorKind::OutOfMemory.into(),
+                    FrameDecoderError::DictNotProvided { .. } => {
+                        io::Error::new(io::ErrorKind::Unsupported, NEEDS_DICTIONARY)
+                    }
                     error => io::Error::other(error),
                 });
             }

@@ -53,6 +53,22 @@ impl Image {
         done
     }
 
+    /// Makes the file system smaller until a further run would gain less than a two-hundredth of
+    /// its blocks. Returns the new number of blocks. A shrink needs free blocks in proportion to
+    /// those that it moves, so after it the file system may become smaller still.
+    ///
+    /// # Errors
+    /// The errors of [`Image::smallest`] and [`Image::shrink`].
+    pub fn shrink_to_smallest(&mut self) -> Result<u64, Error> {
+        loop {
+            let (now, least) = (self.geometry().block_count(), self.smallest()?);
+            if now.saturating_sub(least) <= now / 200 {
+                return Ok(now);
+            }
+            self.shrink(least)?;
+        }
+    }
+
     /// Returns the smallest number of blocks to which the file system can be shrunk now.
     ///
     /// # Errors

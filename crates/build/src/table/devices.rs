@@ -2,9 +2,9 @@
 //!
 //! A line is `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, with `-` in fields that have no
 //! meaning for the type. Types: `f` file, `d` directory (made if it is missing), `r` directory and
-//! everything below it, `c` and `b` devices, `p` pipe. A COUNT above 0 makes that many devices.
-//! Their names are NAME followed by consecutive numbers from START on. Their minor numbers begin at
-//! MINOR and grow by INC.
+//! everything below it, `c` and `b` devices, `p` pipe. A COUNT above 0 makes a device for each
+//! number N from START to COUNT - 1, as genext2fs 1.5 does: NAME followed by N, with the minor
+//! number MINOR + N * INC - START.
 
 use super::lines::{Wrong, lines};
 use crate::entry::{Kind, Meta};
@@ -100,8 +100,13 @@ fn apply(tree: &mut Tree, line: &Line) -> Result<()> {
         kind => {
             let (name, dirs) = path.split_last().ok_or_else(missing)?;
             let dir = tree.parent_for(dirs)?;
-            for index in 0..line.count.max(1) {
-                make(tree, dir, name, kind, line, index)?;
+            if line.count == 0 {
+                return make(tree, dir, name, kind, line, line.minor);
+            }
+            for number in line.start..line.count {
+                let minor = line.minor.saturating_add(number.saturating_mul(line.step));
+                let name = [name, number.to_string().as_bytes()].concat();
+                make(tree, dir, &name, kind, line, minor.saturating_sub(line.start))?;
             }
         }
     }
@@ -114,21 +119,16 @@ fn make(
     name: &[u8],
     kind: char,
     line: &Line,
-    index: u32,
+    minor: u32,
 ) -> Result<()> {
-    let minor = line.minor.saturating_add(index.saturating_mul(line.step));
     let kind = match kind {
         'c' => Kind::Device(FileType::CharDevice, line.major, minor),
         'b' => Kind::Device(FileType::BlockDevice, line.major, minor),
         _ => Kind::Empty(FileType::Fifo),
     };
-    let name = match line.count {
-        0 => name.to_vec(),
-        _ => [name, line.start.saturating_add(index).to_string().as_bytes()].concat(),
-    };
     let mtime = tree.node(Tree::ROOT).map_or_else(Default::default, |root| root.meta.mtime);
     let meta = Meta { mtime, permissions: 0o644, ..Meta::default() };
-    let node = tree.make_file(dir, &name, meta, kind, Over::Files)?;
+    let node = tree.make_file(dir, name, meta, kind, Over::Files)?;
     set(tree, node, line);
     Ok(())
 }

@@ -125,6 +125,16 @@ fn packed_tars_give_the_same_image_from_a_file_and_from_a_stream() {
     shell(dir.path(), "(head -c 1M t.tar | zstd -q; printf 'PK345678'; zstd -qc t.tar) >odd.zst");
     let error = try_build(&image, Builder::new().source(Source::tar(dir.path().join("odd.zst"))));
     assert!(error.unwrap_err().to_string().contains("its zstd stream is damaged"));
+    shell(
+        dir.path(),
+        "for i in $(seq 200); do seq $i $((i + 300)) >s$i; done
+        zstd -q --train s* -o dictionary --maxdict=4096; zstd -q -D dictionary t.tar -o dict.zst",
+    );
+    let error = try_build(&image, Builder::new().source(Source::tar(dir.path().join("dict.zst"))));
+    assert!(error.unwrap_err().to_string().contains("it was compressed with a dictionary"));
+    // A device without an end is not read.
+    let error = try_build(&image, Builder::new().source(Source::tar("/dev/zero"))).unwrap_err();
+    assert!(error.to_string().contains("it is a character device"), "{error}");
 }
 
 #[test]

@@ -20,20 +20,23 @@ const HEAD: u64 = 64 << 10;
 /// The largest number of partitions listed.
 const LISTED: usize = 8;
 
-/// File formats and the first bytes by which they are recognised.
-const FILES: [(&[u8], &str); 12] = [
-    (b"\x1f\x8b", "gzip data: unpack it first"),
-    (b"\xfd7zXZ\0", "xz data: unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "zstd data: unpack it first"),
-    (b"BZh", "bzip2 data: unpack it first"),
-    (b"PK\x03\x04", "a zip archive: unpack it first"),
-    (b"\x3a\xff\x26\xed", "an Android sparse image: convert it to a raw image with simg2img"),
-    (b"QFI\xfb", "a qcow2 image: convert it with qemu-img convert -O raw"),
-    (b"KDMV", "a VMDK image: convert it with qemu-img convert -O raw"),
-    (b"vhdxfile", "a VHDX image: convert it with qemu-img convert -O raw"),
-    (b"conectix", "a VHD image: convert it with qemu-img convert -O raw"),
-    (b"\x7fELF", "a program (ELF)"),
-    (b"%PDF-", "a PDF document"),
+/// File formats, and the offset and the bytes by which they are recognised.
+const FILES: [(usize, &[u8], &str); 15] = [
+    (0, b"\x1f\x8b", "gzip data: unpack it first"),
+    (0, b"\xfd7zXZ\0", "xz data: unpack it first"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd data: unpack it first"),
+    (0, b"BZh", "bzip2 data: unpack it first"),
+    (0, b"PK\x03\x04", "a zip archive: unpack it first"),
+    (0, b"\x3a\xff\x26\xed", "an Android sparse image: convert it to a raw image with simg2img"),
+    (0, b"QFI\xfb", "a qcow2 image: convert it with qemu-img convert -O raw"),
+    (0, b"KDMV", "a VMDK image: convert it with qemu-img convert -O raw"),
+    (0, b"vhdxfile", "a VHDX image: convert it with qemu-img convert -O raw"),
+    (0, b"conectix", "a VHD image: convert it with qemu-img convert -O raw"),
+    (64, b"\x7f\x10\xda\xbe", "a VDI image: convert it with qemu-img convert -O raw"),
+    (0, b"\x10\xb7\x2b\x7f", "metadata saved by e2image, without the files' data"),
+    (257, b"ustar", "a tar archive: lanefs cp copies files into an image"),
+    (0, b"\x7fELF", "a program (ELF)"),
+    (0, b"%PDF-", "a PDF document"),
 ];
 
 /// Explains why there is no ext4 file system on `device`. `None` if the device has the magic
@@ -121,11 +124,9 @@ fn array_name(device: &dyn Device) -> Option<String> {
 /// Names the format of the contents. `None` if no format is recognised.
 fn recognised(device: &dyn Device) -> Option<String> {
     let head = head(device)?;
-    if let Some((_, what)) = FILES.iter().find(|(mark, _)| head.starts_with(mark)) {
+    let is_at = |at: usize, mark| head.get(at..).is_some_and(|bytes| bytes.starts_with(mark));
+    if let Some((.., what)) = FILES.iter().find(|(at, mark, _)| is_at(*at, mark)) {
         return Some(format!("it looks like {what}"));
-    }
-    if head.get(257..262) == Some(b"ustar") {
-        return Some("it looks like a tar archive: lanefs cp copies files into an image".into());
     }
     Some(match existing_signature(device).ok()?? {
         "md superblock" => {

@@ -43,7 +43,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
             }
         }
     };
-    number.checked_mul(unit).ok_or_else(|| format!("'{text}' is too large"))
+    // No file is larger than this.
+    let bytes = number.checked_mul(unit).filter(|bytes| i64::try_from(*bytes).is_ok());
+    bytes.ok_or_else(|| format!("'{text}' is too large"))
 }
 
 /// Formats `bytes` in at most four characters and a unit, rounded up, as `ls -h` and `df -h` do.

@@ -13,8 +13,37 @@ enum Piece {
     Many,
     Class {
         negated: bool,
-        ranges: Vec<(Char, Char)>,
+        members: Vec<Member>,
     },
+}
+
+/// A character class: its name, and whether it has a character.
+type Class = (&'static str, fn(char) -> bool);
+
+/// The character classes of POSIX.
+const CLASSES: [Class; 12] = [
+    ("alnum", char::is_alphanumeric),
+    ("alpha", char::is_alphabetic),
+    ("blank", |letter| matches!(letter, ' ' | '\t')),
+    ("cntrl", char::is_control),
+    ("digit", |letter| letter.is_ascii_digit()),
+    ("graph", |letter| !letter.is_control() && !letter.is_whitespace()),
+    ("lower", char::is_lowercase),
+    ("print", |letter| !letter.is_control()),
+    ("punct", |letter| {
+        !letter.is_alphanumeric() && !letter.is_control() && !letter.is_whitespace()
+    }),
+    ("space", char::is_whitespace),
+    ("upper", char::is_uppercase),
+    ("xdigit", |letter| letter.is_ascii_hexdigit()),
+];
+
+/// A member of a bracket expression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Member {
+    Range(Char, Char),
+    /// A character class, by its place in `CLASSES`.
+    Named(usize),
 }
 
 /// A Unicode character, or a value above all Unicode characters, which represents a single byte.
@@ -101,7 +130,7 @@ impl Glob {
     /// Returns whether the pattern matches all of `text`. The running time is at most proportional
     /// to the product of both lengths.
     pub fn matches(&self, text: &[u8], case: Case) -> bool {
-        let text = characters(text, case);
+        let text = characters(text, Case::Differs);
         let (mut piece, mut at) = (0, 0);
         // The last `*`, and the end of the characters that it matches.
         let mut star: Option<(usize, usize)> = None;
@@ -113,7 +142,7 @@ impl Glob {
                     piece += 1;
                     continue;
                 }
-                (Some(found), Some(letter)) if found.matches(*letter) => {
+                (Some(found), Some(letter)) if found.matches(*letter, case) => {
                     (piece, at) = (piece + 1, at + 1);
                     continue;
                 }
@@ -133,14 +162,28 @@ impl Glob {
 }
 
 impl Piece {
-    fn matches(&self, letter: Char) -> bool {
+    fn matches(&self, letter: Char, case: Case) -> bool {
         match self {
-            Piece::One(own) => *own == letter,
+            Piece::One(own) => *own == folded(letter, case),
             Piece::Any => true,
             Piece::Many => false,
-            Piece::Class { negated, ranges } => {
-                ranges.iter().any(|(low, high)| (*low..=*high).contains(&letter)) != *negated
+            Piece::Class { negated, members } => {
+                members.iter().any(|member| member.matches(letter, case)) != *negated
             }
+        }
+    }
+}
+
+impl Member {
+    /// Returns whether this is a member of the expression. A class tells upper case from lower case
+    /// even where other letters are compared without.
+    fn matches(&self, letter: Char, case: Case) -> bool {
+        match self {
+            Member::Range(low, high) => (*low..=*high).contains(&folded(letter, case)),
+            Member::Named(class) => CLASSES
+                .get(*class)
+                .zip(char::from_u32(letter))
+                .is_some_and(|((_, holds), letter)| holds(letter)),
         }
     }
 }
@@ -149,29 +192,69 @@ impl Piece {
 fn class(pattern: &[Char]) -> Option<(Piece, &[Char])> {
     let is = |letter: Option<&Char>, wanted: char| letter == Some(&Char::from(wanted));
     let negated = is(pattern.first(), '!') || is(pattern.first(), '^');
-    let mut at = usize::from(negated);
-    let mut ranges = Vec::new();
+    let mut rest = pattern.get(usize::from(negated)..)?;
+    let mut members = Vec::new();
+    let mut is_valid = true;
     loop {
-        let mut low = *pattern.get(at)?;
         // A closing bracket that comes first is an ordinary character.
-        if low == Char::from(']') && !ranges.is_empty() {
-            return Some((Piece::Class { negated, ranges }, pattern.get(at + 1..)?));
+        if is(rest.first(), ']') && !(members.is_empty() && is_valid) {
+            // With a class or an element that does not exist, the pattern matches nothing.
+            let (negated, members) = if is_valid { (negated, members) } else { (false, vec![]) };
+            return Some((Piece::Class { negated, members }, rest.get(1..)?));
         }
-        if low == Char::from('\\') {
-            at += 1;
-            low = *pattern.get(at)?;
-        }
-        let is_range = is(pattern.get(at + 1), '-') && !is(pattern.get(at + 2), ']');
-        match (is_range, pattern.get(at + 2)) {
-            (true, Some(high)) => {
-                ranges.push((low, *high));
-                at += 3;
+        let member = member(rest)?;
+        rest = member.1;
+        let low = match member.0 {
+            Some(Member::Range(low, _)) => low,
+            named => {
+                is_valid &= named.is_some();
+                members.extend(named);
+                continue;
             }
-            _ => {
-                ranges.push((low, low));
-                at += 1;
+        };
+        let mut high = low;
+        if is(rest.first(), '-') && !is(rest.get(1), ']') {
+            let end = self::member(rest.get(1..)?)?;
+            rest = end.1;
+            match end.0 {
+                Some(Member::Range(end, _)) => high = end,
+                _ => is_valid = false,
             }
         }
+        members.push(Member::Range(low, high));
+    }
+}
+
+/// Parses a member of a bracket expression: a character, `[:class:]`, `[=c=]` or `[.c.]`. Returns
+/// the member, or `None` if it does not exist, and the rest of the pattern.
+fn member(pattern: &[Char]) -> Option<(Option<Member>, &[Char])> {
+    let (&letter, rest) = pattern.split_first()?;
+    let one = |letter| Some(Member::Range(letter, letter));
+    match char::from_u32(letter) {
+        Some('\\') => rest.split_first().map(|(&letter, rest)| (one(letter), rest)),
+        Some('[') => {
+            let kind = rest.first().and_then(|kind| char::from_u32(*kind));
+            let Some(kind) = kind.filter(|kind| matches!(kind, ':' | '=' | '.')) else {
+                return Some((one(letter), rest));
+            };
+            let inside = rest.get(1..)?;
+            let end = [Char::from(kind), Char::from(']')];
+            let Some(len) = inside.windows(2).position(|two| two == end) else {
+                return Some((one(letter), rest));
+            };
+            let (inside, rest) = inside.split_at_checked(len)?;
+            let member = match (kind, inside) {
+                (':', name) => {
+                    let is_name =
+                        |class: &str| class.chars().map(Char::from).eq(name.iter().copied());
+                    CLASSES.iter().position(|(class, _)| is_name(class)).map(Member::Named)
+                }
+                (_, &[letter]) => one(letter),
+                _ => None,
+            };
+            Some((member, rest.get(2..)?))
+        }
+        _ => Some((one(letter), rest)),
     }
 }
 
@@ -202,6 +285,15 @@ mod tests {
         check(r"\*", &[b"*"], &[b"a"]);
         check(r"[\]]", &[b"]"], &[b"\\"]);
         check("a*b*c", &[b"abc", b"axxbxxc", b"abcbc"], &[b"acb", b"ab"]);
+        check("[[:alpha:]-]", &[b"a", b"Z", "\u{e9}".as_bytes(), b"-"], &[b"5", b"_", b"\xff"]);
+        check("[[:digit:]_]x", &[b"5x", b"_x"], &[b"ax", b"x", b":x"]);
+        check("[![:space:]]", &[b"a"], &[b" ", b"\t", b""]);
+        check("[[=b=]]", &[b"b"], &[b"="]);
+        check("[a-[.c.]]", &[b"b", b"c"], &[b"d", b"."]);
+        // Classes that do not exist, and brackets that only look like classes, as in find(1).
+        check("[[:nope:]a]", &[], &[b"a", b":"]);
+        check("[![:nope:]]", &[], &[b"a"]);
+        check("[[:alpha:a]", &[b"a", b":", b"["], &[b"b"]);
         check("", &[b""], &[b"a"]);
         check("*", &[b"", b"a"], &[]);
     }
@@ -211,6 +303,9 @@ mod tests {
         let glob = Glob::new("*.JP[EF]G".as_bytes(), Case::Ignored);
         assert!(glob.matches(b"a.jpeg", Case::Ignored));
         assert!(!glob.matches(b"a.jpg", Case::Ignored));
+        let glob = Glob::new(b"[[:upper:]]x", Case::Ignored);
+        assert!(glob.matches(b"AX", Case::Ignored));
+        assert!(!glob.matches(b"ax", Case::Ignored));
     }
 
     #[test]

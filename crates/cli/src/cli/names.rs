@@ -21,6 +21,8 @@ pub struct UserNames {
 struct Names {
     by_name: HashMap<String, u32>,
     by_id: HashMap<u32, String>,
+    /// In a database of users, the group of each user.
+    login_groups: HashMap<String, u32>,
 }
 
 /// Parses lines of `name:password:id:...`, the form of passwd(5) and group(5).
@@ -31,6 +33,9 @@ fn parse(database: &str) -> Names {
         let (Some(name), _, Some(id)) = (fields.next(), fields.next(), fields.next()) else {
             continue;
         };
+        if let Some(Ok(group)) = fields.next().map(str::parse) {
+            names.login_groups.entry(name.into()).or_insert(group);
+        }
         if let Ok(id) = id.parse() {
             // If a name or ID occurs twice, the first entry is used, as in the C library.
             names.by_name.entry(name.into()).or_insert(id);
@@ -119,6 +124,15 @@ impl UserNames {
         named.or_else(|| parse_id(user)).ok_or_else(|| format!("no such user: {user}"))
     }
 
+    /// Returns the group of a user, given by name.
+    fn login_group(&self, user: &str) -> Result<u32, String> {
+        let group = match &self.users {
+            Some(users) => users.login_groups.get(user).copied(),
+            None => uzers::get_user_by_name(user).map(|user| user.primary_group_id()),
+        };
+        group.ok_or_else(|| format!("no user of this name, so no login group: {user}"))
+    }
+
     /// Returns the number of a group, given by name or number.
     pub fn gid(&self, group: &str) -> Result<u32, String> {
         let named = match &self.groups {
@@ -140,18 +154,27 @@ pub fn parse_ids(text: &str) -> Result<(u32, u32), String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerChange {
     user: Option<String>,
-    group: Option<String>,
+    group: Option<NewGroup>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum NewGroup {
+    Named(String),
+    /// The login group of the new owner.
+    OfUser(String),
 }
 
 impl FromStr for OwnerChange {
     type Err = String;
     fn from_str(text: &str) -> Result<OwnerChange, String> {
-        let (user, group) = text.split_once(':').unwrap_or((text, ""));
-        let given = |part: &str| (!part.is_empty()).then(|| part.to_owned());
-        match (given(user), given(group)) {
-            (None, None) => Err(format!("'{text}' names neither a user nor a group")),
-            (user, group) => Ok(OwnerChange { user, group }),
-        }
+        let (user, group) = text.split_once(':').map_or((text, None), |(u, g)| (u, Some(g)));
+        let user = (!user.is_empty()).then(|| user.to_owned());
+        let group = match (group, &user) {
+            (Some(""), Some(user)) => Some(NewGroup::OfUser(user.clone())),
+            (Some(""), None) | (None, _) => None,
+            (Some(group), _) => Some(NewGroup::Named(group.into())),
+        };
+        Ok(OwnerChange { user, group })
     }
 }
 
@@ -160,8 +183,11 @@ impl OwnerChange {
     /// unchanged.
     pub fn resolve(&self, names: &UserNames) -> Result<(Option<u32>, Option<u32>), String> {
         let uid = self.user.as_deref().map(|user| names.uid(user)).transpose()?;
-        let gid = self.group.as_deref().map(|group| names.gid(group)).transpose()?;
-        Ok((uid, gid))
+        let gid = self.group.as_ref().map(|group| match group {
+            NewGroup::Named(group) => names.gid(group),
+            NewGroup::OfUser(user) => names.login_group(user),
+        });
+        Ok((uid, gid.transpose()?))
     }
 }
 

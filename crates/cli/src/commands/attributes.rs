@@ -7,6 +7,7 @@ use crate::cli::{
 use crate::copy::{Meta, Settings, Tree};
 use crate::walk::{Depth, each_file};
 use lanefs::{Fallocate, FileOptions, FileSystem, FileType, Follow, SetAttr, SetTime, Time};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -61,7 +62,7 @@ Examples:
   lanefs chown -R 1000:1000 disk.img:/home/ann
   lanefs chown :wheel disk.img:/usr/bin/sudo")]
 pub struct Chown {
-    /// USER, USER:GROUP or :GROUP; names or numbers
+    /// USER, USER:GROUP, USER: (with the login group of USER) or :GROUP; names or numbers
     owner: OwnerChange,
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
@@ -158,7 +159,8 @@ pub struct Truncate {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<ImagePath>,
-    /// New size in bytes (suffixes K, M, G, T); +SIZE grows and -SIZE shrinks the file
+    /// New size in bytes (suffixes K, M, G, T); +SIZE grows and -SIZE shrinks the file, <SIZE is at
+    /// most and >SIZE at least SIZE, /SIZE rounds down and %SIZE rounds up to a multiple of SIZE
     #[arg(short, long, allow_hyphen_values = true)]
     size: SizeChange,
     /// Do not make files
@@ -173,21 +175,31 @@ pub struct Truncate {
 enum SizeChange {
     To(u64),
     By(i64),
+    AtMost(u64),
+    AtLeast(u64),
+    DownToMultiple(NonZeroU64),
+    UpToMultiple(NonZeroU64),
 }
 
 impl FromStr for SizeChange {
     type Err = String;
     fn from_str(text: &str) -> Result<SizeChange, String> {
-        let signed = |text| {
-            let size = parse_size(text)?;
+        let Some((sign, size)) = text.split_at_checked(1) else { return Err("no size".into()) };
+        let signed = || {
+            let size = parse_size(size)?;
             i64::try_from(size).map_err(|_| format!("'{text}' is too large"))
         };
-        if let Some(more) = text.strip_prefix('+') {
-            return signed(more).map(SizeChange::By);
-        }
-        match text.strip_prefix('-') {
-            Some(less) => signed(less).map(|size| SizeChange::By(-size)),
-            None => parse_size(text).map(SizeChange::To),
+        let multiple = || {
+            NonZeroU64::new(parse_size(size)?).ok_or_else(|| format!("'{text}' divides by zero"))
+        };
+        match sign {
+            "+" => signed().map(SizeChange::By),
+            "-" => signed().map(|size| SizeChange::By(-size)),
+            "<" => parse_size(size).map(SizeChange::AtMost),
+            ">" => parse_size(size).map(SizeChange::AtLeast),
+            "/" => multiple().map(SizeChange::DownToMultiple),
+            "%" => multiple().map(SizeChange::UpToMultiple),
+            _ => parse_size(text).map(SizeChange::To),
         }
     }
 }
@@ -197,6 +209,12 @@ impl SizeChange {
         match self {
             SizeChange::To(size) => size,
             SizeChange::By(by) => old.saturating_add_signed(by),
+            SizeChange::AtMost(size) => old.min(size),
+            SizeChange::AtLeast(size) => old.max(size),
+            SizeChange::DownToMultiple(unit) => old - old % unit,
+            SizeChange::UpToMultiple(unit) => {
+                old.checked_next_multiple_of(unit.get()).unwrap_or(u64::MAX)
+            }
         }
     }
 }
@@ -300,6 +318,12 @@ mod tests {
         assert_eq!(apply("+1K", 5), 1029);
         assert_eq!(apply("-3", 5), 2);
         assert_eq!(apply("-1K", 5), 0);
-        assert!("1Q".parse::<SizeChange>().is_err());
+        assert_eq!((apply("<3", 5), apply("<7", 5)), (3, 5));
+        assert_eq!((apply(">3", 5), apply(">7", 5)), (5, 7));
+        assert_eq!((apply("/4", 5), apply("%4", 5), apply("%4", 8)), (4, 8, 8));
+        assert_eq!(apply("%2", u64::MAX), u64::MAX);
+        for wrong in ["1Q", "", "/0", "%0", "+", "\u{e9}"] {
+            assert!(wrong.parse::<SizeChange>().is_err(), "{wrong}");
+        }
     }
 }

@@ -101,7 +101,9 @@ fn resize_image(arguments: &Resize) -> Result<Resized, Failure> {
     };
     whole.refuse_beyond_partition(wanted)?;
     let is_whole_file = whole.is_whole_file();
-    let (whole, mut opened) = match is_whole_file && wanted > whole.device().len() {
+    let length = whole.device().len();
+    let lengthened = is_whole_file && wanted > length;
+    let (whole, mut opened) = match lengthened {
         true => {
             drop(opened);
             set_len(arguments, wanted)?;
@@ -116,11 +118,19 @@ fn resize_image(arguments: &Resize) -> Result<Resized, Failure> {
     let blocks = wanted >> block_size.bits();
     let now = opened.geometry().block_count();
     let resized = match arguments.size {
-        Some(Target::Smallest) => opened.smallest().and_then(|blocks| opened.shrink(blocks)),
+        Some(Target::Smallest) => opened.shrink_to_smallest(),
         _ if blocks < now => opened.shrink(blocks),
         _ => opened.grow(blocks),
     };
-    resized.map_err(|error| whole.failure(error))?;
+    if let Err(error) = resized {
+        drop(opened);
+        // A refused growth has changed nothing: the file becomes as long as it was.
+        let unchanged = |image: Image| bytes_of(&image) == before;
+        if lengthened && whole.file_system(journal.as_ref()).is_ok_and(unchanged) {
+            set_len(arguments, length)?;
+        }
+        return Err(whole.failure(error));
+    }
     let after = bytes_of(&opened);
     drop(opened);
     if is_whole_file && after < before {

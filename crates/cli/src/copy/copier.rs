@@ -132,8 +132,15 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
     /// [`Copier::copy_waiting`] copies them, and [`Copier::finish`] gives `to` the attributes of
     /// `from`.
     pub fn copy_into(&self, from: &S::Node, to: &T::Node) {
-        let meta = self.source.meta(from);
+        let meta = self.source.meta(from).and_then(|meta| match self.plan.recursion {
+            Recursion::FilesOnly => Err(self.needs_recursion(from)),
+            Recursion::Trees => Ok(meta),
+        });
         self.report.check(meta.map(|meta| self.later(from, &meta, to, None, &Way::EMPTY)));
+    }
+
+    fn needs_recursion(&self, dir: &S::Node) -> Failure {
+        Failure::new(self.source.show(dir), "is a directory: -r copies it")
     }
 
     /// Copies the contents of waiting directories on several threads. Two operands with the same
@@ -238,8 +245,7 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
             return Err(Failure::new(self.source.show(from), INTO_ITSELF));
         }
         if is_dir && self.plan.recursion == Recursion::FilesOnly {
-            let shown = self.source.show(from);
-            return Err(Failure::new(shown, "is a directory: -r copies it"));
+            return Err(self.needs_recursion(from));
         }
         let there = self.target.look(dir, name)?;
         let shown = || self.target.show_entry(dir, name);

@@ -223,6 +223,11 @@ fn resize_makes_image_and_file_larger() {
     }
     assert_eq!(lanefs(&["cat", &format!("{path}:/passwd")]), shell(dir.path(), "cat /etc/passwd"));
     assert_eq!(code(&["resize", path, "much"]).0, Some(2));
+    // A refused growth changes nothing, also not the length of the file.
+    assert_eq!(code(&["resize", path, "16T"]).0, Some(1));
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 256 << 20);
+    let (status, said) = code(&["resize", path, "8192P"]);
+    assert!(status == Some(2) && said.contains("'8192P' is too large"), "{said}");
 }
 
 #[test]
@@ -245,6 +250,7 @@ fn resize_makes_image_and_file_smaller() {
     let bytes = facts["bytes"].as_u64().unwrap();
     assert!(bytes < 48 << 20, "{bytes}");
     assert_eq!(std::fs::metadata(&image).unwrap().len(), bytes);
+    assert_eq!(json(&["resize", "--json", path, "auto"])["bytes"], bytes);
     if needs("e2fsck") {
         assert_clean(&image);
     }

@@ -65,8 +65,7 @@ impl Tree {
     pub fn of(device: &dyn Device) -> Option<Tree> {
         let mut bytes = [0; 1024];
         device.read_at(1024, &mut bytes).ok()?;
-        // e2fsck leaves a device beside a journal's inode, and the number of an orphan that is
-        // none.
+        // e2fsck leaves a device beside a journal's inode, and the number of an orphan that is none.
         let unread = if bytes[0xe0..0xe4] == [0; 4] { 0xe8..0xec } else { 0xe4..0xec };
         bytes[unread].fill(0);
         let superblock = Superblock::decode_torn(&bytes).ok()?;
@@ -97,8 +96,8 @@ impl Tree {
         self.names.get(&(2, b"lost+found".to_vec())).map(|(ino, _)| *ino)
     }
 
-    /// Compares the tree with what debugfs shows: names, modes, owners, sizes, and the data of
-    /// small files. Returns the first difference.
+    /// Compares the tree with what debugfs shows: names, modes, owners, sizes, and the data of small
+    /// files. Returns the first difference.
     pub fn differs_from_debugfs(&self, image: &Image) -> Option<String> {
         let is_dir = |ino: &&u32| self.nodes[ino].mode & 0xf000 == 0x4000;
         let dirs = self.reachable.iter().filter(is_dir);

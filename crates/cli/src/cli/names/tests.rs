@@ -32,17 +32,15 @@ fn numbers_stand_for_themselves() {
     assert!(names.uid("-1").is_err());
 }
 
-fn parts(text: &str) -> (Option<String>, Option<String>) {
-    let owner: OwnerChange = text.parse().unwrap();
-    (owner.user, owner.group)
-}
-
 #[test]
 fn either_part_may_be_missing() {
-    assert_eq!(parts("ann"), (Some("ann".into()), None));
-    assert_eq!(parts("ann:wheel"), (Some("ann".into()), Some("wheel".into())));
-    assert_eq!(parts(":10"), (None, Some("10".into())));
-    assert_eq!(parts("0:"), (Some("0".into()), None));
-    assert!(":".parse::<OwnerChange>().is_err());
-    assert!("".parse::<OwnerChange>().is_err());
+    let ids = |text: &str| text.parse::<OwnerChange>().unwrap().resolve(&sample());
+    assert_eq!(ids("ann"), Ok((Some(1000), None)));
+    assert_eq!(ids("ann:wheel"), Ok((Some(1000), Some(10))));
+    assert_eq!(ids(":10"), Ok((None, Some(10))));
+    assert_eq!(ids(":"), Ok((None, None)));
+    assert_eq!(ids(""), Ok((None, None)));
+    // The login group of a user, which a number has not.
+    assert_eq!(ids("ann:"), Ok((Some(1000), Some(100))));
+    assert!(ids("1000:").is_err());
 }
