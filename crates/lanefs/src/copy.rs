@@ -1,25 +1,24 @@
 //! Whole files and trees: reading, copying, exchange with the host.
 
-use crate::error::{Cause, Error, Result};
+use crate::directory::Step;
+use crate::error::{At, Cause, Error, Result};
 use crate::file::File;
-use crate::filesystem::{FileSystem, bytes};
+use crate::filesystem::FileSystem;
+use crate::host::{HostTree, KEPT};
 use crate::metadata::{FileTimes, Metadata};
 use crate::options::FileOptions;
-use lanefs_ext4::{Error as Ext4Error, NewKind, Rdev};
+use lanefs_ext4::{Error as Ext4Error, InodeRef, NewKind, Rdev, SetAttr};
 use lanefs_ondisk::FileType;
-use lanefs_vfs::NewNode;
+use lanefs_vfs::{Follow, NewNode, OpenFlags, Slash};
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Read};
-use std::os::unix::fs::{
-    DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
-};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 /// The number of bytes that are copied at once.
 const PIECE: usize = 1 << 20;
-
-/// The permissions that a copy from or to the host keeps: its owner is another one.
-const KEPT: u32 = 0o1777;
 
 impl FileSystem {
     /// Returns the contents of a file.
@@ -70,11 +69,13 @@ impl FileSystem {
     /// it is.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let (from, to) = (from.as_ref(), to.as_ref());
+        let regular = |found: Metadata| match found.is_file() {
+            true => Ok(found),
+            false => Err(Error::new(from, Cause::Invalid("not a regular file"))),
+        };
+        regular(self.metadata(from)?)?; // a pipe cannot be opened
         let source = self.open_file(from)?;
-        let found = source.metadata();
-        if !found.is_file() {
-            return Err(Error::new(from, Cause::Invalid("not a regular file")));
-        }
+        let found = regular(source.metadata())?;
         let options = FileOptions::new().write(true).create(true).permissions(found.permissions());
         let target = self.open_file_with(to, &options)?;
         if target.metadata().ino() == found.ino() {
@@ -126,8 +127,10 @@ impl FileSystem {
     /// extended attributes and hard links (`lanefs cp -a` copies all of them).
     ///
     /// # Errors
-    /// [`Cause::Host`] if something of the host cannot be read; `EEXIST` if a name below `path`
-    /// exists. What was copied before stays.
+    /// [`Cause::Host`] if something of the host cannot be read, or was replaced by something else
+    /// while it was copied: no symbolic link is followed. `EMFILE` if there are more levels of
+    /// directories than the process may open files. `EEXIST` if a name below `path` exists. What
+    /// was copied before stays.
     ///
     /// ```no_run
     /// # let fs = lanefs::FileSystem::open("disk.img")?;
@@ -136,75 +139,98 @@ impl FileSystem {
     /// # Ok::<(), lanefs::Error>(())
     /// ```
     pub fn copy_from_host(&self, host: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        let mut left = vec![(host.as_ref().to_owned(), path.as_ref().to_owned())];
-        let (mut dirs, mut buffer, mut is_top) = (Vec::new(), vec![0; PIECE], true);
-        while let Some((host, path)) = left.pop() {
-            let found = on_host(&host, fs::symlink_metadata(&host))?;
-            let permissions = (found.mode() & KEPT) as u16;
-            let node = |kind| self.create_node(&path, &NewNode { kind, permissions, umask: 0 });
-            let (file_type, number) = (found.file_type(), device_number(found.rdev()));
-            if file_type.is_dir() {
-                // Closed to others until it has its own permissions.
-                let (kind, permissions) = (NewKind::Directory, 0o700);
-                match self.create_node(&path, &NewNode { kind, permissions, umask: 0 }) {
-                    Err(error) if is_top && error.is_exists() && self.metadata(&path)?.is_dir() => {
-                    }
-                    made => {
-                        made?;
-                        dirs.push((path.clone(), found));
-                    }
-                }
-                is_top = false;
-                for entry in on_host(&host, fs::read_dir(&host))? {
-                    let name = on_host(&host, entry)?.file_name();
-                    left.push((host.join(&name), path.join(&name)));
+        let (host, mut path) = (host.as_ref().as_os_str(), path.as_ref().to_owned());
+        let (mut tree, mut buffer) = (HostTree::default(), vec![0; PIECE]);
+        let mut levels = Vec::new();
+        let found = tree.find(host)?;
+        if found.metadata.is_dir() && self.metadata(&path).is_ok_and(|there| there.is_dir()) {
+            tree.enter(host, &found)?;
+            let (dir, left) = (self.find(&path, Follow::Links)?, tree.names()?);
+            levels.push(Level { dir, left, set: None });
+        } else {
+            let slash = if found.metadata.is_dir() { Slash::Trailing } else { Slash::None };
+            let with_name = |dir: &InodeRef, name: &[u8]| Ok((dir.clone(), name.to_owned()));
+            let (dir, name) = self.with_new_name(&path, slash, with_name)?;
+            let to = (&dir, &*name);
+            levels.extend(self.one_from_host(&mut tree, host, to, &path, &mut buffer)?);
+        }
+        while let Some(Level { dir, left, set }) = levels.last_mut() {
+            if let Some(name) = left.pop() {
+                path.push(&name);
+                let to = (&*dir, name.as_bytes());
+                match self.one_from_host(&mut tree, &name, to, &path, &mut buffer)? {
+                    Some(below) => levels.push(below),
+                    None => drop(path.pop()),
                 }
                 continue;
-            } else if file_type.is_symlink() {
-                node(NewKind::Symlink(bytes(&on_host(&host, fs::read_link(&host))?)))?;
-            } else if file_type.is_char_device() {
-                node(NewKind::CharDevice(number))?;
-            } else if file_type.is_block_device() {
-                node(NewKind::BlockDevice(number))?;
-            } else if file_type.is_fifo() {
-                node(NewKind::Fifo)?;
-            } else if file_type.is_socket() {
-                node(NewKind::Socket)?;
-            } else {
-                self.fill_from_host(&host, &path, permissions, &mut buffer)?;
             }
-            self.set_symlink_times(&path, times_of(&found))?;
-        }
-        // Last, since new entries change the times, and permissions may forbid them.
-        for (path, found) in dirs.into_iter().rev() {
-            self.set_permissions(&path, (found.mode() & KEPT) as u16)?;
-            self.set_times(&path, times_of(&found))?;
+            // Last, since new entries change the times, and permissions may forbid them.
+            if let Some(set) = set {
+                self.mounted().set_attr(dir, set).at(&path)?;
+            }
+            levels.pop();
+            path.pop();
+            tree.leave(None)?;
         }
         Ok(())
     }
 
-    fn fill_from_host(
+    /// Copies `host` to a new name in a directory, `to`, whose path is `path`. Enters a directory,
+    /// and returns what is left to do in it.
+    fn one_from_host(
         &self,
-        host: &Path,
+        tree: &mut HostTree,
+        host: &OsStr,
+        to: (&InodeRef, &[u8]),
         path: &Path,
-        permissions: u16,
         buffer: &mut [u8],
-    ) -> Result<()> {
-        let mut from = on_host(host, fs::File::open(host))?;
-        let options = FileOptions::new().write(true).create_new(true).permissions(permissions);
-        let (to, mut at) = (self.open_file_with(path, &options)?, 0);
-        loop {
-            let read = on_host(host, from.read(buffer))?;
-            let piece = buffer.get(..read).unwrap_or_default();
-            if piece.is_empty() {
-                to.set_len(at)?;
-                return to.set_permissions(permissions);
+    ) -> Result<Option<Level>> {
+        let (vfs, who, (dir, name)) = (self.vfs(), self.credentials(), to);
+        let found = tree.find(host)?;
+        let (mode, rdev) = (found.metadata.mode() as u16, found.metadata.rdev());
+        let number = Rdev { major: rustix::fs::major(rdev), minor: rustix::fs::minor(rdev) };
+        let node = |kind, permissions| NewNode { kind, permissions, umask: 0 };
+        let make = |kind| vfs.make(who, dir, name, &node(kind, mode & KEPT)).at(path);
+        let mut set =
+            SetAttr { permissions: Some(mode & KEPT), ..times_of(&found.metadata).into() };
+        let made = match FileType::from_mode(mode) {
+            Some(FileType::Directory) => {
+                // Closed to others until it has its own permissions.
+                let dir = vfs.make(who, dir, name, &node(NewKind::Directory, 0o700)).at(path)?;
+                tree.enter(host, &found)?;
+                return Ok(Some(Level { dir, left: tree.names()?, set: Some(set) }));
             }
-            if piece.iter().any(|byte| *byte != 0) {
-                to.write_all_at(piece, at)?;
+            Some(FileType::Symlink) => {
+                set.permissions = None;
+                make(NewKind::Symlink(tree.read_link(host, &found)?.as_bytes()))?
             }
-            at += read as u64;
-        }
+            Some(FileType::CharDevice) => make(NewKind::CharDevice(number))?,
+            Some(FileType::BlockDevice) => make(NewKind::BlockDevice(number))?,
+            Some(FileType::Fifo) => make(NewKind::Fifo)?,
+            Some(FileType::Socket) => make(NewKind::Socket)?,
+            Some(FileType::Regular) | None => {
+                let mut from = tree.open_found(host, &found)?;
+                let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+                let new = node(NewKind::Regular, 0o600);
+                let open = vfs.open_at(who, dir, name, flags, &new).at(path)?;
+                let (file, mut at) = (File::new(self.mounted().clone(), open, path), 0);
+                loop {
+                    let read = tree.on(host, from.read(buffer))?;
+                    let piece = buffer.get(..read).unwrap_or_default();
+                    if piece.is_empty() {
+                        break;
+                    }
+                    if piece.iter().any(|byte| *byte != 0) {
+                        file.write_all_at(piece, at)?;
+                    }
+                    at += read as u64;
+                }
+                file.set_len(at)?;
+                file.as_open_file().inode().clone()
+            }
+        };
+        self.mounted().set_attr(&made, &set).at(path)?;
+        Ok(None)
     }
 
     /// Copies a file or a tree to the host, as [`FileSystem::copy_from_host`] does in the other
@@ -214,76 +240,65 @@ impl FileSystem {
     /// [`Cause::Host`] if the host refuses something, or if a name below `host` exists. So nothing
     /// is replaced, and no symbolic link of a hostile image leads out of `host`.
     pub fn copy_to_host(&self, path: impl AsRef<Path>, host: impl AsRef<Path>) -> Result<()> {
-        let (path, host) = (path.as_ref(), host.as_ref());
-        let mut buffer = vec![0; PIECE];
-        let found = self.symlink_metadata(path)?;
-        if !found.is_dir() {
-            return self.one_to_host(path, &found, host, &mut buffer);
+        let (path, host) = (path.as_ref(), host.as_ref().as_os_str());
+        let (mut tree, mut buffer) = (HostTree::default(), vec![0; PIECE]);
+        let top = self.find(path, Follow::Nothing)?;
+        if !top.file_type().is_dir() {
+            return self.one_to_host(&top, path, &tree, host, &mut buffer);
         }
-        let mut dirs = Vec::new();
-        match make_closed_dir(host) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && host.is_dir() => {}
-            made => {
-                on_host(host, made)?;
-                dirs.push((host.to_owned(), found));
-            }
-        }
-        for entry in self.walk_dir(path)? {
-            let (found, from) = {
-                let entry = entry?;
-                (entry.metadata()?, entry.path())
+        let mut walk = self.walk_dir(path)?;
+        let mut dirs = vec![tree.make_dir(host)?.then(|| top.attr())];
+        while let Some(step) = walk.step() {
+            let Step::Entry(entry) = step? else {
+                tree.leave(dirs.pop().flatten().as_ref())?;
+                continue;
             };
-            let to = host.join(from.strip_prefix(path).unwrap_or(&from));
-            if found.is_dir() {
-                on_host(&to, make_closed_dir(&to))?;
-                dirs.push((to, found));
+            let found = entry.find()?;
+            if entry.file_type()?.is_dir() {
+                tree.make_dir(entry.file_name())?;
+                dirs.push(Some(found.attr()));
             } else {
-                self.one_to_host(&from, &found, &to, &mut buffer)?;
+                self.one_to_host(&found, &entry.path(), &tree, entry.file_name(), &mut buffer)?;
             }
-        }
-        for (host, found) in dirs.into_iter().rev() {
-            settle(&host, &on_host(&host, fs::File::open(&host))?, &found)?;
         }
         Ok(())
     }
 
     fn one_to_host(
         &self,
+        found: &InodeRef,
         from: &Path,
-        found: &Metadata,
-        to: &Path,
+        tree: &HostTree,
+        to: &OsStr,
         buffer: &mut [u8],
     ) -> Result<()> {
-        match found.file_type() {
-            FileType::Symlink => on_host(to, symlink(self.read_link(from)?, to)),
+        let attr = found.attr();
+        match attr.file_type {
+            FileType::Symlink => tree.make_link(to, &self.vfs().read_link(found).at(from)?, &attr),
             FileType::Regular => {
-                let options = FileOptions::new().read(true).no_follow(true);
-                let source = self.open_file_with(from, &options)?;
-                let mut closed = fs::OpenOptions::new();
-                let target = closed.write(true).create_new(true).mode(0o600).open(to);
-                let target = on_host(to, target)?;
+                let open =
+                    self.vfs().open_inode(self.credentials(), found.clone(), OpenFlags::READ);
+                let source = File::new(self.mounted().clone(), open.at(from)?, from);
+                let target = tree.make_file(to)?;
                 each_piece(&source, buffer, |piece, at| {
-                    on_host(to, target.write_all_at(piece, at))
+                    tree.on(to, target.write_all_at(piece, at))
                 })?;
-                on_host(to, target.set_len(found.len()))?;
-                settle(to, &target, found)
+                tree.on(to, target.set_len(attr.size))?;
+                tree.settle(to, &target, &attr)
             }
+            FileType::Directory => Err(Error::at(from, Ext4Error::IsDirectory)),
             _ => Ok(()),
         }
     }
 }
 
-/// Makes a directory of the host that is closed to others until it has its own permissions.
-fn make_closed_dir(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().mode(0o700).create(path)
-}
-
-/// Gives a file of the host its permissions and times.
-fn settle(host: &Path, file: &fs::File, found: &Metadata) -> Result<()> {
-    let permissions = fs::Permissions::from_mode(u32::from(found.permissions()) & KEPT);
-    on_host(host, file.set_permissions(permissions))?;
-    let times = fs::FileTimes::new().set_accessed(found.accessed());
-    on_host(host, file.set_times(times.set_modified(found.modified())))
+/// A directory whose entries are copied.
+struct Level {
+    dir: InodeRef,
+    /// The names of the host that are left to copy.
+    left: Vec<OsString>,
+    /// What the directory gets at the end.
+    set: Option<SetAttr>,
 }
 
 /// Calls `write` with the data of a file and its offset, without the holes. Data that is written
@@ -314,12 +329,4 @@ fn times_of(found: &fs::Metadata) -> FileTimes {
     let (accessed, modified) = (found.accessed(), found.modified());
     let times = accessed.map_or(FileTimes::new(), |time| FileTimes::new().accessed(time));
     modified.map_or(times, |time| times.modified(time))
-}
-
-fn device_number(number: u64) -> Rdev {
-    Rdev { major: rustix::fs::major(number), minor: rustix::fs::minor(number) }
-}
-
-fn on_host<T>(path: &Path, result: io::Result<T>) -> Result<T> {
-    result.map_err(|source| Cause::Host { path: path.into(), source }.into())
 }

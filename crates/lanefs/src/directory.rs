@@ -1,11 +1,12 @@
 //! Reading directories and trees.
 
-use crate::error::{At, Error, Result};
+use crate::error::{At, Cause, Error, Result};
 use crate::filesystem::FileSystem;
 use crate::metadata::Metadata;
 use crate::mounted::Shared;
+use lanefs_ext4::InodeRef;
 use lanefs_ondisk::{FileType, Ino};
-use lanefs_vfs::{OpenFile, OpenFlags};
+use lanefs_vfs::{Follow, OpenFile, OpenFlags};
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -19,17 +20,41 @@ use std::sync::Arc;
 const BATCH: usize = 256;
 
 /// An open directory, which its [`ReadDir`] and the entries share.
-struct Dir {
-    open: OpenFile,
+pub(crate) struct Dir {
+    pub open: OpenFile,
     /// This field is declared after `open`, so that it is dropped after `open`.
     mounted: Shared,
-    path: PathBuf,
+    /// In a walk, the directory above, in which `name` was found. Otherwise `name` is a path.
+    pub above: Option<Arc<Dir>>,
+    pub name: PathBuf,
+}
+
+impl Dir {
+    pub(crate) fn path(&self) -> PathBuf {
+        let mut names = vec![&self.name];
+        let mut at = self;
+        while let Some(above) = &at.above {
+            at = above;
+            names.push(&at.name);
+        }
+        names.into_iter().rev().collect()
+    }
+}
+
+/// Drops the directories above one after the other, since a tree may be deeper than the stack.
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let mut above = self.above.take();
+        while let Some(mut dir) = above.and_then(Arc::into_inner) {
+            above = dir.above.take();
+        }
+    }
 }
 
 /// An entry of a directory. Keeps its directory open, and so the file system mounted.
 #[derive(Clone)]
 pub struct DirEntry {
-    dir: Arc<Dir>,
+    pub(crate) dir: Arc<Dir>,
     name: OsString,
     ino: Ino,
     file_type: Option<FileType>,
@@ -42,7 +67,7 @@ impl DirEntry {
     }
     /// The path that was given to [`FileSystem::read_dir`], with the name.
     pub fn path(&self) -> PathBuf {
-        self.dir.path.join(&self.name)
+        self.dir.path().join(&self.name)
     }
     /// The inode number.
     pub fn ino(&self) -> Ino {
@@ -55,19 +80,21 @@ impl DirEntry {
     }
     /// The metadata; that of a symbolic link itself, as with [`FileSystem::symlink_metadata`].
     pub fn metadata(&self) -> Result<Metadata> {
+        Ok(self.find()?.attr().into())
+    }
+
+    pub(crate) fn find(&self) -> Result<InodeRef> {
         let Dir { open, mounted, .. } = &*self.dir;
-        let name = self.name.as_bytes();
-        let found = mounted.vfs.lookup(&mounted.credentials, open.inode(), name);
-        Ok(found.map_err(|error| Error::at(&self.path(), error))?.attr().into())
+        let found = mounted.vfs.lookup(&mounted.credentials, open.inode(), self.name.as_bytes());
+        found.map_err(|error| Error::at(&self.path(), error))
     }
 
     /// Opens the directory to which the entry refers, wherever its parent is by now.
-    fn read_dir(&self) -> Result<ReadDir> {
-        let Dir { open, mounted, .. } = &*self.dir;
-        let (who, path) = (&mounted.credentials, self.path());
-        let dir = mounted.vfs.lookup(who, open.inode(), self.name.as_bytes()).at(&path)?;
-        let open = mounted.vfs.open_inode(who, dir, LISTED).at(&path)?;
-        Ok(ReadDir::new(mounted.clone(), open, path))
+    fn read_dir(self) -> Result<ReadDir> {
+        let mounted = &self.dir.mounted;
+        let open = mounted.vfs.open_inode(&mounted.credentials, self.find()?, LISTED);
+        let open = open.map_err(|error| Error::at(&self.path(), error))?;
+        Ok(ReadDir::new(mounted.clone(), open, Some(self.dir.clone()), self.name.into()))
     }
 }
 
@@ -107,33 +134,30 @@ pub(crate) const LISTED: OpenFlags = OpenFlags::READ.union(OpenFlags::DIRECTORY)
 /// ```
 pub struct ReadDir {
     dir: Arc<Dir>,
-    cookie: u64,
+    /// Where to read on; `None` at the end.
+    cookie: Option<u64>,
     fetched: VecDeque<DirEntry>,
-    at_end: AtEnd,
-}
-
-#[derive(PartialEq, Eq)]
-enum AtEnd {
-    Yes,
-    No,
 }
 
 impl ReadDir {
-    pub(crate) fn new(mounted: Shared, open: OpenFile, path: PathBuf) -> ReadDir {
-        let dir = Arc::new(Dir { open, mounted, path });
-        ReadDir { dir, cookie: 0, fetched: VecDeque::new(), at_end: AtEnd::No }
+    pub(crate) fn new(
+        mounted: Shared,
+        open: OpenFile,
+        above: Option<Arc<Dir>>,
+        name: PathBuf,
+    ) -> ReadDir {
+        let dir = Arc::new(Dir { open, mounted, above, name });
+        ReadDir { dir, cookie: Some(0), fetched: VecDeque::new() }
     }
 
-    fn fetch(&mut self) -> Result<()> {
-        let ReadDir { dir, cookie, fetched, at_end } = self;
-        *at_end = AtEnd::Yes;
-        let from = *cookie;
+    fn fetch(&mut self, from: u64) -> Result<()> {
+        let (ReadDir { dir, cookie, fetched }, mut next) = (self, from);
         let each = &mut |entry: &lanefs_ext4::DirEntry<'_>| {
             if fetched.len() >= BATCH {
-                *at_end = AtEnd::No;
+                *cookie = Some(next);
                 return ControlFlow::Break(());
             }
-            *cookie = entry.next;
+            next = entry.next;
             if entry.name != b"." && entry.name != b".." {
                 fetched.push_back(DirEntry {
                     dir: dir.clone(),
@@ -144,13 +168,14 @@ impl ReadDir {
             }
             ControlFlow::Continue(())
         };
-        dir.mounted.vfs.read_dir(&dir.open, from, each).at(&dir.path)
+        let read = dir.mounted.vfs.read_dir(&dir.open, from, each);
+        read.map_err(|error| Error::at(&dir.path(), error))
     }
 }
 
 impl fmt::Debug for ReadDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadDir").field("path", &self.dir.path).finish_non_exhaustive()
+        f.debug_struct("ReadDir").field("path", &self.dir.path()).finish_non_exhaustive()
     }
 }
 
@@ -159,10 +184,9 @@ impl Iterator for ReadDir {
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
         if self.fetched.is_empty()
-            && self.at_end == AtEnd::No
-            && let Err(error) = self.fetch()
+            && let Some(from) = self.cookie.take()
+            && let Err(error) = self.fetch(from)
         {
-            self.at_end = AtEnd::Yes;
             return Some(Err(error));
         }
         self.fetched.pop_front().map(Ok)
@@ -172,13 +196,58 @@ impl Iterator for ReadDir {
 /// An iterator over everything below a directory: each directory before its entries, symbolic links
 /// without what they lead to. After an error it goes on with the rest.
 ///
-/// It keeps one directory open, and an entry for each directory that it has yet to read.
+/// A directory that it meets again is an error ([`Cause::Repeated`]), since it would have to be
+/// read again: another thread has moved it, or the image is damaged and the directory has two
+/// names, perhaps one in itself.
+///
+/// It keeps the directories from the top to the present one open.
 #[derive(Debug)]
 pub struct WalkDir {
-    reading: ReadDir,
-    left: Vec<DirEntry>,
-    /// The directories that were found. In a damaged file system a directory may contain itself.
-    seen: HashSet<Ino>,
+    levels: Vec<ReadDir>,
+    /// A directory that was returned, and is to be read next.
+    next: Option<DirEntry>,
+    /// The directories that were read: inode number and generation, since a number is used again.
+    seen: HashSet<(Ino, u32)>,
+}
+
+/// A step of a walk.
+pub(crate) enum Step {
+    /// An entry; a directory is entered by the next step.
+    Entry(DirEntry),
+    /// The end of a directory.
+    Leave(Arc<Dir>),
+}
+
+impl WalkDir {
+    pub(crate) fn new(top: ReadDir) -> Result<WalkDir> {
+        let mut walk = WalkDir { levels: Vec::new(), next: None, seen: HashSet::new() };
+        walk.enter(top)?;
+        Ok(walk)
+    }
+
+    pub(crate) fn step(&mut self) -> Option<Result<Step>> {
+        if let Some(dir) = self.next.take()
+            && let Err(error) = dir.read_dir().and_then(|dir| self.enter(dir))
+        {
+            return Some(Err(error));
+        }
+        let Some(found) = self.levels.last_mut()?.next() else {
+            return self.levels.pop().map(|left| Ok(Step::Leave(left.dir)));
+        };
+        Some(found.and_then(|entry| {
+            self.next = entry.file_type()?.is_dir().then(|| entry.clone());
+            Ok(Step::Entry(entry))
+        }))
+    }
+
+    fn enter(&mut self, reading: ReadDir) -> Result<()> {
+        let dir = reading.dir.open.inode();
+        if !self.seen.insert((dir.ino(), dir.generation())) {
+            return Err(Error::new(&reading.dir.path(), Cause::Repeated));
+        }
+        self.levels.push(reading);
+        Ok(())
+    }
 }
 
 impl Iterator for WalkDir {
@@ -186,20 +255,11 @@ impl Iterator for WalkDir {
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
         loop {
-            let Some(found) = self.reading.next() else {
-                match self.left.pop()?.read_dir() {
-                    Ok(reading) => self.reading = reading,
-                    Err(error) => return Some(Err(error)),
-                }
-                continue;
-            };
-            let found = found.and_then(|entry| Ok((entry.file_type()?, entry)));
-            return Some(found.map(|(file_type, entry)| {
-                if file_type.is_dir() && self.seen.insert(entry.ino) {
-                    self.left.push(entry.clone());
-                }
-                entry
-            }));
+            match self.step()? {
+                Ok(Step::Leave(_)) => {}
+                Ok(Step::Entry(entry)) => return Some(Ok(entry)),
+                Err(error) => return Some(Err(error)),
+            }
         }
     }
 }
@@ -208,9 +268,9 @@ impl FileSystem {
     /// Returns the entries of a directory.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        let dir = self.find(path, lanefs_vfs::Follow::Links)?;
+        let dir = self.find(path, Follow::Links)?;
         let open = self.vfs().open_inode(self.credentials(), dir, LISTED).at(path)?;
-        Ok(ReadDir::new(self.mounted().clone(), open, path.into()))
+        Ok(ReadDir::new(self.mounted().clone(), open, None, path.into()))
     }
 
     /// Returns everything below a directory.
@@ -231,8 +291,6 @@ impl FileSystem {
     /// # Ok::<(), lanefs::Error>(())
     /// ```
     pub fn walk_dir(&self, path: impl AsRef<Path>) -> Result<WalkDir> {
-        let reading = self.read_dir(path)?;
-        let seen = HashSet::from([reading.dir.open.inode().ino()]);
-        Ok(WalkDir { reading, left: Vec::new(), seen })
+        WalkDir::new(self.read_dir(path)?)
     }
 }

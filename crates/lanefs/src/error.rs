@@ -1,5 +1,9 @@
 //! Errors, with the path of the failed operation.
 
+use lanefs_device::OpenError;
+use lanefs_mkfs::MkfsError;
+use lanefs_raid5::{AssembleError, MemberFault};
+use rustix::io::Errno;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use thiserror::Error as ThisError;
@@ -42,13 +46,13 @@ pub enum Cause {
     FileSystem(#[from] lanefs_ext4::Error),
     /// The image or the block device cannot be opened.
     #[error(transparent)]
-    Open(#[from] lanefs_device::OpenError),
+    Open(#[from] OpenError),
     /// An array cannot be assembled.
     #[error(transparent)]
-    Array(Box<lanefs_raid5::AssembleError>),
+    Array(Box<AssembleError>),
     /// A file system cannot be created.
     #[error(transparent)]
-    Format(#[from] lanefs_mkfs::MkfsError),
+    Format(#[from] MkfsError),
     /// A file of the host cannot be read or written.
     #[error("{} on the host: {source}", path.display())]
     Host {
@@ -69,6 +73,9 @@ pub enum Cause {
     /// The file ends before the buffer of [`crate::File::read_exact_at`] is full.
     #[error("the file ends too early")]
     UnexpectedEof,
+    /// [`crate::WalkDir`] met a directory for the second time.
+    #[error("the directory was met before: it was moved meanwhile, or the image is damaged")]
+    Repeated,
     /// Files or directories of the file system are still open. The file system is unmounted when
     /// the last open file or directory is dropped.
     #[error("files of the file system are still open")]
@@ -91,42 +98,29 @@ impl Error {
 
     /// Returns the error number (`errno`), with its value on Linux.
     pub fn errno(&self) -> i32 {
-        match &self.cause {
-            Cause::FileSystem(error) => error.errno(),
-            Cause::Open(lanefs_device::OpenError::Io { source, .. })
-            | Cause::Host { source, .. } => {
+        let errno = match &self.cause {
+            Cause::FileSystem(error) => return error.errno(),
+            Cause::Open(OpenError::Io { source, .. }) | Cause::Host { source, .. } => {
                 let invalid = source.kind() == std::io::ErrorKind::InvalidInput; // a NUL byte
-                let other = if invalid { rustix::io::Errno::INVAL } else { rustix::io::Errno::IO };
-                source.raw_os_error().unwrap_or(other.raw_os_error())
+                let other = if invalid { Errno::INVAL } else { Errno::IO };
+                return source.raw_os_error().unwrap_or(other.raw_os_error());
             }
-            Cause::Open(lanefs_device::OpenError::InUse { .. }) => {
-                rustix::io::Errno::BUSY.raw_os_error()
-            }
-            Cause::Open(lanefs_device::OpenError::WriteProtected { .. }) => {
-                rustix::io::Errno::ROFS.raw_os_error()
-            }
-            Cause::Format(lanefs_mkfs::MkfsError::Device(_)) | Cause::UnexpectedEof => {
-                rustix::io::Errno::IO.raw_os_error()
-            }
-            Cause::FilesOpen => rustix::io::Errno::BUSY.raw_os_error(),
-            Cause::NotUtf8 => rustix::io::Errno::ILSEQ.raw_os_error(),
-            Cause::OutOfMemory => rustix::io::Errno::NOMEM.raw_os_error(),
+            Cause::Open(OpenError::InUse { .. }) | Cause::FilesOpen => Errno::BUSY,
+            Cause::Open(OpenError::WriteProtected { .. }) => Errno::ROFS,
+            Cause::Format(MkfsError::Device(_)) | Cause::UnexpectedEof => Errno::IO,
+            Cause::Repeated => Errno::LOOP,
+            Cause::NotUtf8 => Errno::ILSEQ,
+            Cause::OutOfMemory => Errno::NOMEM,
             Cause::Array(error) => match **error {
-                lanefs_raid5::AssembleError::Member {
-                    fault: lanefs_raid5::MemberFault::Device(_),
-                    ..
-                }
-                | lanefs_raid5::AssembleError::Failed(_)
-                | lanefs_raid5::AssembleError::Unsettled(_)
-                | lanefs_raid5::AssembleError::TooManyMissing { .. } => {
-                    rustix::io::Errno::IO.raw_os_error()
-                }
-                _ => rustix::io::Errno::INVAL.raw_os_error(),
+                AssembleError::Member { fault: MemberFault::Device(_), .. }
+                | AssembleError::Failed(_)
+                | AssembleError::Unsettled(_)
+                | AssembleError::TooManyMissing { .. } => Errno::IO,
+                _ => Errno::INVAL,
             },
-            Cause::Open(_) | Cause::Format(_) | Cause::Invalid(_) => {
-                rustix::io::Errno::INVAL.raw_os_error()
-            }
-        }
+            Cause::Open(_) | Cause::Format(_) | Cause::Invalid(_) => Errno::INVAL,
+        };
+        errno.raw_os_error()
     }
 
     /// Returns whether a name on the path does not exist.

@@ -5,10 +5,11 @@ use crate::metadata::{FileTimes, Metadata};
 use crate::mounted::{Mounted, Shared, owners};
 use lanefs_ext4::{Fallocate, FileDigest, FileExtent, SetAttr, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{Mutex, Rank};
 use lanefs_vfs::{OpenFile, OpenFlags};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 use std::{fmt, io};
@@ -50,40 +51,68 @@ use std::{fmt, io};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct File {
-    shared: Arc<Opened>,
-}
-
-/// What all clones of a [`File`] share.
-struct Opened {
     open: OpenFile,
     /// This field is declared after `open`, so that it is dropped after `open`.
     mounted: Shared,
     path: PathBuf,
-    position: AtomicU64,
+    position: Mutex<Position>,
 }
 
-impl Drop for Opened {
+/// A file's position. Only the first clone moves it to memory of its own, since most files are
+/// never cloned.
+enum Position {
+    Own(u64),
+    Shared(Arc<AtomicU64>),
+}
+
+impl Drop for File {
     fn drop(&mut self) {
         self.mounted.vfs.release(&self.open);
     }
 }
 
 impl File {
-    pub(crate) fn new(mounted: Shared, open: OpenFile, path: PathBuf) -> File {
-        let position = AtomicU64::new(0);
-        File { shared: Arc::new(Opened { open, mounted, path, position }) }
+    pub(crate) fn new(mounted: Shared, open: OpenFile, path: &Path) -> File {
+        let position = Mutex::new(Rank::Bucket, Position::Own(0));
+        File { open, mounted, path: path.into(), position }
     }
 
     /// Returns another handle of the open file. As with [`std::fs::File::try_clone`], all handles
     /// share one position. It does not fail.
     pub fn try_clone(&self) -> Result<File> {
-        Ok(File { shared: self.shared.clone() })
+        let (open, mounted, path) = (self.open.clone(), self.mounted.clone(), self.path.clone());
+        let mut position = self.position.lock();
+        let shared = match &*position {
+            Position::Own(position) => Arc::new(AtomicU64::new(*position)),
+            Position::Shared(position) => position.clone(),
+        };
+        *position = Position::Shared(shared.clone());
+        Ok(File {
+            position: Mutex::new(Rank::Bucket, Position::Shared(shared)),
+            open,
+            mounted,
+            path,
+        })
+    }
+
+    fn position(&self) -> u64 {
+        match &*self.position.lock() {
+            Position::Own(position) => *position,
+            Position::Shared(position) => position.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set_position(&self, to: u64) {
+        match &mut *self.position.lock() {
+            Position::Own(position) => *position = to,
+            Position::Shared(position) => position.store(to, Ordering::Relaxed),
+        }
     }
 
     /// Reads into `buf` from `offset`. Returns the number of bytes read, which is less than the
     /// length of `buf` only at the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.shared.mounted.vfs.read(&self.shared.open, offset, buf).at(&self.shared.path)
+        self.mounted.vfs.read(&self.open, offset, buf).at(&self.path)
     }
 
     /// Fills `buf` with the data that starts at `offset`.
@@ -94,14 +123,14 @@ impl File {
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match self.read_at(buf, offset)? {
             read if read == buf.len() => Ok(()),
-            _ => Err(Error::new(&self.shared.path, Cause::UnexpectedEof)),
+            _ => Err(Error::new(&self.path, Cause::UnexpectedEof)),
         }
     }
 
     /// Writes at `offset`, or at the end if the file was opened to append. Returns the number of
     /// bytes written, which is less than the length of `buf` only if space ran out.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
-        Ok(self.shared.mounted.vfs.write(&self.shared.open, offset, buf).at(&self.shared.path)?.1)
+        Ok(self.mounted.vfs.write(&self.open, offset, buf).at(&self.path)?.1)
     }
 
     /// Writes all of `buf` at `offset`, or at the end if the file was opened to append.
@@ -110,7 +139,7 @@ impl File {
         while !left.is_empty() {
             let written = self.write_at(left, at)?;
             if written == 0 {
-                return Err(lanefs_ext4::Error::NoSpace).at(&self.shared.path);
+                return Err(lanefs_ext4::Error::NoSpace).at(&self.path);
             }
             at += written as u64;
             left = left.get(written..).unwrap_or_default();
@@ -120,7 +149,7 @@ impl File {
 
     /// Returns size, owner, times and other metadata.
     pub fn metadata(&self) -> Metadata {
-        self.shared.open.inode().attr().into()
+        self.open.inode().attr().into()
     }
 
     /// Truncates the file to `size` bytes, or extends it with a hole.
@@ -129,15 +158,15 @@ impl File {
     /// As of ftruncate(2): `EINVAL` if the file is not open for writing; `EFBIG` if a file cannot
     /// be so large.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        if !self.shared.open.flags().contains(OpenFlags::WRITE) {
-            return Err(Error::new(&self.shared.path, Cause::Invalid("not open for writing")));
+        if !self.open.flags().contains(OpenFlags::WRITE) {
+            return Err(Error::new(&self.path, Cause::Invalid("not open for writing")));
         }
-        self.shared.mounted.vfs.set_len(&self.shared.open, size).at(&self.shared.path).map(drop)
+        self.mounted.vfs.set_len(&self.open, size).at(&self.path).map(drop)
     }
 
     /// Changes the attributes of the file, as [`crate::FileSystem::set_attr`] does.
     pub fn set_attr(&self, set: &SetAttr) -> Result<()> {
-        self.shared.mounted.set_attr(self.shared.open.inode(), set).at(&self.shared.path)
+        self.mounted.set_attr(self.open.inode(), set).at(&self.path)
     }
 
     /// Sets the low 12 bits of the mode.
@@ -162,17 +191,17 @@ impl File {
 
     /// Makes data and metadata durable, as fsync(2) does.
     pub fn sync_all(&self) -> Result<()> {
-        self.shared.mounted.vfs.fsync(&self.shared.open, SyncMode::Full).at(&self.shared.path)
+        self.mounted.vfs.fsync(&self.open, SyncMode::Full).at(&self.path)
     }
 
     /// Makes the data durable, and the metadata that is needed to read it, as fdatasync(2) does.
     pub fn sync_data(&self) -> Result<()> {
-        self.shared.mounted.vfs.fsync(&self.shared.open, SyncMode::Data).at(&self.shared.path)
+        self.mounted.vfs.fsync(&self.open, SyncMode::Data).at(&self.path)
     }
 
     /// Allocates, punches, zeroes, removes or inserts `len` bytes at `offset`, as `how` says.
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.shared.mounted.vfs.fallocate(&self.shared.open, how, offset, len).at(&self.shared.path)
+        self.mounted.vfs.fallocate(&self.open, how, offset, len).at(&self.path)
     }
 
     /// Reserves space for `len` bytes at `offset`. If the file ends before the end of this range,
@@ -190,7 +219,7 @@ impl File {
     /// Returns the extents of the file in ascending order, as FIEMAP does. They include space that
     /// is allocated beyond the end of the file.
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
-        self.shared.mounted.vfs.fs().extents(self.shared.open.inode()).at(&self.shared.path)
+        self.mounted.vfs.fs().extents(self.open.inode()).at(&self.path)
     }
 
     /// Moves the data of the file so that it occupies fewer runs of blocks, as far as free space
@@ -201,7 +230,7 @@ impl File {
     /// `EOPNOTSUPP` for a file that maps its blocks one by one, as in ext2 and ext3; `EPERM` for an
     /// append-only file; `ENOSPC` if there is no free space for a copy.
     pub fn defragment(&self) -> Result<()> {
-        self.shared.mounted.vfs.defragment(&self.shared.open).at(&self.shared.path)
+        self.mounted.vfs.defragment(&self.open).at(&self.path)
     }
 
     /// Returns the start of the next data at or after `offset`; `None` if there is no data from
@@ -217,53 +246,50 @@ impl File {
     }
 
     fn seek_for(&self, what: lanefs_ext4::Seek, offset: u64) -> Result<Option<u64>> {
-        match self.shared.mounted.vfs.seek(&self.shared.open, what, offset) {
+        match self.mounted.vfs.seek(&self.open, what, offset) {
             Ok(found) => Ok(Some(found)),
             Err(lanefs_ext4::Error::NoSuchOffset) => Ok(None),
-            Err(error) => Err(error).at(&self.shared.path),
+            Err(error) => Err(error).at(&self.path),
         }
     }
 
     /// Returns the digest of a verity file, as `fsverity digest` computes it; `None` if the file is
     /// not a verity file.
     pub fn digest(&self) -> Result<Option<FileDigest>> {
-        self.shared.mounted.vfs.fs().file_digest(self.shared.open.inode()).at(&self.shared.path)
+        self.mounted.vfs.fs().file_digest(self.open.inode()).at(&self.path)
     }
 
     /// Returns the value of an extended attribute; `None` if it does not exist.
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
-        self.shared.mounted.xattr(self.shared.open.inode(), name.as_ref()).at(&self.shared.path)
+        self.mounted.xattr(self.open.inode(), name.as_ref()).at(&self.path)
     }
 
     /// Sets an extended attribute.
     pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.shared
-            .mounted
-            .set_xattr(self.shared.open.inode(), name.as_ref(), value.as_ref())
-            .at(&self.shared.path)
+        self.mounted.set_xattr(self.open.inode(), name.as_ref(), value.as_ref()).at(&self.path)
     }
 
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        let Mounted { vfs, credentials, .. } = &*self.shared.mounted;
+        let Mounted { vfs, credentials, .. } = &*self.mounted;
         let name = name.as_ref().as_bytes();
-        vfs.remove_xattr(credentials, self.shared.open.inode(), name).at(&self.shared.path)
+        vfs.remove_xattr(credentials, self.open.inode(), name).at(&self.path)
     }
 
     /// Returns the names of the extended attributes.
     pub fn xattrs(&self) -> Result<Vec<OsString>> {
-        self.shared.mounted.xattrs(self.shared.open.inode()).at(&self.shared.path)
+        self.mounted.xattrs(self.open.inode()).at(&self.path)
     }
 
     /// Returns the open file of the layer below, [`lanefs_vfs`].
     pub fn as_open_file(&self) -> &OpenFile {
-        &self.shared.open
+        &self.open
     }
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ino, path) = (self.metadata().ino(), &self.shared.path);
+        let (ino, path) = (self.metadata().ino(), &self.path);
         f.debug_struct("File").field("path", path).field("ino", &ino).finish_non_exhaustive()
     }
 }
@@ -273,23 +299,18 @@ impl fmt::Debug for File {
 /// [`File::write_at`] do not use the position.
 impl io::Read for &File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let position = self.shared.position.load(Ordering::Relaxed);
+        let position = self.position();
         let read = self.read_at(buf, position)?;
-        self.shared.position.store(position + read as u64, Ordering::Relaxed);
+        self.set_position(position + read as u64);
         Ok(read)
     }
 }
 
 impl io::Write for &File {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let position = self.shared.position.load(Ordering::Relaxed);
-        let (at, written) = self
-            .shared
-            .mounted
-            .vfs
-            .write(&self.shared.open, position, buf)
-            .at(&self.shared.path)?;
-        self.shared.position.store(at + written as u64, Ordering::Relaxed);
+        let position = self.position();
+        let (at, written) = self.mounted.vfs.write(&self.open, position, buf).at(&self.path)?;
+        self.set_position(at + written as u64);
         Ok(written)
     }
 
@@ -303,13 +324,11 @@ impl io::Seek for &File {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         let place = match to {
             io::SeekFrom::Start(offset) => Some(offset),
-            io::SeekFrom::Current(by) => {
-                self.shared.position.load(Ordering::Relaxed).checked_add_signed(by)
-            }
+            io::SeekFrom::Current(by) => self.position().checked_add_signed(by),
             io::SeekFrom::End(by) => self.metadata().len().checked_add_signed(by),
         };
         let position = place.ok_or(io::ErrorKind::InvalidInput)?;
-        self.shared.position.store(position, Ordering::Relaxed);
+        self.set_position(position);
         Ok(position)
     }
 }

@@ -4,13 +4,12 @@ use crate::error::{At, Cause, Error, Result};
 use crate::file::File;
 use crate::metadata::Metadata;
 use crate::mounted::{Mounted, Shared};
-use crate::options::{FileOptions, FormatOptions, OpenOptions, UMASK};
+use crate::options::{FileOptions, OpenOptions, UMASK};
 use crate::source::Source;
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::{InodeRef, NewKind, Rename, StatFs, Statistics};
 use lanefs_lanes::LaneArc;
-use lanefs_mkfs::Contents;
-use lanefs_ondisk::FileType;
+use lanefs_mkfs::{Contents, MkfsOptions as FormatOptions};
 use lanefs_vfs::{Credentials, Follow, Last, NewNode, Slash, Vfs};
 use std::ffi::OsString;
 use std::fmt;
@@ -84,7 +83,7 @@ impl FileSystem {
 
     /// Creates a new file system on `device`. The old contents of the device are lost.
     pub fn format(device: &dyn Device, options: &FormatOptions) -> Result<()> {
-        lanefs_mkfs::mkfs(device, &options.mkfs)?;
+        lanefs_mkfs::mkfs(device, options)?;
         Ok(())
     }
 
@@ -205,7 +204,7 @@ impl FileSystem {
 
     /// Runs `act` on the directory and the name of a new file; `slash` says whether a slash may
     /// follow the name.
-    fn with_new_name<T>(
+    pub(crate) fn with_new_name<T>(
         &self,
         path: &Path,
         slash: Slash,
@@ -241,18 +240,14 @@ impl FileSystem {
     /// Opens a file with `options`.
     pub fn open_file_with(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File> {
         let path = path.as_ref();
-        if let Some(why) = options.contradiction() {
-            return Err(Error::new(path, Cause::Invalid(why)));
-        }
+        let flags = options.all_flags().map_err(|why| Error::new(path, Cause::Invalid(why)))?;
         let FileOptions { permissions, umask, .. } = *options;
         let umask = umask.unwrap_or(UMASK);
         let new = NewNode { kind: NewKind::Regular, permissions, umask };
         let root = self.vfs().root();
-        let open = self
-            .vfs()
-            .open_path(self.credentials(), root, bytes(path), options.all_flags(), &new)
-            .at(path)?;
-        Ok(File::new(self.mounted.clone(), open, path.into()))
+        let open =
+            self.vfs().open_path(self.credentials(), root, bytes(path), flags, &new).at(path)?;
+        Ok(File::new(self.mounted.clone(), open, path))
     }
 
     /// Creates a directory with permissions 0777 and the umask 022: 0755, or what the default access
@@ -325,7 +320,7 @@ impl FileSystem {
             Last::Name(name, Slash::None) => self.vfs().unlink(self.credentials(), dir, name),
             Last::Name(name, Slash::Trailing) => {
                 let victim = self.vfs().lookup(self.credentials(), dir, name)?;
-                let is_dir = victim.attr().file_type == FileType::Directory;
+                let is_dir = victim.file_type().is_dir();
                 Err(if is_dir { Ext4Error::IsDirectory } else { Ext4Error::NotDirectory })
             }
             Last::Dot | Last::DotDot | Last::Root => Err(Ext4Error::IsDirectory),
@@ -354,11 +349,11 @@ impl FileSystem {
             // If `name` is a symbolic link, `name/` refers to the link's target, which cannot be
             // removed by this name.
             let victim = self.vfs().lookup(self.credentials(), &parent.dir, name).at(path)?;
-            if victim.attr().file_type != FileType::Directory {
+            if !victim.file_type().is_dir() {
                 return Err(Error::at(path, Ext4Error::NotDirectory));
             }
         }
-        crate::remove::remove_tree(self.vfs(), self.credentials(), &parent.dir, name).at(path)
+        self.remove_tree(&parent.dir, name, path)
     }
 
     /// Moves `from` to `to`. An existing file or empty directory at `to` is replaced.

@@ -58,6 +58,7 @@ mod error;
 mod extents;
 mod file;
 mod filesystem;
+mod host;
 mod metadata;
 mod mounted;
 mod options;
@@ -73,35 +74,48 @@ pub use lanefs_ext4::{
     MasterKey, NewKind, NewVerity, Rdev, Rename, SetAttr, SetTime, StatFs, Statistics,
 };
 pub use lanefs_lanes::LineHeap;
+pub use lanefs_mkfs::MkfsOptions as FormatOptions;
 pub use lanefs_ondisk::encryption::Policy as EncryptionPolicy;
+pub use lanefs_ondisk::verity::Algorithm as VerityAlgorithm;
 pub use lanefs_ondisk::{BlockSize, FileType, Ino, Time};
 pub use lanefs_vfs::{Credentials, Follow, NewNode, OpenFlags};
 pub use metadata::{FileTimes, Metadata};
-pub use options::{FileOptions, FormatOptions, OpenOptions};
+pub use options::{FileOptions, OpenOptions};
 pub use source::Source;
 
 /// Devices that a file system can be on. A program can bring its own [`Device`](device::Device).
 pub mod device {
     pub use lanefs_device::{
-        Access, Device, DeviceError, FileDevice, GatedDevice, OpenError, OpenOptions, Pace,
-        RamDevice, forward,
+        Access, Device, DeviceError, FileDevice, GatedDevice, OpenError, OpenOptions, Operation,
+        Pace, Partition, RamDevice, User, forward,
     };
+}
+
+/// What errors of the file system, [`Ext4Error`], consist of.
+pub mod fault {
+    pub use lanefs_ext4::{CannotGrow, Fault, InvalidArgument, MissingKey};
+    pub use lanefs_journal::{Error as JournalError, Tid};
+    pub use lanefs_ondisk::{Block, Corruption, UnfitJournal, Unsupported};
 }
 
 /// What the options of a new file system, [`FormatOptions`], consist of.
 pub mod format {
     pub use lanefs_ext4::OnError;
     pub use lanefs_mkfs::{
-        Contents, InodeCount, InodeTables, JournalSize, Kind, MkfsError, OnLoss, TablePlaces, Usage,
+        Contents, FileFault, Identity, InodeCount, InodeTables, JournalSize, Kind, MkfsError,
+        OnLoss, TablePlaces, Usage,
     };
     pub use lanefs_ondisk::casefold::Folding;
-    pub use lanefs_ondisk::features::Features;
+    pub use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 }
 
 /// RAID-5 arrays, in the format of Linux's md.
 pub mod raid {
     pub use lanefs_raid5::{
-        ArrayOptions, AssembleError, MemberFault, OpenArray, Source as ArrayName,
+        Added, Array, ArrayError, ArrayOptions, AssembleError, Candidate, CatchUp,
+        DirtyAndDegraded, Geometry, GeometryError, InvalidRequest, KnownMember, LeftOut,
+        LogOutcome, MemberFault, Metadata, NewMember, OpenArray, Outside, Places, Policies,
+        Replaced, Source as ArrayName, Statistics, Status, Upkeep, Uuid,
     };
 }
 
@@ -130,11 +144,12 @@ pub mod raid {
 /// ```
 pub mod inode {
     pub use lanefs_ext4::{
-        CHANGEABLE_FLAGS, DirEntry, Fault, Fs, InodeRef, InvalidArgument, Rights, Seek, SetXattr,
-        SyncMode,
+        Acted, CHANGEABLE_FLAGS, DirEntry, Ends, Fs, Inode, InodeRef, Mount, MountOptions, Named,
+        NewInode, Privilege, QuotaReport, Recovery, Rights, Seek, SetXattr, SyncMode,
     };
     pub use lanefs_journal::Statistics as JournalStatistics;
     pub use lanefs_lanes::{Contention, Rank};
+    pub use lanefs_ondisk::quota::{Kind as QuotaKind, Limits as QuotaLimits};
     pub use lanefs_ondisk::superblock::Superblock;
     pub use lanefs_vfs::{Last, OpenFile, Parent, Slash, Vfs, VfsOptions, Want};
 }
@@ -176,6 +191,7 @@ pub mod build {
         Builder, Built, Bytes, Cause, Error, IdMap, OnLoss, Owners, Progress, Result, Room, Sealed,
         ShortPath, Source, Spare, Table, Verity, Whiteouts,
     };
+    pub use lanefs_mkfs::Report;
 }
 
 /// Checks that the program in `docs/library.md` compiles.

@@ -1,114 +1,12 @@
-//! Options for a new file system, for opening a file system, and for opening a file.
+//! Options for opening a file system, and for opening a file.
 
-use crate::error::Result;
+use crate::error;
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::{Access, Atime, MasterKey, Recovery};
-use lanefs_mkfs::{Contents, InodeCount, JournalSize, MkfsOptions, Usage};
-use lanefs_ondisk::BlockSize;
-use lanefs_ondisk::features::Features;
 use lanefs_vfs::{Credentials, OpenFlags, VfsOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How to make a file system. The defaults are those of `mke2fs -t ext4`.
-///
-/// ```
-/// use lanefs::device::RamDevice;
-/// use lanefs::format::{InodeCount, JournalSize};
-/// use lanefs::{FileSystem, FormatOptions};
-///
-/// let device = RamDevice::create(64 << 20)?;
-/// let options = FormatOptions::new()
-///     .label("backup")
-///     .inodes(InodeCount::PerBytes(64 << 10))
-///     .journal(JournalSize::Blocks(4096));
-/// FileSystem::format(&device, &options)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, Default)]
-pub struct FormatOptions {
-    pub(crate) mkfs: MkfsOptions,
-}
-
-impl FormatOptions {
-    /// Returns the defaults.
-    pub fn new() -> FormatOptions {
-        FormatOptions::default()
-    }
-
-    fn with(mut self, set: impl FnOnce(&mut MkfsOptions)) -> FormatOptions {
-        set(&mut self.mkfs);
-        self
-    }
-
-    /// Sets the size in bytes, in place of that of the device.
-    pub fn size(self, bytes: u64) -> FormatOptions {
-        self.with(|mkfs| mkfs.size = Some(bytes))
-    }
-
-    /// Sets the block size, in place of 1 KiB for less than 512 MiB and 4 KiB otherwise.
-    pub fn block_size(self, size: BlockSize) -> FormatOptions {
-        self.with(|mkfs| mkfs.block_size = Some(size))
-    }
-
-    /// Sets the number of inodes.
-    pub fn inodes(self, inodes: InodeCount) -> FormatOptions {
-        self.with(|mkfs| mkfs.inodes = inodes)
-    }
-
-    /// Sets the size of an inode in bytes: a power of two from 128 to the block size.
-    pub fn inode_size(self, bytes: u16) -> FormatOptions {
-        self.with(|mkfs| mkfs.inode_size = bytes)
-    }
-
-    /// Sets the label, at most 16 bytes.
-    pub fn label(self, label: impl Into<Vec<u8>>) -> FormatOptions {
-        self.with(|mkfs| mkfs.label = label.into())
-    }
-
-    /// Sets the UUID, which is random otherwise.
-    pub fn uuid(self, uuid: [u8; 16]) -> FormatOptions {
-        self.with(|mkfs| mkfs.uuid = Some(uuid))
-    }
-
-    /// Sets the size of the journal.
-    pub fn journal(self, size: JournalSize) -> FormatOptions {
-        self.with(|mkfs| mkfs.journal = size)
-    }
-
-    /// Sets the percentage of the blocks that only root may take, from 0 to 50.
-    pub fn reserved_percent(self, percent: f64) -> FormatOptions {
-        self.with(|mkfs| mkfs.reserved_percent = percent)
-    }
-
-    /// Sets the features.
-    pub fn features(self, features: Features) -> FormatOptions {
-        self.with(|mkfs| mkfs.features = features)
-    }
-
-    /// Sets the intended use.
-    pub fn usage(self, usage: Usage) -> FormatOptions {
-        self.with(|mkfs| mkfs.usage = usage)
-    }
-
-    /// Sets what the device contains. Nothing is written to where it has zeros already.
-    pub fn contents(self, contents: Contents) -> FormatOptions {
-        self.with(|mkfs| mkfs.contents = contents)
-    }
-
-    /// Sets user and group of the root directory.
-    pub fn root_owner(self, uid: u32, gid: u32) -> FormatOptions {
-        self.with(|mkfs| mkfs.root_owner = (uid, gid))
-    }
-}
-
-/// For the parts of Lanefs that set every option of mkfs.
-impl From<MkfsOptions> for FormatOptions {
-    fn from(mkfs: MkfsOptions) -> FormatOptions {
-        FormatOptions { mkfs }
-    }
-}
 
 /// Options for opening a file system. The default is read-write, as the superuser, with the
 /// kernel's default options.
@@ -224,7 +122,7 @@ impl OpenOptions {
     }
 
     /// Returns the options of the mount. Opens the journal's device if its path is given.
-    pub(crate) fn settings(&self) -> Result<VfsOptions> {
+    pub(crate) fn settings(&self) -> error::Result<VfsOptions> {
         let mut settings = self.vfs.clone();
         if let Some(path) = &self.journal {
             let device = FileDevice::open(path, self.access(), Default::default())?;
@@ -321,27 +219,22 @@ impl FileOptions {
         self.with(OpenFlags::NO_ATIME, no_atime)
     }
 
-    /// Returns why std would refuse these options (`EINVAL`), if it would.
-    pub(crate) fn contradiction(&self) -> Option<&'static str> {
-        let has = |flags| self.flags.intersects(flags);
+    /// Returns the flags with those that they imply, or why std would refuse them (`EINVAL`).
+    pub(crate) fn all_flags(&self) -> Result<OpenFlags, &'static str> {
+        let (mut flags, has) = (self.flags, |flags| self.flags.intersects(flags));
         let makes = OpenFlags::TRUNCATE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-        if !has(OpenFlags::WRITE | OpenFlags::APPEND) && has(makes) {
-            return Some("it is not opened for writing");
+        if !has(OpenFlags::APPEND | makes) {
+            return Ok(flags);
         }
-        let empties = has(OpenFlags::TRUNCATE) && !has(OpenFlags::EXCLUSIVE);
-        (has(OpenFlags::APPEND) && empties).then_some("it is opened for appending")
-    }
-
-    /// Returns the flags with those that they imply.
-    pub(crate) fn all_flags(&self) -> OpenFlags {
-        let mut flags = self.flags;
-        if flags.contains(OpenFlags::APPEND) {
-            flags |= OpenFlags::WRITE;
+        if !has(OpenFlags::WRITE | OpenFlags::APPEND) {
+            return Err("it is not opened for writing");
         }
-        if flags.contains(OpenFlags::EXCLUSIVE) {
+        if has(OpenFlags::EXCLUSIVE) {
             flags |= OpenFlags::CREATE;
+        } else if has(OpenFlags::APPEND) && has(OpenFlags::TRUNCATE) {
+            return Err("it is opened for appending");
         }
-        flags
+        Ok(flags | OpenFlags::WRITE)
     }
 
     /// Sets the low 12 bits of the mode of a new file, and an empty umask unless one was given.

@@ -55,8 +55,8 @@ pub enum Rank {
     /// of a directory, the list of inodes with a preallocation window. Also the bitmap bits of an
     /// array, and the usage of a quota's owner. Never held across a wait or I/O.
     LaneList,
-    /// Buckets of maps, wait queues, rows of an array, threads of a FUSE session: the innermost
-    /// locks. Never held across a wait or I/O.
+    /// Buckets of maps, wait queues, rows of an array, threads of a FUSE session, the position of an
+    /// open file: the innermost locks. Never held across a wait or I/O.
     Bucket,
 }
 

@@ -187,7 +187,22 @@ pub struct Identity {
     pub time: u64,
 }
 
-/// Options of [`super::mkfs`]. The defaults are those of `mke2fs -t ext4`.
+/// How to make a file system: the options of [`super::mkfs`]. The defaults are those of
+/// `mke2fs -t ext4`. The most common options have methods; each is a field too, and more fields may
+/// come.
+///
+/// ```
+/// use lanefs_device::RamDevice;
+/// use lanefs_mkfs::{InodeCount, JournalSize, MkfsOptions};
+///
+/// let mut options = MkfsOptions::new()
+///     .label("backup")
+///     .inodes(InodeCount::PerBytes(64 << 10))
+///     .journal(JournalSize::Blocks(4096));
+/// options.stride = 16;
+/// lanefs_mkfs::mkfs(&RamDevice::create(64 << 20)?, &options)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct MkfsOptions {
     /// Size in bytes; `None` uses the whole device.
@@ -293,6 +308,71 @@ impl Default for MkfsOptions {
 }
 
 impl MkfsOptions {
+    /// Returns the defaults.
+    pub fn new() -> MkfsOptions {
+        MkfsOptions::default()
+    }
+
+    /// Sets the size in bytes, in place of that of the device.
+    pub fn size(self, bytes: u64) -> MkfsOptions {
+        MkfsOptions { size: Some(bytes), ..self }
+    }
+
+    /// Sets the block size, in place of 1 KiB for less than 512 MiB and 4 KiB otherwise.
+    pub fn block_size(self, size: BlockSize) -> MkfsOptions {
+        MkfsOptions { block_size: Some(size), ..self }
+    }
+
+    /// Sets the number of inodes.
+    pub fn inodes(self, inodes: InodeCount) -> MkfsOptions {
+        MkfsOptions { inodes, ..self }
+    }
+
+    /// Sets the size of an inode in bytes: a power of two from 128 to the block size.
+    pub fn inode_size(self, inode_size: u16) -> MkfsOptions {
+        MkfsOptions { inode_size, ..self }
+    }
+
+    /// Sets the label, at most 16 bytes.
+    pub fn label(self, label: impl Into<Vec<u8>>) -> MkfsOptions {
+        MkfsOptions { label: label.into(), ..self }
+    }
+
+    /// Sets the UUID, which is random otherwise.
+    pub fn uuid(self, uuid: [u8; 16]) -> MkfsOptions {
+        MkfsOptions { uuid: Some(uuid), ..self }
+    }
+
+    /// Sets the size of the journal.
+    pub fn journal(self, journal: JournalSize) -> MkfsOptions {
+        MkfsOptions { journal, ..self }
+    }
+
+    /// Sets the percentage of the blocks that only root may take, from 0 to 50.
+    pub fn reserved_percent(self, reserved_percent: f64) -> MkfsOptions {
+        MkfsOptions { reserved_percent, ..self }
+    }
+
+    /// Sets the features.
+    pub fn features(self, features: Features) -> MkfsOptions {
+        MkfsOptions { features, ..self }
+    }
+
+    /// Sets the intended use.
+    pub fn usage(self, usage: Usage) -> MkfsOptions {
+        MkfsOptions { usage, ..self }
+    }
+
+    /// Sets what the device contains. Nothing is written to where it has zeros already.
+    pub fn contents(self, contents: Contents) -> MkfsOptions {
+        MkfsOptions { contents, ..self }
+    }
+
+    /// Sets user and group of the root directory.
+    pub fn root_owner(self, uid: u32, gid: u32) -> MkfsOptions {
+        MkfsOptions { root_owner: (uid, gid), ..self }
+    }
+
     /// Returns the default features of Debian 12, for images that older tools read.
     pub fn debian_12() -> Features {
         let mut features = Kind::Ext4.features();

@@ -39,7 +39,8 @@ bitflags::bitflags! {
     }
 }
 
-/// An open file or directory; [`Vfs::release`] closes it.
+/// An open file or directory; [`Vfs::release`] closes it, and each of its clones.
+#[derive(Clone)]
 pub struct OpenFile {
     inode: InodeRef,
     flags: OpenFlags,

@@ -1,13 +1,14 @@
 //! What a program that knows `std::fs` expects by guessing.
 
-use crate::images::{Image, assert_clean};
+use crate::images::{Image, assert_clean, needs, run};
 use lanefs::{
-    Cause, File, FileOptions, FileSystem, FileTimes, Follow, FormatOptions, NewKind, NewNode, Rdev,
-    Rename, SetAttr,
+    Cause, Credentials, File, FileOptions, FileSystem, FileTimes, Follow, FormatOptions, NewKind,
+    NewNode, OpenOptions, Rdev, Rename, SetAttr,
 };
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 fn fresh() -> (Image, FileSystem) {
@@ -358,12 +359,22 @@ fn a_tree_goes_in_and_out() {
     fs.copy_from_host(&from, "/tree").unwrap();
     assert_eq!(errno(fs.copy_from_host(from.join("l"), "/tree/l")), 17);
     assert_eq!(fs.read("/tree/d/f").unwrap(), [5; 70_000]);
+    assert_eq!(fs.symlink_metadata("/tree/l").unwrap().permissions(), 0o777);
+    fs.create_dir("/there").unwrap();
+    let there = fs.metadata("/there").unwrap();
+    fs.copy_from_host(from.join("d/e"), "/there").unwrap();
+    assert_eq!(fs.metadata("/there").unwrap(), there);
+    fs.copy_from_host(from.join("d"), "/there/").unwrap();
+    let copied = fs.metadata("/there").unwrap();
+    assert_eq!((copied.permissions(), fs.exists("/there/f").unwrap()), (0o755, true));
     assert!(fs.metadata("/tree/hole").unwrap().attr().sectors <= 8);
     let file = fs.metadata("/tree/d/f").unwrap();
     assert_eq!((file.permissions(), file.modified()), (0o751, time));
 
     let to = host.path().join("to");
+    fs.set_symlink_times("/tree/l", FileTimes::new().modified(time)).unwrap();
     fs.copy_to_host("/tree", &to).unwrap();
+    assert_eq!(to.join("l").symlink_metadata().unwrap().modified().unwrap(), time);
     let find = |root: &Path| {
         let format = "%P %y %m %s %T@ %l\\n"; // sizes of directories differ
         let out = std::process::Command::new("find").arg(root).args(["-printf", format]).output();
@@ -406,4 +417,183 @@ fn a_copy_to_the_host_replaces_nothing() {
     fs.create_node("/d/null", &NewNode { kind, permissions: 0o666, umask: 0 }).unwrap();
     fs.copy_to_host("/d", host.path().join("new")).unwrap();
     assert!(!host.path().join("new/null").exists());
+}
+
+/// The content of a file or what a link leads to, and the permissions; nothing if it is missing.
+fn seen(path: &Path) -> (Option<String>, u32) {
+    let mode = path.symlink_metadata().map_or(0, |found| found.mode() & 0o7777);
+    (std::fs::read_to_string(path).ok(), mode)
+}
+
+/// Returns a file system that belongs to the user of this process, and that acts as that user.
+fn mine() -> (Image, FileSystem) {
+    let (image, fs) = fresh();
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    fs.set_owner("/", Some(uid), Some(gid)).unwrap();
+    fs.close().unwrap();
+    let options = OpenOptions::new().credentials(Credentials::new(uid, gid, []));
+    let fs = FileSystem::open_with(&image.path, &options).unwrap();
+    (image, fs)
+}
+
+#[test]
+fn a_file_is_opened_or_refused_as_by_std() {
+    let host = tempfile::tempdir().unwrap();
+    let (_image, fs) = mine();
+    let names = ["none", "file", "fixed", "dir", "link", "dangling"];
+    for bits in 0..64_u8 {
+        let has = |bit: u8| bits >> bit & 1 != 0;
+        for name in names {
+            let (theirs, ours) = (host.path().join("t"), Path::new("/t"));
+            std::fs::create_dir(&theirs).unwrap();
+            fs.create_dir(ours).unwrap();
+            for name in ["file", "fixed"] {
+                std::fs::write(theirs.join(name), name).unwrap();
+                fs.write(ours.join(name), name).unwrap();
+            }
+            let fixed = std::fs::Permissions::from_mode(0o444);
+            std::fs::set_permissions(theirs.join("fixed"), fixed).unwrap();
+            fs.set_permissions(ours.join("fixed"), 0o444).unwrap();
+            std::fs::create_dir(theirs.join("dir")).unwrap();
+            fs.create_dir(ours.join("dir")).unwrap();
+            for (name, target) in [("link", "file"), ("dangling", "none")] {
+                std::os::unix::fs::symlink(target, theirs.join(name)).unwrap();
+                fs.symlink(target, ours.join(name)).unwrap();
+            }
+            let kernel = std::fs::OpenOptions::new()
+                .read(has(0))
+                .write(has(1))
+                .append(has(2))
+                .truncate(has(3))
+                .create(has(4))
+                .create_new(has(5))
+                .open(theirs.join(name))
+                .and_then(|mut file| if has(1) || has(2) { file.write_all(b"+") } else { Ok(()) });
+            let library = FileOptions::new()
+                .read(has(0))
+                .write(has(1))
+                .append(has(2))
+                .truncate(has(3))
+                .create(has(4))
+                .create_new(has(5));
+            let library = fs.open_file_with(ours.join(name), &library).and_then(|file| {
+                if has(1) || has(2) { file.write_all_at(b"+", 0) } else { Ok(()) }
+            });
+            // std refuses some options itself, by an error without a number.
+            let number = |error: std::io::Error| match error.kind() {
+                ErrorKind::InvalidInput => 22,
+                _ => error.raw_os_error().unwrap_or(-1),
+            };
+            assert_eq!(errno(library), kernel.map_or_else(number, |()| 0), "{bits:06b} {name}");
+            let out = host.path().join("out");
+            fs.copy_to_host(ours, &out).unwrap();
+            for name in names {
+                let same_umask = |(text, mode): (_, u32)| (text, mode & 0o700);
+                let (ours, theirs) = (seen(&out.join(name)), seen(&theirs.join(name)));
+                assert_eq!(same_umask(ours), same_umask(theirs), "{bits:06b} {name}");
+            }
+            fs.remove_dir_all(ours).unwrap();
+            std::fs::remove_dir_all(&theirs).unwrap();
+            std::fs::remove_dir_all(&out).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_copy_gives_its_target_the_permissions_as_std_does() {
+    let (_image, fs) = mine();
+    let host = tempfile::tempdir().unwrap();
+    let modes = [0o600, 0o644, 0o755, 0o777, 0o400];
+    let pairs = modes.iter().flat_map(|from| modes.iter().map(move |to| (*from, Some(*to))));
+    for (from, to) in pairs.chain(modes.iter().map(|from| (*from, None))) {
+        for (name, mode) in [("from", Some(from)), ("to", to)] {
+            let theirs = host.path().join(name);
+            let _ = (std::fs::remove_file(&theirs), fs.remove_file(name));
+            let Some(mode) = mode else { continue };
+            std::fs::write(&theirs, name).unwrap();
+            fs.write(name, name).unwrap();
+            std::fs::set_permissions(&theirs, std::fs::Permissions::from_mode(mode)).unwrap();
+            fs.set_permissions(name, mode as u16).unwrap();
+        }
+        let theirs = std::fs::copy(host.path().join("from"), host.path().join("to"));
+        let ours = fs.copy("from", "to");
+        assert_eq!(errno(ours), theirs.map_or_else(|e| e.raw_os_error().unwrap(), |_| 0));
+        let (text, mode) = seen(&host.path().join("to"));
+        assert_eq!(fs.read_to_string("to").ok(), text, "{from:o} {to:?}");
+        assert_eq!(u32::from(fs.metadata("to").unwrap().permissions()), mode, "{from:o} {to:?}");
+    }
+}
+
+#[test]
+fn a_pipe_is_not_a_file_to_copy() {
+    let (_image, fs) = fresh();
+    fs.create_node("/p", &NewNode { kind: NewKind::Fifo, permissions: 0o600, umask: 0 }).unwrap();
+    assert_eq!([errno(fs.copy("/p", "/new")), errno(fs.copy("/", "/new"))], [22, 22]);
+    assert!(!fs.exists("/new").unwrap());
+}
+
+#[test]
+fn a_tree_may_be_deeper_than_a_path_is_long() {
+    let (image, fs) = fresh();
+    let host = tempfile::tempdir().unwrap();
+    fs.create_dir("/tree").unwrap();
+    fs.write("/tree/f", "deep").unwrap();
+    for _ in 0..30 {
+        fs.create_dir("/above").unwrap();
+        fs.rename("/tree", format!("/above/{}", "n".repeat(200))).unwrap();
+        fs.rename("/above", "/tree").unwrap();
+    }
+    let to = host.path().join("to");
+    fs.copy_to_host("/tree", &to).unwrap();
+    fs.copy_from_host(&to, "/again").unwrap();
+    let entries: Vec<_> = fs.walk_dir("/again").unwrap().map(Result::unwrap).collect();
+    assert_eq!(entries.len(), 31);
+    let deepest = entries.last().unwrap();
+    assert_eq!((deepest.path().as_os_str().len(), deepest.metadata().unwrap().len()), (6038, 4));
+    fs.remove_dir_all("/again").unwrap();
+    drop(entries);
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_walk_names_the_directory_that_it_meets_again() {
+    if !needs("debugfs") {
+        return;
+    }
+    let (image, fs) = fresh();
+    fs.create_dir_all("/a/b").unwrap();
+    fs.create_dir("/c").unwrap();
+    fs.close().unwrap();
+    for link in ["ln /a/b /c/again", "ln /a /a/b/itself"] {
+        run(Command::new("debugfs").args(["-w", "-R", link]).arg(&image.path));
+    }
+    let fs = FileSystem::open(&image.path).unwrap();
+    let (found, again): (Vec<_>, Vec<_>) = fs.walk_dir("/").unwrap().partition(Result::is_ok);
+    assert_eq!(found.len(), 6); // the root's three, lost+found; their three
+    let again: Vec<_> = again.into_iter().map(Result::unwrap_err).collect();
+    assert!(again.iter().all(|error| matches!(error.cause(), Cause::Repeated)), "{again:?}");
+    assert_eq!((again.len(), again[0].errno()), (2, 40));
+}
+
+#[test]
+fn a_walk_reads_a_directory_with_the_number_of_one_that_is_gone() {
+    let image = Image::with("8M", &["-N", "16"]);
+    let fs = FileSystem::open(&image.path).unwrap();
+    for name in ["/t/a", "/t/b"] {
+        fs.create_dir_all(name).unwrap();
+    }
+    // Then no number is free but that of the directory.
+    assert!((0..16).any(|n| fs.write(format!("/{n}"), "").is_err()));
+    let mut walk = fs.walk_dir("/t").unwrap();
+    let first = walk.next().unwrap().unwrap();
+    let second = walk.next().unwrap().unwrap(); // the first is read now, and the second not yet
+    fs.remove_dir(first.path()).unwrap();
+    let new = second.path().join("new");
+    fs.create_dir(&new).unwrap();
+    assert_eq!(fs.metadata(&new).unwrap().ino(), first.ino());
+    fs.remove_file("/0").unwrap();
+    fs.write(new.join("f"), "").unwrap();
+    let rest: Vec<_> = walk.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(rest, [new.clone(), new.join("f")]);
 }

@@ -7,8 +7,9 @@ use lanefs::device::{self, Device};
 use lanefs::inode::{self, OpenFile, Vfs};
 use lanefs::{
     Cause, Error, Ext4Error, File, FileOptions, FileSystem, FileTimes, FormatOptions, Metadata,
-    OpenOptions, ReadDir, Source, format, raid,
+    OpenOptions, ReadDir, Source, fault, format, raid,
 };
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -120,4 +121,29 @@ fn the_floors_below_are_used_by_names_of_the_library() {
         |statistics| &statistics.journal,
         |statistics| &statistics.locks,
     );
+}
+
+#[test]
+fn options_and_errors_are_made_by_names_of_the_library() {
+    let options = raid::ArrayOptions {
+        dirty_and_degraded: raid::DirtyAndDegraded::Refuse,
+        upkeep: raid::Upkeep::Background,
+        policies: raid::Policies::default(),
+        ..raid::ArrayOptions::new(device::Access::ReadOnly)
+    };
+    assert_eq!(options.access, device::Access::ReadOnly);
+    let mut format = FormatOptions::new().label("x");
+    format.tables = format::TablePlaces::ByGroup;
+    format.inode_tables = format::InodeTables::Lazy;
+    format.features.compat -= format::Compat::ORPHAN_FILE;
+    let device = device::RamDevice::create(16 << 20).unwrap();
+    FileSystem::format(&device, &format).unwrap();
+    let verity = lanefs::NewVerity {
+        algorithm: lanefs::VerityAlgorithm::Sha256,
+        ..lanefs::NewVerity::default()
+    };
+    assert_eq!(verity, lanefs::NewVerity::default());
+    let failed = device::DeviceError::new(device::Operation::Write, 0, 1, ErrorKind::Other);
+    let cause = Cause::from(Ext4Error::Journal(fault::JournalError::Device(failed)));
+    assert!(!matches!(cause, Cause::Open(device::OpenError::InUse { by: device::User::Lock, .. })));
 }
