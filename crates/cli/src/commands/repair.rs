@@ -23,15 +23,18 @@ const REPAIRED: u8 = 1;
 const LEFT: u8 = 4;
 /// The exit code of a failed repair, equal to e2fsck's "operational error".
 const FAILED: u8 = 8;
+/// The most undo files beside an image that this command makes.
+const MOST_UNDO: u32 = 99;
 
 /// Repairs an image, as e2fsck -y does
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The whole repair is planned in memory first, and lanefs check judges the plan. Then it is written as
 one transaction of the image's own log. A kill at any time causes no further loss, and another run
-completes the repair. With --undo the old blocks are saved in a file first, and the repair is
-written in place. An image without a usable log needs --undo. A log on its own device is replayed
-first, and fast commits become a transaction first; the undo file does not take that back.
+completes the repair. If the log cannot take the repair, the old blocks are saved first in a new
+file beside the image, disk.img.undo, and the repair is written in place; so it is with --undo. A
+block device or an array then needs --undo or --no-undo. A log on its own device is replayed first,
+and fast commits become a transaction first; the undo file does not take that back.
 
 Exit codes, as of e2fsck: 0 it was clean, 1 it was repaired, 4 faults are left (or, with -n, there
 is something to repair), 8 the repair failed or the image has parts that the checker does not know,
@@ -51,8 +54,12 @@ pub struct Arguments {
     /// First save the old content of all changed blocks in this new file
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     undo: Option<PathBuf>,
+    /// If the log cannot take the repair, write it in place without an undo file: a kill may lose
+    /// more
+    #[arg(long, conflicts_with_all = ["undo", "dry_run"])]
+    no_undo: bool,
     /// Put the old blocks of this undo file back, and repair nothing
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["undo", "dry_run", "cut_shared"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["undo", "no_undo", "dry_run", "cut_shared"])]
     undo_apply: Option<PathBuf>,
     /// If several files use a block, the first file keeps it; the others get a hole instead of a
     /// copy
@@ -133,10 +140,11 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     }
     let repair = blocks(&plan).map_err(|error| whole.failure(error))?;
     let writes = !repair.recovery.is_empty() || !repair.blocks.is_empty();
+    let mut undo = None;
     if writes && !arguments.dry_run {
-        write(arguments, &whole, &device, &plan, &repair)?;
+        undo = write(arguments, &whole, &device, &plan, &repair)?;
     }
-    failures.printed(print(&plan, &repair, arguments));
+    failures.printed(print(&plan, &repair, undo.as_deref(), arguments));
     let code = match (plan.leaves_faults(), writes || is_replayed || mends_mmp) {
         _ if !plan.after.unchecked.is_empty() => FAILED,
         (true, _) => LEFT,
@@ -201,36 +209,71 @@ fn take(whole: &WholeImage<'_>, arguments: &Arguments) -> Result<Option<Exclusiv
     }
 }
 
+/// Writes the repair. Returns the undo file, if one was made.
 fn write(
     arguments: &Arguments,
     whole: &WholeImage<'_>,
     device: &Arc<dyn Device>,
     plan: &Plan,
     repair: &Repair,
-) -> Result<(), Failure> {
-    if let Some(file) = &arguments.undo {
-        let undo = repair.undo(&**device).map_err(|error| whole.failure(error))?;
-        save(file, &undo.encode()).map_err(Failure::on_host(file))?;
-        return repair.write_in_place(&**device).map_err(|error| whole.failure(error));
+) -> Result<Option<PathBuf>, Failure> {
+    if arguments.undo.is_none() && plan.has_log && repair.fits_log(device) {
+        repair.write_to_log(device).map_err(|error| whole.failure(error))?;
+        return Ok(None);
     }
-    if !plan.has_log || !repair.fits_log(device) {
-        let why = "its log cannot take the repair as one transaction: give --undo FILE, so that a \
-                   kill loses nothing more";
-        return Err(whole.failure(why));
-    }
-    repair.write_to_log(device).map_err(|error| whole.failure(error))
+    let old = repair.undo(&**device).map_err(|error| whole.failure(error))?.encode();
+    let file = match &arguments.undo {
+        Some(file) => {
+            Some(save(file, &old).map(|()| file.clone()).map_err(Failure::on_host(file))?)
+        }
+        None if arguments.no_undo => None,
+        None => Some(save_beside(whole, &arguments.image, &old)?),
+    };
+    repair.write_in_place(&**device).map_err(|error| match &file {
+        Some(file) => whole.failure(format_args!("{error}; old blocks are in {}", file.display())),
+        None => whole.failure(error),
+    })?;
+    Ok(file)
 }
 
-/// Writes a new file, durably.
+/// Writes the old blocks to a new file in the folder of the image.
+fn save_beside(whole: &WholeImage<'_>, image: &Path, bytes: &[u8]) -> Result<PathBuf, Failure> {
+    const WHY: &str = "its log cannot take the repair as one transaction: give --undo FILE, so \
+                       that a kill loses nothing more, or --no-undo";
+    if !image.is_file() || whole.files() != [image] {
+        return Err(whole.failure(WHY));
+    }
+    for n in 1..=MOST_UNDO {
+        let number = if n == 1 { String::new() } else { format!("-{n}") };
+        let mut name = image.as_os_str().to_owned();
+        name.push(format!(".undo{number}"));
+        match save(Path::new(&name), bytes) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(whole.failure(format_args!("{WHY} ({}: {error})", name.display())));
+            }
+            Ok(()) => return Ok(name.into()),
+        }
+    }
+    Err(whole.failure(format_args!("{WHY} (it has {MOST_UNDO} undo files already)")))
+}
+
+/// Writes a new file, durably. If that fails, there is no such file.
 fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create_new(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    });
+    written.inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
-fn print(plan: &Plan, repair: &Repair, arguments: &Arguments) -> io::Result<()> {
+fn print(
+    plan: &Plan,
+    repair: &Repair,
+    undo: Option<&Path>,
+    arguments: &Arguments,
+) -> io::Result<()> {
     let image = arguments.image.display();
     let count = repair.recovery.len() + repair.blocks.len();
     let verdict = match (count, arguments.dry_run) {
@@ -243,15 +286,21 @@ fn print(plan: &Plan, repair: &Repair, arguments: &Arguments) -> io::Result<()> 
     let actions = plan.actions.iter().map(|action| printable(&action.to_string()));
     let left = left(plan).map(|finding| format!("left: {}", printable(&finding.to_string())));
     let unchecked = plan.after.unchecked.iter().map(|what| format!("not checked: {what}"));
-    let lines = actions.chain(left).chain(unchecked).chain([verdict]);
-    arguments.output.print(&as_json(plan, repair, arguments), lines)
+    let saved = undo.map(|file| {
+        let file = file.display();
+        printable(&format!(
+            "the old blocks are in {file}: lanefs repair --undo-apply {file} {image}"
+        ))
+    });
+    let lines = actions.chain(left).chain(unchecked).chain(saved).chain([verdict]);
+    arguments.output.print(&as_json(plan, repair, undo, arguments), lines)
 }
 
 fn left(plan: &Plan) -> impl Iterator<Item = &Finding> {
     plan.after.findings.iter().filter(|finding| finding.harm() != Harm::Note)
 }
 
-fn as_json(plan: &Plan, repair: &Repair, arguments: &Arguments) -> Value {
+fn as_json(plan: &Plan, repair: &Repair, undo: Option<&Path>, arguments: &Arguments) -> Value {
     let before = plan.before.findings.iter().filter(|finding| finding.harm() != Harm::Note);
     let actions = plan.actions.iter().map(|action| {
         json!({
@@ -268,5 +317,6 @@ fn as_json(plan: &Plan, repair: &Repair, arguments: &Arguments) -> Value {
         "left": left(plan).map(finding_facts).collect::<Vec<_>>(),
         "not_checked": plan.after.unchecked,
         "blocks": repair.recovery.len() + repair.blocks.len(),
+        "undo": undo.map(|file| file.display().to_string()),
     })
 }

@@ -70,7 +70,7 @@ fn an_undo_file_brings_the_old_image_back() {
 }
 
 #[test]
-fn an_image_without_a_log_is_repaired_only_with_an_undo_file() {
+fn an_image_without_a_log_is_repaired_with_an_undo_file_beside_it() {
     let image = Image::new("32M");
     let path = image.path.to_str().unwrap();
     assert_eq!(tool("mke2fs", &["-q", "-F", "-t", "ext2", path]).0, Some(0));
@@ -79,13 +79,34 @@ fn an_image_without_a_log_is_repaired_only_with_an_undo_file() {
     // block if blocks have 4 KiB, and in the third if they have 1 KiB. Both positions are written.
     file.write_all_at(&[7], 4096 + 12).unwrap();
     file.write_all_at(&[7], 2048 + 12).unwrap();
+    let before = std::fs::read(&image.path).unwrap();
+    let (first, second) = (format!("{path}.undo"), format!("{path}.undo-2"));
+    std::fs::write(&first, "another file").unwrap();
     let (status, said) = repair(&[path]);
-    assert_eq!(status, Some(8), "{said}");
-    assert!(said.contains("--undo FILE"), "{said}");
+    assert_eq!(status, Some(1), "{said}");
+    let told =
+        format!("the old blocks are in {second}: lanefs repair --undo-apply {second} {path}");
+    assert!(said.lines().any(|line| line == told), "{said}");
+    assert_eq!(std::fs::read(&first).unwrap(), b"another file");
+    assert_eq!(tool("e2fsck", &["-fn", path]).0, Some(0));
+    let is_back = || std::fs::read(&image.path).unwrap() == before;
+    assert!(repair(&["--undo-apply", &second, path]).0 == Some(0) && is_back());
+    // Without an undo file, or with one of this name.
+    assert_eq!(repair(&["--quiet", "--no-undo", path]), (Some(1), String::new()));
+    assert!(!Path::new(&format!("{path}.undo-3")).exists());
+    assert_eq!(tool("e2fsck", &["-fn", path]).0, Some(0));
+    assert!(repair(&["--undo-apply", &second, path]).0 == Some(0) && is_back());
     let undo = image.dir.path().join("undo");
     let (status, said) = repair(&["--quiet", "--undo", undo.to_str().unwrap(), path]);
     assert_eq!((status, said.as_str()), (Some(1), ""));
     assert_eq!(tool("e2fsck", &["-fn", path]).0, Some(0));
+    assert_eq!(repair(&["--no-undo", "--undo", "a", path]).0, Some(2));
+    // If no undo file can be made, nothing is written.
+    assert!(repair(&["--undo-apply", &second, path]).0 == Some(0) && is_back());
+    (3..100).for_each(|n| std::fs::write(format!("{path}.undo-{n}"), "").unwrap());
+    let (status, said) = repair(&[path]);
+    assert_eq!(status, Some(8), "{said}");
+    assert!(said.contains("give --undo FILE") && said.contains("--no-undo") && is_back(), "{said}");
 }
 
 #[test]
