@@ -86,24 +86,10 @@ pub enum Cause {
     Unmapped { kind: &'static str, id: u32 },
     #[error("line {line}: {detail}")]
     Table { line: usize, detail: String },
-    #[error("{0}; give a larger --size, or --size auto")]
-    Full(MkfsError),
-    #[error("{0}; give more with --inodes, or --size auto")]
-    TooFewInodes(MkfsError),
     #[error("{0}")]
     File(FileFault),
     #[error("{0}")]
-    Mkfs(MkfsError),
-}
-
-impl From<MkfsError> for Cause {
-    fn from(error: MkfsError) -> Cause {
-        match error {
-            MkfsError::Full { .. } => Cause::Full(error),
-            MkfsError::TooFewInodes { .. } => Cause::TooFewInodes(error),
-            error => Cause::Mkfs(error),
-        }
-    }
+    Mkfs(#[from] MkfsError),
 }
 
 fn named(key: &str) -> String {

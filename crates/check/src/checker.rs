@@ -69,7 +69,7 @@ pub enum Error {
     LogElsewhere,
     /// The log contains fast commits, which a repair cannot replay. The caller has to replace them
     /// with a transaction first.
-    #[error("the log has fast commits to be replayed: run lanefs recover first")]
+    #[error("the log has fast commits, which have to be replayed first")]
     FastCommits,
     /// The host has too little memory for one word for each inode of the file system, or for the
     /// maps of used clusters.

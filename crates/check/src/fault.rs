@@ -44,7 +44,7 @@ pub enum Fault {
 
     // The superblock.
     #[error(
-        "a mount met an error: its remaining faults are reported too; lanefs repair clears the mark"
+        "a mount met an error: its remaining faults are reported too; a repair clears the mark"
     )]
     MarkedErrors,
     #[error("{what} is {found} where {expected} was found")]

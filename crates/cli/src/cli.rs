@@ -35,4 +35,4 @@ pub use operand::{
     long_help, read_keys,
 };
 pub use output::{MadeFile, OutputFile};
-pub use report::{Failure, Report, Stop, complain, host_cause, plain, printable};
+pub use report::{Failure, Report, Stop, advised, complain, host_cause, plain, printable};

@@ -31,7 +31,7 @@ pub struct OpenOptions {
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The image is in use: by another Lanefs, or by the host.
-    #[error("{} is in use {by}", path.display())]
+    #[error("{}: in use {by}", path.display())]
     InUse {
         /// The image.
         path: PathBuf,
@@ -39,19 +39,19 @@ pub enum OpenError {
         by: User,
     },
     /// The host refuses writes to the block device, which was to be opened for writing.
-    #[error("{} is write-protected (blockdev --setrw)", path.display())]
+    #[error("{}: write-protected", path.display())]
     WriteProtected {
         /// The block device.
         path: PathBuf,
     },
     /// The image is neither a regular file nor a block device.
-    #[error("{} is neither a file nor a block device", path.display())]
+    #[error("{}: neither a file nor a block device", path.display())]
     NotADevice {
         /// The image.
         path: PathBuf,
     },
     /// The requested part is not within the file.
-    #[error("{}: {len} bytes at byte {offset} are not within its {size} bytes", path.display())]
+    #[error("{}: {} its {size} bytes", path.display(), outside(*offset, *len))]
     OutOfRange {
         /// The image.
         path: PathBuf,
@@ -88,6 +88,13 @@ pub enum OpenError {
         /// The host's error.
         source: io::Error,
     },
+}
+
+fn outside(offset: u64, len: u64) -> String {
+    match len {
+        0 => format!("byte {offset} is beyond"),
+        len => format!("{len} bytes at byte {offset} are not within"),
+    }
 }
 
 /// An image file or a block device of the host, or a part of it.

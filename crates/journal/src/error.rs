@@ -69,16 +69,13 @@ pub enum Error {
         log_block: u32,
     },
     /// The journal inode has a hole, because the image is damaged.
-    #[error("the journal's inode has a hole at log block {log_block}: lanefs repair mends it")]
+    #[error("the journal's inode has a hole at log block {log_block}")]
     LogHole {
         /// The first block of the hole, counted from the start of the log.
         log_block: u32,
     },
     /// The journal inode has blocks beyond its size, because the image is damaged.
-    #[error(
-        "the journal's inode has log block {log_block}, but a size of {blocks} blocks: \
-         lanefs repair mends it"
-    )]
+    #[error("the journal's inode has log block {log_block}, but a size of {blocks} blocks")]
     LogBeyondSize {
         /// The last block, counted from the start of the log.
         log_block: u32,

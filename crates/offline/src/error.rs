@@ -17,7 +17,7 @@ pub enum Error {
     #[error(transparent)]
     Ext4(#[from] lanefs_ext4::Error),
     /// The file system must be checked before it can be changed.
-    #[error("{0}: check it with lanefs repair or e2fsck -f first")]
+    #[error("{0}: it has to be checked first")]
     NeedsCheck(#[from] Unchecked),
     /// The change needs a journal or a longer journal, or the repair cannot be written through the
     /// journal.
@@ -62,15 +62,15 @@ pub enum JournalNeed {
     )]
     InImage,
     /// The changes have to be written as one transaction of a journal, but there is no journal.
-    #[error("changes that become durable together need a journal: add one first (lanefs tune -j)")]
+    #[error("without a journal, changes cannot become durable together")]
     ForDraft,
     /// The change has to be made through a journal, but there is no journal.
-    #[error("this change needs a journal: add one first (lanefs tune -j)")]
+    #[error("without a journal, this change cannot be made")]
     Missing,
     /// The changed blocks that were in use do not fit into the journal.
     #[error(
-        "{needed} blocks in use change, and the journal has room for {most}: make it longer \
-         (lanefs tune -J size=...), or make the changes in several steps"
+        "{needed} blocks in use change, and the journal has room for {most}: it has to be longer, \
+         or the changes made in several steps"
     )]
     DraftTooLarge {
         /// The number of changed blocks that were in use.
@@ -79,10 +79,7 @@ pub enum JournalNeed {
         most: u64,
     },
     /// The change does not fit into the journal.
-    #[error(
-        "the change takes {needed} blocks of the journal, and it has {most}: make it longer first \
-         (lanefs tune -J size=...)"
-    )]
+    #[error("the change takes {needed} blocks of the journal, and the journal has {most}")]
     TooLarge {
         /// The number of journal blocks that the change needs.
         needed: u32,
@@ -210,8 +207,8 @@ pub enum Refusal {
     SeedInUse,
     /// The UUID cannot be changed, because all checksums depend on it.
     #[error(
-        "all checksums depend on the UUID: give -O metadata_csum_seed too, which keeps them (Linux \
-         4.4 and later mount it), or use tune2fs, which rewrites them"
+        "all checksums depend on the UUID: the feature metadata_csum_seed keeps them (Linux 4.4 and \
+         later mount it); tune2fs rewrites them"
     )]
     UuidInChecksums,
     /// The UUID cannot be changed, because the hashes of attribute values depend on it.

@@ -131,7 +131,7 @@ pub enum BadSize {
     #[error("a new group has no room for its metadata")]
     ShortGroup,
     /// The resize inode refers to blocks outside of the file system.
-    #[error("the resize inode is damaged: check it with e2fsck -f")]
+    #[error("the resize inode is damaged")]
     ResizeInode,
 }
 
@@ -140,7 +140,7 @@ pub enum BadSize {
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found
 pub enum UnfitJournal {
-    #[error("give its path (--journal PATH, mount -o journal_path=PATH)")]
+    #[error("it is not given")]
     Missing,
     #[error("the given device is no journal: {damage}")]
     NotAJournal { damage: Corruption },

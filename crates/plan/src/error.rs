@@ -145,8 +145,8 @@ pub enum Error {
     },
     /// e2fsck is changing the file system, or was interrupted (feature `mmp`).
     #[error(
-        "e2fsck was started on {node} at {} and has not finished: if it was interrupted, run \
-         lanefs repair --take-over", utc(*time)
+        "e2fsck was started on {node} at {} and has not finished: it runs, or was interrupted",
+        utc(*time)
     )]
     BeingChecked {
         /// The name of the computer on which e2fsck was started.

@@ -246,7 +246,7 @@ impl Mender<'_> {
         for ino in inos.filter(|ino| self.run.states.get(*ino).names() == 0) {
             self.clear_inode(ino, "cleared: the journal is removed");
         }
-        self.act(Place::Journal, "removed, since it is lost: lanefs tune -j makes a new one");
+        self.act(Place::Journal, "removed, since it is lost");
     }
 
     /// Returns whether the file system reserves blocks for additional descriptors.

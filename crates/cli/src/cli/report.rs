@@ -71,33 +71,7 @@ impl Failure {
 /// Converts an error from opening an image. The failure names the image as it was opened.
 impl From<&OpenError> for Failure {
     fn from(error: &OpenError) -> Failure {
-        match error {
-            OpenError::InUse { path, by } => {
-                Failure::new(path.display(), format_args!("in use {by}"))
-            }
-            OpenError::Io { path, source } => Failure::host(path.display(), source),
-            OpenError::WriteProtected { path } => {
-                Failure::new(path.display(), "write-protected (blockdev --setrw)")
-            }
-            OpenError::NotADevice { path } => {
-                Failure::new(path.display(), "neither a file nor a block device")
-            }
-            OpenError::OutOfRange { path, offset, len: 0, size } => Failure::new(
-                path.display(),
-                format_args!("byte {offset} is beyond its {size} bytes"),
-            ),
-            OpenError::OutOfRange { path, offset, len, size } => Failure::new(
-                path.display(),
-                format_args!("{len} bytes at byte {offset} are not within its {size} bytes"),
-            ),
-            OpenError::BeyondPartition { path, partition, offset, len, room } => Failure::new(
-                path.display(),
-                format_args!(
-                    "{len} bytes at byte {offset} reach beyond partition {partition}, which has \
-                     {room} bytes from there on"
-                ),
-            ),
-        }
+        Failure::parse(&plain(&error.to_string()))
     }
 }
 
@@ -159,11 +133,34 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// What a command or an option does about something that the library says, which knows neither:
+/// words of the message, and what is added at its end.
+const ADVICE: [(&str, &str); 12] = [
+    (": write-protected", " (blockdev --setrw)"),
+    ("e2fsck was started on", ": if it was interrupted, run lanefs repair --take-over"),
+    (": it is not given", ": give its path (--journal PATH, mount -o journal_path=PATH)"),
+    ("the journal's inode has", ": lanefs repair mends it"),
+    ("it has to be checked first", ": run lanefs repair or e2fsck -f"),
+    ("the resize inode is damaged", ": check it with lanefs repair or e2fsck -f"),
+    ("without a journal,", ": add one first (lanefs tune -j)"),
+    ("blocks of the journal, and the journal has", ": make it longer (lanefs tune -J size=...)"),
+    ("accept the loss", ": lanefs raid recover --force"),
+    ("has no slot", ": lanefs raid add gives it one"),
+    ("the files do not fit into", "; give a larger --size, or --size auto"),
+    ("files need more inodes than", "; give more with --inodes, or --size auto"),
+];
+
+/// Returns a message of the library with what the user can do about it.
+pub fn advised(message: &str) -> String {
+    let advice = ADVICE.iter().find(|(words, _)| message.contains(words));
+    format!("{message}{}", advice.map_or("", |(_, advice)| advice))
+}
+
 /// Prints one line on standard error. A closed standard error is ignored, because the exit code
 /// also reports the failure.
 pub fn complain(line: impl Display) {
     // The line is written by one call, so that lines of several threads are not mixed.
-    let line = format!("{}\n", printable(&line.to_string()));
+    let line = format!("{}\n", printable(&advised(&line.to_string())));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 

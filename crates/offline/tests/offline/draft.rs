@@ -71,7 +71,7 @@ fn edit_once(
 fn changes_without_a_journal_are_refused() {
     let Some(image) = filled("-b 1024 -O ^has_journal", "14M", 1) else { return };
     let refused = edit(in_memory(&image)).expect_err("a refusal").to_string();
-    assert!(refused.contains("lanefs tune -j"), "{refused}");
+    assert!(refused.contains("without a journal"), "{refused}");
 }
 
 #[test]

@@ -222,7 +222,7 @@ fn dirty_and_degraded(slot: usize, logs: &[usize], left_out: &[LeftOut]) -> Stri
     for out in left_out {
         text.push_str(&format!("; {out}"));
     }
-    text.push_str(". Add the member again, or accept the loss: lanefs raid recover --force");
+    text.push_str(". Add the member again, or accept the loss");
     text
 }
 
@@ -297,7 +297,7 @@ impl std::fmt::Display for LeftOut {
             }
             Outside::Faulty => write!(f, "{name} failed, as the other members record"),
             Outside::Unnumbered => write!(f, "{name} has no part in the array any more"),
-            Outside::Spare => write!(f, "{name} has no slot: lanefs raid add gives it one"),
+            Outside::Spare => write!(f, "{name} has no slot"),
         }
     }
 }

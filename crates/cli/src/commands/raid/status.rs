@@ -2,7 +2,7 @@
 
 use super::array::{ArrayArgument, Look, NothingMore};
 use super::live;
-use crate::cli::{Report, human, printable};
+use crate::cli::{Report, advised, human, printable};
 use lanefs::device::Device;
 use lanefs_ondisk::md::Role;
 use lanefs_raid5::{OpenArray, Places, Standing};
@@ -165,7 +165,7 @@ fn print(out: &mut dyn Write, array: &OpenArray, facts: &Value) -> io::Result<()
         writeln!(out, "  {slot:3}  {}: {state}{}", printable(name), done.unwrap_or_default())?;
     }
     for left in facts.get("left_out").and_then(Value::as_array).into_iter().flatten() {
-        writeln!(out, "  left out: {}", printable(left.as_str().unwrap_or_default()))?;
+        writeln!(out, "  left out: {}", printable(&advised(left.as_str().unwrap_or_default())))?;
     }
     for spare in facts["spares"].as_array().into_iter().flatten() {
         writeln!(out, "   -   {}: spare", printable(spare.as_str().unwrap_or_default()))?;

@@ -83,7 +83,7 @@ fn a_file_system_that_is_checked_is_refused() {
     put(&place, &mmp(Use::Checked, "here"));
     let refused = take(&place, 5, &|| panic!("a wait")).expect_err("a check");
     assert!(refused.to_string().contains("started on here at 1970"), "{refused}");
-    assert!(refused.to_string().contains("--take-over"), "{refused}");
+    assert!(refused.to_string().contains("or was interrupted"), "{refused}");
 }
 
 #[test]
