@@ -252,7 +252,7 @@ impl FileData<'_> {
         let parked = self.park(&mut layout, removed, &old_nodes, size)?;
 
         let plan = layout.plan(&root, &reader, &limits)?;
-        self.check_space(fs.volume.sectors(plan.nodes_needed() as u64))?;
+        self.check_space(fs.volume.sectors(plan.nodes_needed() as u64), 0)?;
         let last = self.with_map(extent::Map::last)?;
         let claims = self.claim_nodes(form, last, plan.nodes_needed())?;
         let places: Vec<Block> = claims.iter().flat_map(Claim::first_blocks).collect();

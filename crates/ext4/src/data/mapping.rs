@@ -228,7 +228,9 @@ impl<'m> FileData<'m> {
         let usage = cluster::usage(&map, &covered, with, fs.volume.clusters());
 
         let clusters = u64::from(usage.added) + plan.nodes_needed() as u64;
-        self.check_space(fs.volume.sectors(clusters))?;
+        let freed = total(&usage.freed) >> fs.volume.clusters().bits();
+        let freed = u64::from(freed) + plan.freed().len() as u64;
+        self.check_space(fs.volume.sectors(clusters), fs.volume.sectors(freed))?;
         let node_claims = self.claim_nodes(form, map.last(), plan.nodes_needed())?;
         let mut holds = Vec::new();
         for extent in &usage.freed {
@@ -262,14 +264,14 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Fails if the inode's record cannot count `more` sectors. The count on disk may be damaged, so
+    /// Fails if the inode's record cannot count `more` sectors without `less`. The count on disk may be damaged, so
     /// it may be near the limit in a small file too. The commit would fail, and abort the journal.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`]
-    pub(crate) fn check_space(&self, more: u64) -> Result<(), Error> {
-        let sectors = self.inode.snapshot().sectors.saturating_add(more);
-        match more > 0 && sectors > self.fs.volume.most_sectors {
+    pub(crate) fn check_space(&self, more: u64, less: u64) -> Result<(), Error> {
+        let sectors = self.inode.snapshot().sectors.saturating_add(more).saturating_sub(less);
+        match more > less && sectors > self.fs.volume.most_sectors {
             true => Err(Error::FileTooLarge),
             false => Ok(()),
         }

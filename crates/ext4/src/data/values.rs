@@ -85,7 +85,8 @@ pub(crate) struct ReleasedValues(#[expect(dead_code, reason = "held for its drop
 impl ValueChange {
     pub(crate) fn credits(&self) -> Credits {
         let orphans = self.adopted.iter().len() + self.released.len() + self.in_old_block.len();
-        VALUE.times(orphans).and(Credits::INODE.times(self.copied.len()))
+        // Those that are copied are in the old block too.
+        VALUE.times(orphans)
     }
 
     /// Returns the sectors that the owner gains and loses.

@@ -217,7 +217,8 @@ impl<'m> FileData<'m> {
             }
         };
         let more = if let BlockEdit::New { .. } = block { fs.volume.sectors(1) } else { 0 };
-        self.check_space(values.sectors().0 + more)?;
+        let (gained, lost) = values.sectors();
+        self.check_space(gained + more, lost)?;
         let credits = Credits::INODE.and(block.credits()).and(values.credits());
         Ok(XattrChange { in_inode: plan.in_inode, hold, block, values, permissions: None, credits })
     }

@@ -142,7 +142,7 @@ impl Tree<'_> {
         let mut entries: Vec<IndexEntry> = index.iter().collect();
         let at = frame.at;
         // In an index out of order, the new entry might not be found again.
-        let falls = |pair: &[IndexEntry]| matches!(pair, [a, b] if b.hash & !1 < a.hash & !1);
+        let falls = |pair: &[IndexEntry]| matches!(pair, [a, b] if b.hash < a.hash);
         if let Some(before) = entries.windows(2).position(falls) {
             return Err(self.cx.bad_index(frame.block, Cause::Order { entry: before + 1 }));
         }
