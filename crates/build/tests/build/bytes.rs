@@ -70,7 +70,7 @@ fn a_fitted_image_holds_its_files_and_little_else() {
     // A device that is only as large as the data of the files has no room for the metadata.
     let device = RamDevice::create(built.data * 4096).unwrap();
     let error = Builder::new().source(source()).build(&device).unwrap_err();
-    assert!(error.to_string().contains("--size auto"), "{error}");
+    assert!(error.to_string().contains("the files do not fit into"), "{error}");
     for spare in [Spare { bytes: 300 << 20, percent: 0 }, Spare { bytes: 0, percent: 50 }] {
         let device = RamDevice::create(1 << 30).unwrap();
         let room = Room::Fitted(spare);

@@ -4,6 +4,7 @@
 use super::compare::{faults, silent};
 use super::log;
 use super::mender::Action;
+use super::volume::put_superblock;
 use crate::backup;
 use crate::checker::Error;
 use crate::groups::{self, Groups, NOWHERE};
@@ -117,15 +118,6 @@ fn reseal(device: &Arc<OverlayDevice>) -> Option<Superblock> {
         put_superblock(&**device, &superblock);
         superblock
     })
-}
-
-pub fn put_superblock(device: &dyn Device, superblock: &Superblock) {
-    let mut raw = superblock.raw().clone();
-    raw.s_block_group_nr.set(0);
-    if let Ok(superblock) = Superblock::from_raw(raw) {
-        // If the write to the view in memory fails, the next check reports the fault again.
-        let _ = device.write_at(SUPERBLOCK_OFFSET, &superblock.encode());
-    }
 }
 
 /// Returns the fields that a superblock and its copies must agree on. They determine where the

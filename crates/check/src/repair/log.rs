@@ -1,11 +1,10 @@
 //! Recovers the log: restores the inode of the journal, and replays the log.
 
 use super::compare::{MOST_CHANGED, silent};
-use super::copies::put_superblock;
 use super::inode_offsets::{BLOCK, FLAGS, LINKS, set_size};
 use super::mender::{Action, put16, put32};
 use super::salvage::EXTENT_MAGIC;
-use super::volume::clear_recovery;
+use super::volume::{clear_recovery, put_superblock};
 use crate::bytes::le16;
 use crate::checker::Error;
 use crate::fault::Fault;

@@ -12,6 +12,7 @@ use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
 use crate::superblock::{GROUP_QUOTAS, USER_QUOTAS};
+use lanefs_device::Device;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::{Cause, GroupFlags};
 use lanefs_ondisk::jbd2::JournalSuperblock;
@@ -331,6 +332,15 @@ impl Mender<'_> {
 pub fn clear_recovery(raw: &mut RawSuperblock) {
     let recover = Incompat::RECOVER.bits();
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
+}
+
+pub fn put_superblock(device: &dyn Device, superblock: &Superblock) {
+    let mut raw = superblock.raw().clone();
+    raw.s_block_group_nr.set(0);
+    if let Ok(superblock) = Superblock::from_raw(raw) {
+        // If the write to the view in memory fails, the next check reports the fault again.
+        let _ = device.write_at(SUPERBLOCK_OFFSET, &superblock.encode());
+    }
 }
 
 /// Sets the number of the orphan file's inode. If it is 0, orphans are kept in the orphan list.

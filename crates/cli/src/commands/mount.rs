@@ -4,7 +4,8 @@ mod block;
 
 use super::raid::{ArrayFigures, LiveArray, LiveControl};
 use crate::cli::{
-    announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount, read_keys,
+    advised, announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount,
+    read_keys,
 };
 use crate::commands::mount::block::{failed, message, warn};
 use block::Attached;
@@ -145,7 +146,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     match start(arguments, options, ids) {
         Ok(started) => serve(started, parent),
         Err(error) => {
-            parent.failed(&message(&*error));
+            parent.failed(&advised(&message(&*error)));
             ExitCode::FAILURE
         }
     }
