@@ -369,7 +369,7 @@ const FAILING: &[(&str, &str)] = &[
     ("a source that does not exist", "mkfs -F other --from none"),
     ("no archive", "mkfs -F other --size 2M --from big"),
     ("files that do not fit", "mkfs -q -F other --size 2M -d much"),
-    ("a size that is out of range", "mkfs -F other --size 8E"),
+    ("a size that is out of range", "mkfs -F other --size 7E"),
     ("an image that exists, as a journal", "mkfs -O journal_dev other --size 16M"),
     ("an image that exists", "clone @ other"),
     ("no image", "clone --force f other"),
