@@ -264,8 +264,9 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Fails if the inode's record cannot count `more` sectors without `less`. The count on disk may be damaged, so
-    /// it may be near the limit in a small file too. The commit would fail, and abort the journal.
+    /// Fails if the inode's record cannot count `more` sectors without `less`. The count on disk
+    /// may be damaged, so it may be near the limit in a small file too. The commit would fail, and
+    /// abort the journal.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`]
