@@ -8,6 +8,7 @@
 //! slice by slice.
 #![forbid(unsafe_code)]
 
+pub mod command;
 mod cpu;
 mod efficiency;
 mod error;

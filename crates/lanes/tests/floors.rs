@@ -286,6 +286,7 @@ const HOUSES: &[House] = &[
             &["efficiency", "html", "peers", "scale"],
             &["worker", "workloads"],
             &["race", "plan", "run", "seeds"],
+            &["command"],
             &["lib"],
         ],
     },

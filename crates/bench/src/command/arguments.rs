@@ -1,7 +1,7 @@
 //! The arguments of `lanefs bench`.
 
-use lanefs_bench::older::{Policies, UnknownPolicy};
-use lanefs_bench::{Mix, Mounting, Scale, StripeWake, TargetSpec, Tree, Workload};
+use crate::older::{Policies, UnknownPolicy};
+use crate::{Mix, Mounting, Scale, StripeWake, TargetSpec, Tree, Workload};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;

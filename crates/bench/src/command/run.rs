@@ -1,10 +1,9 @@
 //! A run in progress, and the steps that are the same in all tasks.
 
-use crate::cli::{Failure, Report, complain, plain};
-use crate::commands::bench::arguments::Arguments;
-use crate::commands::bench::task::{Arrays, Output};
-use lanefs_bench::raid::{FsMark, FsMarkLine, FsMarkPlan};
-use lanefs_bench::{
+use crate::command::arguments::Arguments;
+use crate::command::task::{Arrays, Output};
+use crate::raid::{FsMark, FsMarkLine, FsMarkPlan};
+use crate::{
     Chapter, Machine, Measured, Mounting, Peers, Plan, Seed, SeedPlan, Stop, Target, Workload,
 };
 use lanefs_fuse::daemon::Signals;
@@ -13,12 +12,21 @@ use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// Where a run prints.
+pub trait Console {
+    /// Prints results on standard output.
+    fn print(&self, text: &str);
+    /// Prints a message on standard error.
+    fn tell(&self, text: &str);
+    /// Prints a failure on standard error. The command fails at its end.
+    fn fail(&self, failure: &str);
+}
 
 pub(super) struct Run<'a> {
     pub(super) arguments: &'a Arguments,
-    pub(super) report: &'a Report,
+    pub(super) console: &'a dyn Console,
     /// The path of this program, if it runs in a private mount namespace.
     pub(super) program: Option<PathBuf>,
     pub(super) interruption: Interruption,
@@ -29,11 +37,10 @@ impl Run<'_> {
     /// Prints one result and advances the progress line.
     pub(super) fn show(&self, progress: &mut Progress, measured: &Measured, text: &str) {
         progress.clear();
-        self.report.printed(print(text));
+        self.console.print(text);
         for (name, outcome) in &measured.outcomes {
-            if let lanefs_bench::Outcome::Failed(why) = outcome {
-                self.report
-                    .fail(Failure::new(format!("{} on {name}", measured.workload), plain(why)));
+            if let crate::Outcome::Failed(why) = outcome {
+                self.console.fail(&format!("{} on {name}: {why}", measured.workload));
             }
         }
         progress.next();
@@ -52,14 +59,8 @@ impl Run<'_> {
     }
 }
 
-pub(super) fn failure(error: lanefs_bench::Error) -> Failure {
-    Failure::new("cannot measure", plain(&error.to_string()))
-}
-
-pub(super) fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+pub(super) fn failure(error: crate::Error) -> String {
+    format!("cannot measure: {error}")
 }
 
 /// A second signal within this time counts as the same signal, because timeout(1) and make(1) send
@@ -92,8 +93,11 @@ impl Interruption {
                 // Start on a new line, after the progress line or the terminal's "^C".
                 eprintln!();
             }
-            complain(
-                "lanefs bench: interrupted: removing temporary files and mounts (a second signal ends at once)",
+            // A closed standard error is ignored.
+            let _ = writeln!(
+                io::stderr(),
+                "lanefs bench: interrupted: removing temporary files and mounts (a second signal \
+                 ends at once)"
             );
             let since = Instant::now();
             loop {
@@ -118,10 +122,10 @@ impl Interruption {
 
     /// Returns the exit code after a signal, 128 plus its number as in shells; `None` without a
     /// signal.
-    pub fn exit(&self) -> Option<ExitCode> {
+    pub fn exit(&self) -> Option<u8> {
         match self.signal.load(Ordering::Relaxed) {
             0 => None,
-            signal => Some(ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))),
+            signal => Some(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
         }
     }
 }
@@ -190,7 +194,7 @@ impl Run<'_> {
         &self,
         workloads: &[Workload],
         before: &Machine,
-    ) -> Result<Vec<Chapter>, Failure> {
+    ) -> Result<Vec<Chapter>, String> {
         let arguments = self.arguments;
         let mut peers = None;
         let mut targets = Vec::new();
@@ -198,7 +202,7 @@ impl Run<'_> {
             let (found, missing) = self.set_up(&mut peers, program).map_err(failure)?;
             targets.extend(found);
             for error in missing {
-                complain(format_args!("lanefs bench: not measured: {error}"));
+                self.console.tell(&format!("lanefs bench: not measured: {error}"));
             }
         }
         let plan = self.plan(workloads.to_vec(), &[1]);
@@ -213,25 +217,25 @@ impl Run<'_> {
             head += &format!("; source tree: {} files, {} KiB", tree.files(), tree.bytes() / 1024);
         }
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-        head += &format!("\n{}", lanefs_bench::table_head(&names));
-        self.report.printed(print(&head));
+        head += &format!("\n{}", crate::table_head(&names));
+        self.console.print(&head);
         let mut progress = Progress::new(&plan.workloads, &plan.threads);
-        let all = lanefs_bench::run(&plan, &targets, |measured| {
-            self.show(&mut progress, measured, &lanefs_bench::table(measured));
+        let all = crate::run(&plan, &targets, |measured| {
+            self.show(&mut progress, measured, &crate::table(measured));
         });
         drop(progress);
-        self.report.printed(print(&lanefs_bench::table_foot(&plan.threads)));
+        self.console.print(&crate::table_foot(&plan.threads));
         // The targets hold files open in the mounts of `peers`, so the targets are dropped first.
         drop(targets);
         drop(peers);
-        Ok(lanefs_bench::chapters(all))
+        Ok(crate::chapters(all))
     }
 
     fn set_up(
         &self,
         peers: &mut Option<Peers>,
         program: &Path,
-    ) -> lanefs_bench::Result<(Vec<Target>, Vec<lanefs_bench::Error>)> {
+    ) -> crate::Result<(Vec<Target>, Vec<crate::Error>)> {
         peers.insert(Peers::new(self.interruption.stop())?).set_up(program)
     }
 }
@@ -242,28 +246,28 @@ impl Run<'_> {
         &self,
         workloads: &[Workload],
         before: &Machine,
-    ) -> Result<Vec<Chapter>, Failure> {
+    ) -> Result<Vec<Chapter>, String> {
         let mut peers = Peers::new(self.interruption.stop()).map_err(failure)?;
         let library = Target::in_memory(IMAGE, Mounting::default()).map_err(failure)?;
         let kernel = peers.kernel_ext4().map_err(failure)?;
         let targets = [library, kernel];
         let plan = self.plan(workloads.to_vec(), &[1, 2]);
-        self.report.printed(print(&format!(
+        self.console.print(&format!(
             "{before}\n{} slices of {:?} in turn; the library on a device in memory, the kernel's ext4 on \
              a loop device in memory\n{}",
             plan.slices,
             plan.slice,
-            lanefs_bench::efficiency_head()
-        )));
+            crate::efficiency_head()
+        ));
         let mut progress = Progress::new(&plan.workloads, &plan.threads);
-        let all = lanefs_bench::run(&plan, &targets, |measured| {
-            self.show(&mut progress, measured, &lanefs_bench::efficiency_line(measured));
+        let all = crate::run(&plan, &targets, |measured| {
+            self.show(&mut progress, measured, &crate::efficiency_line(measured));
         });
-        self.report.printed(print(&lanefs_bench::efficiency_foot()));
+        self.console.print(&crate::efficiency_foot());
         // The targets hold files open in the mounts, so the targets are dropped first.
         drop(targets);
         drop(peers);
-        Ok(lanefs_bench::chapters(all))
+        Ok(crate::chapters(all))
     }
 }
 
@@ -281,7 +285,7 @@ impl Run<'_> {
         seeds: &[Seed],
         arrays: Arrays,
         before: &Machine,
-    ) -> Result<Vec<Chapter>, Failure> {
+    ) -> Result<Vec<Chapter>, String> {
         let plan = SeedPlan {
             threads: self.arguments.threads(&WORKERS),
             slices: self.arguments.slices,
@@ -290,18 +294,18 @@ impl Run<'_> {
             log: self.arguments.log,
             stop: self.interruption.stop(),
         };
-        self.report.printed(print(&format!("{before}\n")));
+        self.console.print(&format!("{before}\n"));
         let mut chapters = Vec::new();
         if !seeds.is_empty() {
-            self.report.printed(print(&format!(
+            self.console.print(&format!(
                 "{} slices of {:?} in turn; images of {} GiB in groups of 32 MiB, in memory\n",
                 plan.slices,
                 plan.slice,
                 IMAGE >> 30
-            )));
+            ));
             for seed in seeds {
                 match self.seed(seed, &plan) {
-                    Err(lanefs_bench::Error::Interrupted) => break,
+                    Err(crate::Error::Interrupted) => break,
                     Err(error) => return Err(failure(error)),
                     Ok(measured) if measured.is_empty() => {}
                     Ok(measured) => {
@@ -310,7 +314,7 @@ impl Run<'_> {
                     }
                 }
             }
-            self.report.printed(print(&lanefs_bench::seed_foot(&plan)));
+            self.console.print(&crate::seed_foot(&plan));
         }
         if arrays == Arrays::Measured && !self.interruption.came() {
             chapters.extend(self.arrays()?);
@@ -318,19 +322,19 @@ impl Run<'_> {
         Ok(chapters)
     }
 
-    fn seed(&self, seed: &Seed, plan: &SeedPlan) -> lanefs_bench::Result<Vec<Measured>> {
+    fn seed(&self, seed: &Seed, plan: &SeedPlan) -> crate::Result<Vec<Measured>> {
         plan.stop.check()?;
-        self.report.printed(print(&lanefs_bench::seed_head(seed)));
+        self.console.print(&crate::seed_head(seed));
         let mut progress = Progress::new(&[seed.workload.name()], &plan.threads);
         let mut one = None;
-        lanefs_bench::run_seed(seed, plan, |measured| {
-            let alone = one.get_or_insert_with(|| lanefs_bench::alone(measured));
-            self.show(&mut progress, measured, &lanefs_bench::seed_lines(measured, alone));
+        crate::run_seed(seed, plan, |measured| {
+            let alone = one.get_or_insert_with(|| crate::alone(measured));
+            self.show(&mut progress, measured, &crate::seed_lines(measured, alone));
         })
     }
 
     /// Measures S4, the seed that concerns the array below the file system.
-    fn arrays(&self) -> Result<Vec<Chapter>, Failure> {
+    fn arrays(&self) -> Result<Vec<Chapter>, String> {
         let plan = FsMarkPlan {
             threads: self.arguments.threads(&FsMarkPlan::default().threads),
             slices: self.arguments.slices,
@@ -339,8 +343,8 @@ impl Run<'_> {
             stop: self.interruption.stop(),
             ..FsMarkPlan::default()
         };
-        self.report.printed(print(&format!("\n{}", FsMark::head(&plan))));
-        let each = |line: &FsMarkLine| self.report.printed(print(&format!("{}\n", line.text())));
+        self.console.print(&format!("\n{}", FsMark::head(&plan)));
+        let each = |line: &FsMarkLine| self.console.print(&format!("{}\n", line.text()));
         let lines = FsMark::run(&plan, each).map_err(failure)?;
         Ok(FsMarkLine::chapters(&lines))
     }

@@ -1,8 +1,7 @@
 //! Determines the task of a command line, and checks that its options have an effect.
 
-use crate::cli::Failure;
-use crate::commands::bench::arguments::{Arguments, FILE_SIZE, What};
-use lanefs_bench::{AIMS, Record, Seed, TargetSpec, Workload};
+use crate::command::arguments::{Arguments, FILE_SIZE, What};
+use crate::{AIMS, Record, Seed, TargetSpec, Workload};
 use std::fs::{File, Metadata};
 use std::io::{Seek, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -211,7 +210,7 @@ pub struct Output {
     report: Option<OutputFile>,
 }
 
-struct OutputFile {
+pub(super) struct OutputFile {
     path: PathBuf,
     file: File,
     /// Whether this run created the file and has not written to it yet.
@@ -224,7 +223,7 @@ impl Output {
     /// # Errors
     /// If a file cannot be written to, if the two files are the same, or if a file is also a
     /// target.
-    pub fn open(arguments: &Arguments) -> Result<Output, Failure> {
+    pub fn open(arguments: &Arguments) -> Result<Output, String> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
         let output = Output { json: open(&arguments.json)?, report: open(&arguments.report)? };
         if let (Some(json), Some(report)) = (&output.json, &output.report) {
@@ -237,16 +236,12 @@ impl Output {
         Ok(output)
     }
 
-    /// Writes the results of a run. If one file fails, the other is still written.
-    ///
-    /// # Errors
-    /// The first error, if a file cannot be written.
-    pub fn save(self, record: &Record) -> Result<(), Failure> {
-        let json = self
-            .json
-            .map_or(Ok(()), |place| place.write(&format!("{:#}\n", lanefs_bench::json(record))));
-        let report = self.report.map_or(Ok(()), |place| place.write(&lanefs_bench::html(record)));
-        json.and(report)
+    /// Writes the results of a run, and returns the failures. If one file fails, the other is still
+    /// written.
+    pub fn save(self, record: &Record) -> impl Iterator<Item = String> {
+        let json = self.json.map(|place| place.write(&format!("{:#}\n", crate::json(record))));
+        let report = self.report.map(|place| place.write(&crate::html(record)));
+        json.into_iter().chain(report).filter_map(Result::err)
     }
 }
 
@@ -267,8 +262,8 @@ fn is_one_file(one: &Metadata, other: &Metadata) -> bool {
 }
 
 impl OutputFile {
-    fn open(path: &Path) -> Result<OutputFile, Failure> {
-        let failed = Failure::on_host(path);
+    pub(super) fn open(path: &Path) -> Result<OutputFile, String> {
+        let failed = |error| format!("{}: {error}", path.display());
         let mut options = File::options();
         options.write(true);
         let (file, is_empty) = match options.clone().create_new(true).open(path) {
@@ -285,21 +280,19 @@ impl OutputFile {
     ///
     /// # Errors
     /// If `path` is this file.
-    fn check_is_not(&self, path: &Path) -> Result<(), Failure> {
+    fn check_is_not(&self, path: &Path) -> Result<(), String> {
         let (Ok(mine), Ok(other)) = (self.file.metadata(), path.metadata()) else { return Ok(()) };
         match is_one_file(&mine, &other) {
-            true => Err(Failure::new(
+            true => Err(format!(
+                "{}: it is the same file as {}, which would be overwritten",
                 self.path.display(),
-                format_args!(
-                    "it is the same file as {}, which would be overwritten",
-                    path.display()
-                ),
+                path.display()
             )),
             false => Ok(()),
         }
     }
 
-    fn write(mut self, text: &str) -> Result<(), Failure> {
+    pub(super) fn write(mut self, text: &str) -> Result<(), String> {
         self.is_empty = false;
         let file = &mut self.file;
         let written = file.metadata().and_then(|metadata| {
@@ -310,7 +303,7 @@ impl OutputFile {
             }
             file.write_all(text.as_bytes())
         });
-        written.map_err(Failure::on_host(&self.path))
+        written.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 }
 
@@ -321,29 +314,5 @@ impl Drop for OutputFile {
             // while removing it is ignored.
             let _ = std::fs::remove_file(&self.path);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_there_once_something_is_written() {
-        let dir = tempfile::tempdir().unwrap();
-        let (new, old) = (dir.path().join("new"), dir.path().join("old"));
-        let before = "what was there before, and longer";
-        std::fs::write(&old, before).unwrap();
-        let places = [&new, &old].map(|path| OutputFile::open(path).unwrap());
-        assert_eq!(std::fs::read_to_string(&old).unwrap(), before);
-        drop(places);
-        assert!(!new.exists() && old.exists());
-        for path in [&new, &old] {
-            OutputFile::open(path).unwrap().write("figures").unwrap();
-            assert_eq!(std::fs::read_to_string(path).unwrap(), "figures");
-        }
-        OutputFile::open(Path::new("/dev/null")).unwrap().write("figures").unwrap();
-        assert!(OutputFile::open(&dir.path().join("no/such")).is_err());
-        assert!(OutputFile::open(dir.path()).is_err());
     }
 }

@@ -1,9 +1,11 @@
-//! Tests of the command lines of `lanefs bench`.
+//! Tests of the command lines and the files of `lanefs bench`.
 
+use super::task::{self, Task};
 use super::*;
+use crate::older::Policies;
+use crate::{Mounting, StripeWake, TargetSpec, Workload};
 use clap::Parser;
-use lanefs_bench::older::Policies;
-use lanefs_bench::{Mounting, StripeWake, TargetSpec, Workload};
+use std::path::Path;
 use std::time::Duration;
 
 #[derive(Debug, Parser)]
@@ -166,4 +168,23 @@ fn efficiency_accepts_only_its_own_workloads() {
     assert!(refusal("stat seeds").contains("comes first"));
     assert!(refusal("stat S4").contains("lanefs bench seeds S4"));
     assert!(refusal("fsmark").contains("lanefs bench seeds fsmark"));
+}
+
+#[test]
+fn a_file_is_there_once_something_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (new, old) = (dir.path().join("new"), dir.path().join("old"));
+    let before = "what was there before, and longer";
+    std::fs::write(&old, before).unwrap();
+    let places = [&new, &old].map(|path| task::OutputFile::open(path).unwrap());
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), before);
+    drop(places);
+    assert!(!new.exists() && old.exists());
+    for path in [&new, &old] {
+        task::OutputFile::open(path).unwrap().write("figures").unwrap();
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "figures");
+    }
+    task::OutputFile::open(Path::new("/dev/null")).unwrap().write("figures").unwrap();
+    assert!(task::OutputFile::open(&dir.path().join("no/such")).is_err());
+    assert!(task::OutputFile::open(dir.path()).is_err());
 }
