@@ -11,11 +11,11 @@
 
 mod acl;
 mod header;
-#[cfg(test)]
-mod judged;
 mod pax;
 mod reader;
 mod sparse;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use header::Dialect;
 pub(crate) use reader::{Body, Item, Reader};

@@ -130,8 +130,8 @@ pub fn make_journal_device(
     uuid: [u8; 16],
     time: u32,
 ) -> Result<(), MkfsError> {
-    let blocks = device.len() >> block_size.bits();
-    let count = u32::try_from(blocks).map_err(|_| MkfsError::TooLarge { blocks })?;
+    let count = journal_device_blocks(device.len(), block_size)?;
+    let blocks = u64::from(count);
     let found = JournalDevice { uuid, block_size, blocks };
     let (bytes, at) = (found.encode(time), found.journal_superblock());
     let mut log = JournalSuperblock::of_device(block_size, count, uuid, at);
@@ -145,6 +145,15 @@ pub fn make_journal_device(
     device.write_at(SUPERBLOCK_OFFSET, &bytes)?;
     device.flush()?;
     Ok(())
+}
+
+/// Returns the number of blocks of a journal that takes up a device of `len` bytes.
+///
+/// # Errors
+/// [`MkfsError::TooLarge`] for 2^32 blocks or more.
+pub fn journal_device_blocks(len: u64, block_size: BlockSize) -> Result<u32, MkfsError> {
+    let blocks = len >> block_size.bits();
+    u32::try_from(blocks).map_err(|_| MkfsError::TooLarge { blocks })
 }
 
 /// Makes `journal` the journal of the file system on `device`, as `mke2fs -J device=` does. The

@@ -37,7 +37,7 @@ pub use report::{FileFault, MkfsError, Report};
 
 pub use filling::Filling;
 pub use fitting::most_bytes_fitted;
-pub use journal::{JournalLength, attach_journal, make_journal_device};
+pub use journal::{JournalLength, attach_journal, journal_device_blocks, make_journal_device};
 pub use options::{
     Contents, Identity, InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, OnLoss, Room,
     Spare, TablePlaces, Usage, random_uuid,

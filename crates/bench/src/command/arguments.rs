@@ -1,7 +1,8 @@
 //! The arguments of `lanefs bench`.
 
 use crate::older::{Policies, UnknownPolicy};
-use crate::{Mix, Mounting, Scale, StripeWake, TargetSpec, Tree, Workload};
+use crate::{Mix, Mounting, Scale, TargetSpec, Tree, Workload};
+use lanefs_raid5::StripeWake;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;

@@ -16,7 +16,8 @@ use crate::commands::mkfs::words::Wanted;
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_mkfs::{
-    Contents, MkfsOptions, Report as Made, attach_journal, make_journal_device, mkfs, preview,
+    Contents, MkfsOptions, Report as Made, attach_journal, journal_device_blocks,
+    make_journal_device, mkfs, preview,
 };
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::superblock::{JournalDevice, SUPERBLOCK_OFFSET};
@@ -97,7 +98,8 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     }
     // Only the first `size` bytes are opened, because the bytes after them may belong to another
     // partition.
-    let device = open_for(arguments, size)?;
+    let check = |size| preview(size, &options).map(drop);
+    let device = open_for(arguments, size, check)?;
     refuse_overwriting(arguments, &device)?;
     let made = on_device(arguments, &device, &options, journal.as_ref())?;
     new.into_iter().for_each(MadeFile::keep);
@@ -169,7 +171,8 @@ fn make_log_device(arguments: &Arguments, report: &Report) -> Result<(), Failure
 
 fn log_device(arguments: &Arguments, block_size: BlockSize) -> Result<JournalDevice, Failure> {
     let path = arguments.image.as_path();
-    let device = open_for(arguments, arguments.size())?;
+    let check = |size| journal_device_blocks(size, block_size).map(drop);
+    let device = open_for(arguments, arguments.size(), check)?;
     refuse_overwriting(arguments, &device)?;
     let uuid = arguments.uuid.unwrap_or_else(lanefs_mkfs::random_uuid);
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

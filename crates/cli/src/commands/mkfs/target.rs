@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use crate::cli::{Failure, counted, human, open_image, refuse_contents};
 use lanefs::Source;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
-use lanefs_mkfs::{MkfsOptions, Report as Made};
+use lanefs_mkfs::{MkfsError, MkfsOptions, Report as Made};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -43,8 +43,12 @@ pub(super) fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice
 }
 
 /// Opens the part of the image for a file system of `size` bytes. Extends an image file that is too
-/// short. A size that reaches beyond a partition is refused first.
-pub(super) fn open_for(arguments: &Arguments, size: Option<u64>) -> Result<FileDevice, Failure> {
+/// short, if `check` accepts the size. A size that reaches beyond a partition is refused first.
+pub(super) fn open_for(
+    arguments: &Arguments,
+    size: Option<u64>,
+    check: impl FnOnce(u64) -> Result<(), MkfsError>,
+) -> Result<FileDevice, Failure> {
     let path = arguments.image.as_path();
     let part = OpenOptions { len: size, ..whole_of(arguments) };
     match open_image(path, Access::ReadWrite, part) {
@@ -55,6 +59,7 @@ pub(super) fn open_for(arguments: &Arguments, size: Option<u64>) -> Result<FileD
             {
                 refuse_overwriting(arguments, &found)?;
             }
+            check(size.unwrap_or(0)).map_err(Failure::about(path))?;
             // The file is open, and so locked, while it is extended.
             let whole = open_image(path, Access::ReadWrite, OpenOptions::default())?;
             let end = arguments.offset().saturating_add(size.unwrap_or(0));
