@@ -11,7 +11,8 @@ pub use run::Console;
 
 use crate::command::run::Interruption;
 use crate::command::task::Output;
-use crate::{Ending, Machine, Record};
+use crate::machine::Machine;
+use crate::record::{Ending, Record};
 use run::{Run, failure};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -117,5 +118,5 @@ fn enter_private_mounts(arguments: &Arguments) -> Result<PathBuf, String> {
         return Ok(program);
     }
     let words = std::env::args_os().skip(1).chain([OsString::from(PRIVATE_MOUNTS)]);
-    Err(failure(crate::enter_private_mounts(&program, words)))
+    Err(failure(crate::peers::enter_private_mounts(&program, words)))
 }

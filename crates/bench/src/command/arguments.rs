@@ -1,7 +1,12 @@
 //! The arguments of `lanefs bench`.
 
+use crate::library::Mounting;
+use crate::mix::Mix;
 use crate::older::{Policies, UnknownPolicy};
-use crate::{Mix, Mounting, Scale, TargetSpec, Tree, Workload};
+use crate::scale::Scale;
+use crate::target::TargetSpec;
+use crate::tree::Tree;
+use crate::workload::Workload;
 use lanefs_raid5::StripeWake;
 use std::path::PathBuf;
 use std::str::FromStr;

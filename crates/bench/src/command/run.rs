@@ -2,10 +2,17 @@
 
 use crate::command::arguments::Arguments;
 use crate::command::task::{Arrays, Output};
+use crate::figures::Measured;
+use crate::library::Mounting;
+use crate::machine::Machine;
+use crate::peers::Peers;
+use crate::plan::Plan;
 use crate::raid::{FsMark, FsMarkLine, FsMarkPlan};
-use crate::{
-    Chapter, Machine, Measured, Mounting, Peers, Plan, Seed, SeedPlan, Stop, Target, Workload,
-};
+use crate::record::Chapter;
+use crate::seeds::{Seed, SeedPlan};
+use crate::stop::Stop;
+use crate::target::Target;
+use crate::workload::Workload;
 use lanefs_fuse::daemon::Signals;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +46,7 @@ impl Run<'_> {
         progress.clear();
         self.console.print(text);
         for (name, outcome) in &measured.outcomes {
-            if let crate::Outcome::Failed(why) = outcome {
+            if let crate::figures::Outcome::Failed(why) = outcome {
                 self.console.fail(&format!("{} on {name}: {why}", measured.workload));
             }
         }
@@ -59,7 +66,7 @@ impl Run<'_> {
     }
 }
 
-pub(super) fn failure(error: crate::Error) -> String {
+pub(super) fn failure(error: crate::error::Error) -> String {
     format!("cannot measure: {error}")
 }
 
@@ -217,25 +224,25 @@ impl Run<'_> {
             head += &format!("; source tree: {} files, {} KiB", tree.files(), tree.bytes() / 1024);
         }
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-        head += &format!("\n{}", crate::table_head(&names));
+        head += &format!("\n{}", crate::report::table_head(&names));
         self.console.print(&head);
         let mut progress = Progress::new(&plan.workloads, &plan.threads);
-        let all = crate::run(&plan, &targets, |measured| {
-            self.show(&mut progress, measured, &crate::table(measured));
+        let all = crate::run::run(&plan, &targets, |measured| {
+            self.show(&mut progress, measured, &crate::report::table(measured));
         });
         drop(progress);
-        self.console.print(&crate::table_foot(&plan.threads));
+        self.console.print(&crate::report::table_foot(&plan.threads));
         // The targets hold files open in the mounts of `peers`, so the targets are dropped first.
         drop(targets);
         drop(peers);
-        Ok(crate::chapters(all))
+        Ok(crate::record::chapters(all))
     }
 
     fn set_up(
         &self,
         peers: &mut Option<Peers>,
         program: &Path,
-    ) -> crate::Result<(Vec<Target>, Vec<crate::Error>)> {
+    ) -> crate::error::Result<(Vec<Target>, Vec<crate::error::Error>)> {
         peers.insert(Peers::new(self.interruption.stop())?).set_up(program)
     }
 }
@@ -257,17 +264,17 @@ impl Run<'_> {
              a loop device in memory\n{}",
             plan.slices,
             plan.slice,
-            crate::efficiency_head()
+            crate::efficiency::efficiency_head()
         ));
         let mut progress = Progress::new(&plan.workloads, &plan.threads);
-        let all = crate::run(&plan, &targets, |measured| {
-            self.show(&mut progress, measured, &crate::efficiency_line(measured));
+        let all = crate::run::run(&plan, &targets, |measured| {
+            self.show(&mut progress, measured, &crate::efficiency::efficiency_line(measured));
         });
-        self.console.print(&crate::efficiency_foot());
+        self.console.print(&crate::efficiency::efficiency_foot());
         // The targets hold files open in the mounts, so the targets are dropped first.
         drop(targets);
         drop(peers);
-        Ok(crate::chapters(all))
+        Ok(crate::record::chapters(all))
     }
 }
 
@@ -305,7 +312,7 @@ impl Run<'_> {
             ));
             for seed in seeds {
                 match self.seed(seed, &plan) {
-                    Err(crate::Error::Interrupted) => break,
+                    Err(crate::error::Error::Interrupted) => break,
                     Err(error) => return Err(failure(error)),
                     Ok(measured) if measured.is_empty() => {}
                     Ok(measured) => {
@@ -314,7 +321,7 @@ impl Run<'_> {
                     }
                 }
             }
-            self.console.print(&crate::seed_foot(&plan));
+            self.console.print(&crate::seeds::seed_foot(&plan));
         }
         if arrays == Arrays::Measured && !self.interruption.came() {
             chapters.extend(self.arrays()?);
@@ -322,14 +329,14 @@ impl Run<'_> {
         Ok(chapters)
     }
 
-    fn seed(&self, seed: &Seed, plan: &SeedPlan) -> crate::Result<Vec<Measured>> {
+    fn seed(&self, seed: &Seed, plan: &SeedPlan) -> crate::error::Result<Vec<Measured>> {
         plan.stop.check()?;
-        self.console.print(&crate::seed_head(seed));
+        self.console.print(&crate::seeds::seed_head(seed));
         let mut progress = Progress::new(&[seed.workload.name()], &plan.threads);
         let mut one = None;
-        crate::run_seed(seed, plan, |measured| {
-            let alone = one.get_or_insert_with(|| crate::alone(measured));
-            self.show(&mut progress, measured, &crate::seed_lines(measured, alone));
+        crate::seeds::run_seed(seed, plan, |measured| {
+            let alone = one.get_or_insert_with(|| crate::seeds::alone(measured));
+            self.show(&mut progress, measured, &crate::seeds::seed_lines(measured, alone));
         })
     }
 

@@ -1,7 +1,11 @@
 //! Determines the task of a command line, and checks that its options have an effect.
 
 use crate::command::arguments::{Arguments, FILE_SIZE, What};
-use crate::{AIMS, Record, Seed, TargetSpec, Workload};
+use crate::efficiency::AIMS;
+use crate::record::Record;
+use crate::seeds::Seed;
+use crate::target::TargetSpec;
+use crate::workload::Workload;
 use std::fs::{File, Metadata};
 use std::io::{Seek, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -239,8 +243,9 @@ impl Output {
     /// Writes the results of a run, and returns the failures. If one file fails, the other is still
     /// written.
     pub fn save(self, record: &Record) -> impl Iterator<Item = String> {
-        let json = self.json.map(|place| place.write(&format!("{:#}\n", crate::json(record))));
-        let report = self.report.map(|place| place.write(&crate::html(record)));
+        let json =
+            self.json.map(|place| place.write(&format!("{:#}\n", crate::report::json(record))));
+        let report = self.report.map(|place| place.write(&crate::html::html(record)));
         json.into_iter().chain(report).filter_map(Result::err)
     }
 }
