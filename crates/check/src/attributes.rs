@@ -6,6 +6,7 @@
 
 use crate::bytes::{le16, le32, part};
 use crate::fault::Fault;
+use crate::field::Feature;
 use crate::place::Place;
 use crate::record::Record;
 use crate::run::{BlockContent, Run, SharedBlock, Taken};
@@ -104,8 +105,9 @@ fn is_inline_data(attribute: &Attribute<'_>) -> bool {
 pub fn encryption_context(run: &Run<'_>, record: &Record, bytes: &[u8]) -> Option<Vec<u8>> {
     let within = |area: &Area<'_>| {
         let found = parse(area).ok()?;
-        let context = found.into_iter().find(|a| (a.index, a.name) == CONTEXT)?;
-        Some(context.value.to_vec())
+        // A context in an inode of its own is none.
+        let mut found = found.into_iter().filter(|a| a.ino == 0);
+        Some(found.find(|a| (a.index, a.name) == CONTEXT)?.value.to_vec())
     };
     if let Some(context) = inode_area(run, record, bytes).and_then(|area| within(&area)) {
         return Some(context);
@@ -117,8 +119,13 @@ pub fn encryption_context(run: &Run<'_>, record: &Record, bytes: &[u8]) -> Optio
 
 fn check_block(run: &Run<'_>, ino: Ino, block: Block) -> Taken {
     let place = Place::Attributes { ino, block: Some(block) };
-    if !run.volume.compat(Compat::EXT_ATTR) || !run.volume.is_for_files(block) {
-        run.add(place, Fault::WildBlock { block });
+    let is_for_files = run.volume.is_for_files(block);
+    if !run.volume.compat(Compat::EXT_ATTR) || !is_for_files {
+        let bytes = is_for_files.then(|| run.volume.read_block(block).ok()).flatten();
+        match bytes.is_some_and(|bytes| le32(&bytes, 0) == MAGIC) {
+            true => run.add(Place::Superblock, Fault::Feature { feature: Feature::ExtAttr }),
+            false => run.add(place, Fault::WildBlock { block }),
+        }
         return Taken::default();
     }
     let content = {

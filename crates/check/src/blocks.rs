@@ -166,7 +166,8 @@ fn size_fits(run: &Run<'_>, record: &Record, claimed: &Claimed) -> bool {
                 true => geometry.max_file_size(),
                 false => max_pointed(geometry),
             };
-            (size >= data || record.flags.contains(InodeFlags::VERITY)) && size <= most
+            let is_short = size < data || size == data && size > 0 && record.ends_at_size();
+            (!is_short || record.flags.contains(InodeFlags::VERITY)) && size <= most
         }
     }
 }

@@ -68,6 +68,8 @@ pub enum Feature {
     LargeFile,
     /// `dir_nlink`
     DirNlink,
+    /// `ext_attr`
+    ExtAttr,
     OrphanFile,
     ResizeInode,
     UninitBg,
@@ -79,6 +81,7 @@ impl fmt::Display for Feature {
             Feature::HasJournal => "has_journal",
             Feature::LargeFile => "large_file",
             Feature::DirNlink => "dir_nlink",
+            Feature::ExtAttr => "ext_attr",
             Feature::OrphanFile => "orphan_file",
             Feature::ResizeInode => "resize_inode",
             Feature::UninitBg => "uninit_bg",

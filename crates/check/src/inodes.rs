@@ -1,6 +1,6 @@
 //! Checks one inode: its fields, its blocks and its attributes.
 
-mod symlink;
+pub mod symlink;
 
 use crate::attributes;
 use crate::blocks::{self, Claimed};
@@ -135,7 +135,7 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     // checked.
     let mut record = record.clone();
     if !is_named && !is_own {
-        record.extra_isize = 0;
+        (record.extra_isize, record.blocks_hi) = (0, 0);
         if matches!(ino, Ino(USER_QUOTAS) | Ino(GROUP_QUOTAS)) {
             (record.acl_lo, record.acl_hi) = (0, 0);
         }
@@ -248,10 +248,19 @@ fn check_flags(run: &Run<'_>, ino: Ino, record: &Record) {
     if flags.contains(InodeFlags::INDEX | InodeFlags::INLINE_DATA) {
         wrong |= InodeFlags::INDEX;
     }
+    let is_own = matches!(ino, BAD_BLOCKS | Ino::RESIZE);
+    let is_unused = volume.is_hidden(ino) && !is_own && record.mode == 0;
+    if is_unused {
+        // Nothing reads a reserved inode without a purpose. e2fsck complains of these flags only.
+        let has_any = volume.incompat(Incompat::EXTENTS) || volume.incompat(Incompat::INLINE_DATA);
+        let is_both = has_any && flags.contains(InodeFlags::EXTENTS);
+        let inline = if is_both { InodeFlags::INLINE_DATA } else { InodeFlags::empty() };
+        wrong &= InodeFlags::INDEX | InodeFlags::CASEFOLD | inline;
+    }
     if !wrong.is_empty() {
         run.add(place, Fault::Flags { flags: wrong.bits() });
     }
-    if flags.contains(InodeFlags::EA_INODE) {
+    if flags.contains(InodeFlags::EA_INODE) && !is_unused {
         run.states.set_values(ino);
         if volume.incompat(Incompat::EA_INODE) {
             return;

@@ -91,6 +91,14 @@ impl Record {
         (block != 0).then_some(Block(block))
     }
 
+    /// Returns whether the mapping must end at the size of the file, as in e2fsck: that of a regular
+    /// file whose extents are in nodes. Otherwise the size grows with the mapping.
+    pub fn ends_at_size(&self) -> bool {
+        self.file_type() == Some(FileType::Regular)
+            && self.flags & (InodeFlags::EXTENTS | InodeFlags::VERITY) == InodeFlags::EXTENTS
+            && le16(&self.block, 6) > 0
+    }
+
     /// Returns whether the inode has links or data. Such an inode is in use even if nothing refers
     /// to it.
     pub fn is_in_use(&self) -> bool {

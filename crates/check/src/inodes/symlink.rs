@@ -9,6 +9,9 @@ use crate::run::Run;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, Ino};
 
+/// The smallest size of a link whose target is in a block.
+pub const SHORTEST_IN_BLOCK: u64 = 60;
+
 /// Checks that the target has the length that the inode's size field states, and contains no NUL.
 pub fn check(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> Result<(), Fault> {
     let frozen = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
@@ -36,7 +39,9 @@ fn target(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) -> Option<Vec<
     let runs = Runs::of(run.volume, ino, record);
     let [only] = runs.extents() else { return None };
     let is_whole = only.start == FileBlock(0) && only.len == 1;
-    if !is_whole || record.size() >= run.volume.block_bytes() as u64 {
+    // Readers look for a shorter target in the block field.
+    let sizes = SHORTEST_IN_BLOCK..run.volume.block_bytes() as u64;
+    if !is_whole || !sizes.contains(&record.size()) {
         return None;
     }
     run.volume.read_block(only.block).ok()

@@ -10,13 +10,13 @@ use crate::attributes::inline_data;
 use crate::bytes::{le16, le32};
 use crate::fault::Fault;
 use crate::groups::NOWHERE;
-use crate::inodes::{BAD_BLOCKS, looks_like_directory};
+use crate::inodes::{BAD_BLOCKS, looks_like_directory, symlink::SHORTEST_IN_BLOCK};
 use crate::mapping::Runs;
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
 use lanefs_ondisk::bitmap::Bitmap;
-use lanefs_ondisk::extent::State;
+use lanefs_ondisk::extent::{END, Extent, State};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::inode::{Cause, InodeFlags};
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName};
@@ -75,6 +75,7 @@ impl Mender<'_> {
                 Place::Attributes { block, .. } => {
                     self.mend_attributes(ino, &mut bytes, block, &finding.fault);
                 }
+                _ if self.is_behind_end(&before, &finding.fault, findings) => maps_anew = true,
                 _ => maps_anew |= self.mend_fault(ino, &mut bytes, &finding.fault),
             }
         }
@@ -82,7 +83,7 @@ impl Mender<'_> {
         if record.links == 0 && before.links != 0 {
             return self.write_inode(ino, bytes);
         }
-        maps_anew &= record.maps_blocks();
+        maps_anew &= record.maps_blocks() || ino == BAD_BLOCKS;
         let has_space = !maps_anew || self.map_anew(ino, &mut bytes, &record);
         self.write_inode(ino, bytes);
         if !has_space {
@@ -91,6 +92,15 @@ impl Mender<'_> {
         let what =
             if maps_anew { "its blocks are mapped anew" } else { "its fields are corrected" };
         self.act(Place::Inode { ino }, format!("{what} ({})", names(findings)));
+    }
+
+    /// Returns whether the fault is blocks behind the end of a file whose mapping is damaged, and
+    /// not its size: `i_blocks` does not count them.
+    fn is_behind_end(&self, record: &Record, fault: &Fault, findings: &[&Finding]) -> bool {
+        let Fault::Size { size, last: Some(last) } = *fault else { return false };
+        let last = u64::from(last.0) << self.run.volume.geometry.block_size().bits();
+        let is_wrong = findings.iter().any(|f| matches!(f.fault, Fault::Sectors { .. }));
+        record.ends_at_size() && last >= size && is_wrong
     }
 
     /// Mends a fault of the fields by which the rest of the inode is read: its type, the form of
@@ -187,7 +197,7 @@ impl Mender<'_> {
                 set_size(bytes, blocks << self.run.volume.geometry.block_size().bits());
             }
             Fault::Extent { .. } | Fault::WildBlock { .. } | Fault::TooFar { .. } => return true,
-            Fault::UnwrittenDirectory { .. } | Fault::ClusterOffset { .. } => return true,
+            Fault::UnwrittenDirectory { .. } => return true,
             _ => {}
         }
         false
@@ -213,6 +223,13 @@ impl Mender<'_> {
                 let range = 0..u32::try_from(most).unwrap_or(u32::MAX);
                 salvaged.extents = salvaged.extents.iter().filter_map(|e| e.clip(&range)).collect();
             }
+        }
+        if record.ends_at_size() {
+            let end = record.size().div_ceil(self.run.volume.block_bytes() as u64);
+            let range = 0..u32::try_from(end).unwrap_or(END);
+            let keep =
+                |e: &Extent| if e.state == State::Unwritten { Some(*e) } else { e.clip(&range) };
+            salvaged.extents = salvaged.extents.iter().filter_map(keep).collect();
         }
         self.rebuild(ino, bytes, salvaged)
     }
@@ -284,15 +301,17 @@ impl Mender<'_> {
         // A symbolic link without the extents flag can have its target in a block only if the file
         // system has no extents.
         let in_block = !self.has_extents() && record.blocks_lo != 0;
-        let target = match record.flags.intersects(elsewhere) || in_block {
-            false => Some(record.block.to_vec()),
-            true if record.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT) => None,
-            true => Runs::of(self.run.volume, ino, &record)
+        let in_field = !record.flags.intersects(elsewhere) && !in_block;
+        let target = match in_field {
+            true => Some(record.block.to_vec()),
+            false if record.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT) => None,
+            false => Runs::of(self.run.volume, ino, &record)
                 .block(lanefs_ondisk::FileBlock(0))
                 .and_then(|block| self.read_block(block)),
         };
         let len = target.and_then(|target| target.iter().position(|byte| *byte == 0));
-        match len.filter(|len| *len > 0) {
+        let least = if in_field { 1 } else { SHORTEST_IN_BLOCK };
+        match len.filter(|len| *len as u64 >= least) {
             Some(len) if record.size() != len as u64 || record.flags.intersects(frozen) => {
                 set_size(bytes, len as u64);
             }

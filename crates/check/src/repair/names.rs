@@ -18,11 +18,13 @@ use lanefs_ondisk::extent::{Extent, State};
 use lanefs_ondisk::group_desc::GroupFlags;
 use lanefs_ondisk::inode::{self, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
-/// When a number is added to a name, at most this many bytes of the name are kept, so that the
-/// number has room.
-const LONGEST_BASE: usize = 240;
+/// The longest name of an entry.
+const LONGEST: usize = 255;
+/// The first number that is never tried twice. Smaller numbers are tried for each name.
+const ALWAYS_NEW: usize = 10;
 
 /// A name that is kept.
 #[derive(Debug, Clone)]
@@ -30,23 +32,7 @@ pub struct Kept {
     offset: usize,
     pub ino: Ino,
     pub name: Vec<u8>,
-}
-
-/// The names of a directory or of one of its blocks that were kept already.
-struct Seen {
-    /// Their folded forms, and "." and "..".
-    names: HashSet<Vec<u8>>,
-    /// The next number that is added to a name which occurs again.
-    next: usize,
-    /// The number of names that were changed.
-    renamed: usize,
-}
-
-impl Default for Seen {
-    fn default() -> Seen {
-        let names = HashSet::from([b".".to_vec(), b"..".to_vec()]);
-        Seen { names, next: 0, renamed: 0 }
-    }
+    is_renamed: bool,
 }
 
 impl Mender<'_> {
@@ -204,13 +190,19 @@ impl Mender<'_> {
     fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
         let format = self.run.volume.dir_format_of(record.flags);
         let folding = self.run.volume.folding_of(record.flags);
-        // The same name may be in two blocks, if the index is damaged.
-        let mut seen = Seen::default();
+        let mut blocks = Vec::new();
         for (at, block) in self.directory_blocks(ino, record) {
             let here: Vec<&Finding> = found.iter().filter(|f| block_of(f) == Some(at)).collect();
             if here.is_empty() && !all {
                 continue;
             }
+            let Some(bytes) = self.read_block(block) else { continue };
+            let names = self.kept(&bytes, format.record_bytes(), format.names, &here, folding);
+            blocks.push((at, block, here, names));
+        }
+        // The same name may be in two blocks, if the index is damaged.
+        make_unique(blocks.iter_mut().flat_map(|(.., names)| names).collect(), folding);
+        for (at, block, here, names) in blocks {
             let Some(bytes) = self.read_block(block) else { continue };
             let seed = self.seed(ino, record);
             let is_linear = || {
@@ -218,13 +210,7 @@ impl Mender<'_> {
                 let valid = dirent::entries(&format, &bytes).map(|mut all| all.all(|e| e.is_ok()));
                 sum && valid.unwrap_or(false) && at.0 > 0
             };
-            if !all {
-                seen = Seen::default();
-            }
-            let renamed = seen.renamed;
-            let end = format.record_bytes();
-            let names = self.kept(&bytes, end, format.names, &here, folding, &mut seen);
-            if here.is_empty() && is_linear() && seen.renamed == renamed {
+            if here.is_empty() && is_linear() && !names.iter().any(|kept| kept.is_renamed) {
                 continue;
             }
             let new = self.pack(ino, at, &bytes, names);
@@ -237,7 +223,8 @@ impl Mender<'_> {
         }
     }
 
-    /// Returns the names that the repair keeps, from a block or from inline data.
+    /// Returns the names that the repair keeps, from a block or from inline data. If the file
+    /// system has strict names, bytes that are not valid UTF-8 become dots, as in e2fsck.
     fn kept(
         &self,
         bytes: &[u8],
@@ -245,7 +232,6 @@ impl Mender<'_> {
         form: NameForm,
         found: &[&Finding],
         folding: Folding,
-        seen: &mut Seen,
     ) -> Vec<Kept> {
         let mut names = self.parse(bytes, end, form);
         names.retain_mut(|kept| {
@@ -258,14 +244,8 @@ impl Mender<'_> {
                     || matches!(fault, Fault::ForeignPolicy { .. });
                 wrong || is_dot || *fault == Fault::Encoding
             });
-            if is_wrong || matches!(kept.name.as_slice(), b"." | b"..") {
-                return false;
-            }
-            seen.next = seen.next.max(kept.offset);
-            let name = new_name(&kept.name, &mut seen.next, &seen.names, folding);
-            seen.renamed += usize::from(name != kept.name);
-            kept.name = name;
-            seen.names.insert(folding.form(&kept.name).into_owned())
+            kept.name = permitted(&kept.name, folding);
+            !is_wrong && !matches!(kept.name.as_slice(), b"." | b"..")
         });
         names
     }
@@ -323,7 +303,7 @@ impl Mender<'_> {
         if (strict || len.is_none()) && !is_likely || len.is_none() && !valid {
             return None;
         }
-        Some((valid.then_some(Kept { offset, ino, name }), len))
+        Some((valid.then_some(Kept { offset, ino, name, is_renamed: false }), len))
     }
 
     /// Packs names into a block. Names that do not fit are left out. If a file has no name as a
@@ -403,8 +383,9 @@ impl Mender<'_> {
     }
 
     fn pack_inline(&self, old: &[u8], found: &[&Finding], folding: Folding) -> Vec<u8> {
-        let seen = &mut Seen::default();
-        let names = self.kept(old, old.len(), NameForm::Plain, found, folding, seen);
+        let mut names = self.kept(old, old.len(), NameForm::Plain, found, folding);
+        make_unique(names.iter_mut().collect(), folding);
+        names.retain(|kept| !kept.name.is_empty());
         let mut bytes = vec![0; old.len()];
         let (mut at, mut last) = (0, 0);
         for kept in &names {
@@ -446,66 +427,65 @@ fn offset_of(finding: &Finding) -> Option<usize> {
     }
 }
 
-/// Returns the name that an entry gets in place of `name`. The result is `name` itself or, if the
-/// folded form of `name` is in `seen`, `name` with a number from `next` on added. If the file system
-/// has strict names, bytes that are not valid UTF-8 become dots, as in a repair by e2fsck.
-fn new_name(name: &[u8], next: &mut usize, seen: &HashSet<Vec<u8>>, folding: Folding) -> Vec<u8> {
-    let is_free = |name: &[u8]| !seen.contains(&*folding.form(name));
-    let valid = |name: &[u8]| match folding.permits(name) {
+/// Renames entries so that no name occurs twice in a directory. As in e2fsck, the entry with the
+/// greatest inode number keeps the name. A second entry of the same inode gets an empty name, with
+/// which it is not written.
+fn make_unique(mut entries: Vec<&mut Kept>, folding: Folding) {
+    let form = |kept: &Kept| folding.form(&kept.name).into_owned();
+    let dots = [b".".to_vec(), b"..".to_vec()];
+    let mut taken: HashSet<Vec<u8>> = entries.iter().map(|kept| form(kept)).collect();
+    taken.extend(dots.iter().cloned());
+    entries.sort_by_cached_key(|kept| (form(kept), Reverse(kept.ino)));
+    let (mut last, mut next) = (None, ALWAYS_NEW);
+    for kept in entries {
+        let this = Some((form(kept), kept.ino));
+        let is_same = |(other, _): &(Vec<u8>, Ino)| *other == form(kept);
+        let is_equal = last.as_ref().is_some_and(is_same) || dots.contains(&form(kept));
+        kept.is_renamed = is_equal;
+        if is_equal && last == this {
+            kept.name.clear();
+        } else if is_equal {
+            kept.name = new_name(&kept.name, &mut next, &taken, folding);
+            taken.insert(form(kept));
+        }
+        last = this;
+    }
+}
+
+/// Returns a name that is not in `taken`: a number takes the place of the end of `name`, and of
+/// the padding after it, so that the entry needs no more space, as in e2fsck.
+fn new_name(name: &[u8], next: &mut usize, taken: &HashSet<Vec<u8>>, folding: Folding) -> Vec<u8> {
+    let len = match name.len() % 4 {
+        1 | 2 => name.len() + 2,
+        _ => name.len().next_multiple_of(4),
+    };
+    let mut numbers = 0..ALWAYS_NEW;
+    loop {
+        let number = numbers.next().unwrap_or_else(|| {
+            *next += 1;
+            *next - 1
+        });
+        let number = format!("~{number}");
+        let base = len.min(LONGEST).saturating_sub(number.len()).min(name.len());
+        let base = permitted(name.get(..base).unwrap_or_default(), folding);
+        let other = [&base, number.as_bytes()].concat();
+        if !taken.contains(&*folding.form(&other)) {
+            return other;
+        }
+    }
+}
+
+/// Returns a name with a dot in place of each byte that strict names do not permit.
+fn permitted(name: &[u8], folding: Folding) -> Vec<u8> {
+    match folding.permits(name) {
         true => name.to_vec(),
         false => name.utf8_chunks().fold(Vec::new(), |mut text, chunk| {
             text.extend(chunk.valid().bytes());
             text.extend(chunk.invalid().iter().map(|_| b'.'));
             text
         }),
-    };
-    let name = valid(name);
-    if is_free(&name) {
-        return name;
-    }
-    let base = valid(name.get(..LONGEST_BASE).unwrap_or(&name));
-    loop {
-        let other = [base.as_slice(), format!("~{next}").as_bytes()].concat();
-        *next += 1;
-        if is_free(&other) {
-            return other;
-        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn renamed(name: &[u8], seen: &[&[u8]], folding: Folding) -> Vec<u8> {
-        let seen = seen.iter().map(|name| folding.form(name).into_owned()).collect();
-        new_name(name, &mut 24, &seen, folding)
-    }
-
-    #[test]
-    fn a_name_is_kept_or_gets_a_number_that_is_free() {
-        let all = [Folding::None, Folding::Lenient, Folding::Strict];
-        for folding in all {
-            assert_eq!(renamed(b"a", &[b"b"], folding), b"a");
-            assert_eq!(renamed(b"a", &[b"a", b"a~24"], folding), b"a~25");
-            // A long name is cut so that the number fits.
-            let long = [b'x'; 255];
-            let first = [&long[..240], b"~24"].concat();
-            let second = renamed(&long, &[&long, &first], folding);
-            assert_eq!(second, [&long[..240], b"~25"].concat());
-        }
-        assert_eq!(renamed(b"A", &[b"a"], Folding::None), b"A");
-        assert_eq!(renamed(b"A", &[b"a"], Folding::Lenient), b"A~24");
-        assert_eq!(renamed(".\u{200d}".as_bytes(), &[b"."], Folding::Lenient).last(), Some(&b'4'));
-    }
-
-    #[test]
-    fn a_name_that_is_not_utf_8_gets_dots_where_names_are_strict() {
-        assert_eq!(renamed(b"a\xffb", &[], Folding::Lenient), b"a\xffb");
-        assert_eq!(renamed(b"a\xffb\xed\xa0\x80", &[], Folding::Strict), b"a.b...");
-        // If the cut is inside a character, no part of this character is kept.
-        let long = [b"x".repeat(239), "\u{e4}x".into()].concat();
-        let other = renamed(&long, &[&long], Folding::Strict);
-        assert!(other.ends_with(b"x.~24"), "{}", other.escape_ascii());
-    }
-}
+mod tests;

@@ -187,34 +187,17 @@ impl Walk<'_> {
         let start = le32(entry, 0);
         let block = Block(u64::from(le16(entry, 6)) << 32 | u64::from(le32(entry, 8)));
         let volume = self.mender.run.volume;
-        let mask = (1u64 << volume.geometry.cluster_bits()) - 1;
         let is_valid = len > 0
             && start >= self.next.max(range.start)
             && start.checked_add(len).is_some_and(|end| end <= range.end)
             && volume.is_for_files(block)
-            && volume.geometry.contains_run(block, len.into())
-            && block.0 & mask == u64::from(start) & mask;
+            && volume.geometry.contains_run(block, len.into());
         is_valid.then_some(Extent { start: FileBlock(start), len, block, state })
     }
 
     fn add(&mut self, extent: Extent) {
-        if !self.divides_cluster(extent.start.0, extent.block) {
-            self.next = extent.end();
-            self.out.data(extent);
-        }
-    }
-
-    /// Returns whether an extent that maps `start` to `block` would divide a cluster of the file
-    /// (`bigalloc`). This is so if the previous extent ends in the same cluster of the file but in
-    /// a different cluster of the device.
-    fn divides_cluster(&self, start: u32, block: Block) -> bool {
-        let volume = self.mender.run.volume;
-        let bits = volume.geometry.cluster_bits();
-        let cluster = |block| volume.clusters(block, 1).start;
-        self.out.extents.last().is_some_and(|last| {
-            let last_block = Block(last.block.0 + u64::from(last.len) - 1);
-            (last.end() - 1) >> bits == start >> bits && cluster(last_block) != cluster(block)
-        })
+        self.next = extent.end();
+        self.out.data(extent);
     }
 }
 

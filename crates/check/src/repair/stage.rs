@@ -14,7 +14,7 @@ pub enum Stage {
     Orphans,
     /// Inodes, their blocks and attributes.
     Files,
-    /// Blocks that are in use more than once.
+    /// Blocks that are in use more than once, or not in the cluster of their place in the file.
     Shared,
     /// Entries and indexes of directories.
     Names,
@@ -61,7 +61,7 @@ impl Stage {
             (_, Place::Journal | Place::Blocks { .. }) => Stage::Volume,
             (_, Place::BlockBitmap { .. } | Place::InodeBitmap { .. }) => Stage::Counts,
             (_, Place::OrphanList | Place::OrphanFile { .. }) => Stage::Orphans,
-            (Fault::DoublyClaimed { .. }, _) => Stage::Shared,
+            (Fault::DoublyClaimed { .. } | Fault::ClusterOffset { .. }, _) => Stage::Shared,
             (Fault::Unconnected | Fault::NoName | Fault::Parent { .. }, _) => Stage::Paths,
             (Fault::Links { .. }, _) => Stage::Links,
             (_, Place::Directory { .. } | Place::Entry { .. } | Place::Index { .. }) => {

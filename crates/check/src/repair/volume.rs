@@ -106,6 +106,9 @@ impl Mender<'_> {
                 let set = if is_large { RoCompat::LARGE_FILE } else { RoCompat::DIR_NLINK };
                 raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | set.bits());
             }
+            Fault::Feature { feature: Feature::ExtAttr } => {
+                raw.s_feature_compat.set(raw.s_feature_compat.get() | Compat::EXT_ATTR.bits());
+            }
             Fault::Feature { feature: Feature::OrphanFile } | Fault::NoOrphans => {
                 let present = RoCompat::ORPHAN_PRESENT.bits();
                 raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !present);

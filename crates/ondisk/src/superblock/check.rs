@@ -179,7 +179,7 @@ fn per_group(
     let inodes = raw.s_inodes_per_group.get();
     let per_block = block_size.bytes() as u32 / u32::from(inode_size);
     let most = block_size.most_inodes_per_group(per_block);
-    if inodes < per_block || inodes > most || !inodes.is_multiple_of(8) {
+    if inodes < per_block || inodes > most {
         return Err(Cause::InodesPerGroup { inodes });
     }
     Ok((blocks, inodes))

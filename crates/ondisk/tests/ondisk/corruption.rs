@@ -54,7 +54,6 @@ fn every_check_of_the_superblock_has_its_cause() {
         (0x24, 4, 8200, Cause::BlocksPerGroup { blocks: 8192, clusters: 8200 }),
         (0x28, 4, 0, Cause::InodesPerGroup { inodes: 0 }),
         (0x28, 4, 8200, Cause::InodesPerGroup { inodes: 8200 }),
-        (0x28, 4, 2049, Cause::InodesPerGroup { inodes: 2049 }),
         (0x14, 4, 0, Cause::FirstDataBlock { block: 0 }),
         (0x04, 4, 1, Cause::BlockCount { blocks: 1 }),
         (0x150, 4, 1 << 16, Cause::BlockCount { blocks: (1 << 48) + 40960 }),

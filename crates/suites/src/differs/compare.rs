@@ -115,12 +115,20 @@ impl Trees<'_> {
             let is_whole = whole.contains(dir) && whole.contains(ino) && !touched(range);
             let target = |tree: &Tree| tree.names.get(&(*dir, name.clone())).map(|(ino, _)| *ino);
             if is_whole && target(self.ours) != Some(*ino) {
-                let by = if target(self.theirs) == Some(*ino) { "" } else { ", and by e2fsck" };
+                let named = |tree: &Tree| -> Vec<Vec<u8>> {
+                    let names = tree.names.range((*dir, Vec::new())..(*dir + 1, Vec::new()));
+                    let names = names.filter(|(_, (other, _))| other == ino);
+                    names.map(|((_, name), _)| name.clone()).collect()
+                };
+                let (ours, theirs) = (named(self.ours), named(self.theirs));
+                let what = match target(self.theirs) == Some(*ino) {
+                    true => "lost",
+                    false if !ours.is_empty() && ours == theirs => "changed as by e2fsck",
+                    false => "lost, and by e2fsck",
+                };
                 let name = String::from_utf8_lossy(name);
-                changed.push((
-                    format!("a whole name is lost{by}"),
-                    format!("{name:?} in {dir}: {ino}"),
-                ));
+                changed
+                    .push((format!("a whole name is {what}"), format!("{name:?} in {dir}: {ino}")));
             }
         }
         changed
@@ -151,7 +159,13 @@ fn compare(ino: u32, before: Option<&Node>, theirs: &Node, ours: &Node, losses: 
     let flags = |node: &Node| node.flags & !STORED;
     let old = before.map(flags);
     one("flags", old.as_ref().map(|b| b as &dyn Same), &flags(theirs), &flags(ours));
-    if !is_dir {
+    // Data that e2fsck has at another place is lost too, if the file had it before.
+    let own: BTreeSet<u64> = before.iter().flat_map(|b| b.data.values().copied()).collect();
+    let kept = |node: &Node| node.data.values().filter(|hash| own.contains(hash)).count();
+    if !is_dir && ours.size > theirs.size && kept(ours) > kept(theirs) {
+        let old = before.map(|b| &b.size as &dyn Same);
+        one("size that grows with data", old, &theirs.size, &ours.size);
+    } else if !is_dir {
         same!(size);
     }
     for (key, theirs) in &theirs.xattrs {
@@ -163,16 +177,24 @@ fn compare(ino: u32, before: Option<&Node>, theirs: &Node, ours: &Node, losses: 
             losses.push((class.into(), format!("inode {ino}: {} {name}", key.0)));
         }
     }
-    let mut blocks = [Vec::new(), Vec::new()];
+    let has = |hash: &u64| ours.data.values().any(|ours| ours == hash);
+    let other =
+        if kept(ours) >= kept(theirs) { "other data of two lost" } else { "moved data lost" };
+    let mut blocks = [Vec::new(), Vec::new(), Vec::new()];
     for (n, theirs) in &theirs.data {
         let (ours, before) = (ours.data.get(n), before.and_then(|b| b.data.get(n)));
         if ours != Some(theirs) && (ours.is_none() || ours != before) {
-            blocks[usize::from(before != Some(theirs))].push(*n);
+            let class = match before == Some(theirs) {
+                true => 0,
+                false if own.contains(theirs) && !has(theirs) => 1,
+                false => 2,
+            };
+            blocks[class].push(*n);
         }
     }
-    for (class, blocks) in ["data lost", "other data"].into_iter().zip(blocks) {
+    for (class, blocks) in ["data lost", other, "foreign data"].iter().zip(blocks) {
         if !blocks.is_empty() {
-            losses.push((class.into(), format!("inode {ino}: blocks {blocks:?}")));
+            losses.push(((*class).into(), format!("inode {ino}: blocks {blocks:?}")));
         }
     }
 }

@@ -63,7 +63,7 @@ pub const SETS: [Set; 58] = [
     ("-b 1024 -t ext3 -I 256 -J size=1 -g 1024", 8, Clean),
     ("-b 4096 -J size=4 -O ^64bit,^flex_bg -g 512", 16, Clean),
     ("-b 1024 -J size=1 -O encrypt,inline_data,^dir_index", 8, Clean),
-    ("-b 4096 -J size=4", 16, Crashed),
+    ("-b 4096 -J size=6 -O fast_commit", 24, Crashed),
     ("-b 1024 -J size=1 -O bigalloc,inline_data,ea_inode -C 4096", 16, Clean),
     ("-b 16384 -O ^has_journal,^orphan_file,^metadata_csum,^metadata_csum_seed", 32, Clean),
     ("-b 1024 -J size=1 -O bigalloc,^metadata_csum,^metadata_csum_seed -C 4096", 16, Crashed),
@@ -206,6 +206,11 @@ impl Subject {
         let has_log = left == Crashed;
         let log = if has_log { target.log() } else { Vec::new() };
         Some(Subject { set, device: Arc::new(device), bytes, before, target, parts, numbers, log })
+    }
+
+    /// Returns whether the files are in an encrypted directory.
+    pub fn is_encrypted(&self) -> bool {
+        self.set.0.contains("encrypt")
     }
 
     /// Draws damage, and returns it with the name of the generator.

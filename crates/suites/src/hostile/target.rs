@@ -10,8 +10,8 @@ use crate::image::{Image, Mappings};
 use crate::library::Library;
 use crate::op::{Op, Path, Tree};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
-use lanefs_ext4::{Fs, Mount, MountOptions, NewVerity, Privilege, SetXattr};
-use lanefs_ondisk::features::Incompat;
+use lanefs_ext4::{Fs, Mount, MountOptions, NewVerity, Privilege, Rename, SetXattr, SyncMode};
+use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Group, Ino};
 use std::collections::BTreeMap;
@@ -361,8 +361,30 @@ fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice 
         }
     }
     apply(&mut library, Op::Sync);
+    if mount.fs().superblock().features().compat.contains(Compat::FAST_COMMIT) {
+        fast_commits(&mut |op| apply(&mut library, op));
+    }
     let state = device.fork();
     drop(library);
     mount.close().expect("it unmounts");
     state
+}
+
+/// Changes files and syncs each of them, so that the log ends with fast commits.
+fn fast_commits(apply: &mut dyn FnMut(Op)) {
+    use crate::op::{File, Kind};
+    let path = |n: u8| format!("big/after {n}").into_bytes();
+    for n in 5..12 {
+        let (seed, file) = (n.into(), File::At(path(n)));
+        apply(Op::Write { file: file.clone(), offset: 5000, len: 2000, seed });
+        let mode = if n % 2 == 0 { SyncMode::Full } else { SyncMode::Data };
+        apply(Op::Fsync { file, mode });
+    }
+    apply(Op::Unlink { path: path(12) });
+    apply(Op::Rename { path: path(13), new: path(12), how: Rename::Replace });
+    let (kind, permissions, uid, gid) = (Kind::Regular, 0o640, 7, 7);
+    apply(Op::Create { path: path(20), kind, permissions, uid, gid });
+    for n in [12, 20] {
+        apply(Op::Fsync { file: File::At(path(n)), mode: SyncMode::Full });
+    }
 }
