@@ -189,7 +189,8 @@ impl<'p> Builder<'p> {
         };
         let filling = Filling::begin(device, &self.options, self.room).map_err(begin)?;
         let pipeline = Pipeline::new(filling, digest, meter);
-        let mut tree = Tree::new(Time { secs: default_time as i64, nanos: 0 }, self.owners);
+        let time = Time { secs: default_time as i64, nanos: 0 };
+        let mut tree = Tree::new(time, self.owners, self.options.on_loss);
         let (uid, gid) = self.options.root_owner;
         if let Some(root) = tree.node_mut(Tree::ROOT) {
             (root.meta.uid, root.meta.gid) = (uid, gid);
@@ -205,6 +206,7 @@ impl<'p> Builder<'p> {
         })?;
         pipeline.release(&tree.take_removed());
         let (filling, data) = pipeline.into_parts();
+        let mut losses = std::mem::take(&mut tree.losses);
         let converted = convert(tree, data, times, now)?;
         let identity = match self.bytes {
             Bytes::New => self.options.identity(),
@@ -220,10 +222,10 @@ impl<'p> Builder<'p> {
             }
             error => Error::new("", error),
         })?;
-        let losses = report.losses.iter();
-        let losses = losses.map(|(index, fault)| format!("{}: {fault}", converted.path(*index)));
+        let of_tree = report.losses.iter();
+        losses.extend(of_tree.map(|(index, fault)| format!("{}: {fault}", converted.path(*index))));
         Ok(Built {
-            losses: losses.collect(),
+            losses,
             report,
             files: converted.files,
             directories: converted.directories,

@@ -247,15 +247,27 @@ fn platform<'m>(manifest: &'m Value, part: &str) -> Option<&'m str> {
     manifest.get("platform").and_then(|platform| platform.get(part)).and_then(Value::as_str)
 }
 
-/// Chooses the manifest with the name `reference`. Names are not compared if `reference` is `None`
-/// or no manifest has a name. If several manifests are left, chooses the one for this machine.
+/// Returns the platform of a manifest, such as "linux/arm/v7".
+fn platform_of(manifest: &Value) -> Option<String> {
+    let parts = ["os", "architecture", "variant"].map(|part| platform(manifest, part));
+    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+/// Chooses the manifest that `reference` names, NAME, NAME@PLATFORM or @PLATFORM. Names are not
+/// compared if `reference` has none or no manifest has one; nor are platforms. If several manifests
+/// are left, chooses the one for this machine.
 fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Value> {
+    let reference = reference.unwrap_or_default();
+    let parts = reference.rsplit_once('@').filter(|(_, on)| !on.contains(':'));
+    let (wanted, on) = parts.unwrap_or((reference, ""));
     let mut found: Vec<&Value> =
         manifests.iter().filter(|manifest| platform(manifest, "os") != Some("unknown")).collect();
-    if let Some(wanted) = reference
-        && found.iter().any(|manifest| name(manifest).is_some())
-    {
+    if !wanted.is_empty() && found.iter().any(|manifest| name(manifest).is_some()) {
         found.retain(|manifest| name(manifest) == Some(wanted));
+    }
+    if !on.is_empty() && found.iter().any(|manifest| platform_of(manifest).is_some()) {
+        found.retain(|manifest| platform_of(manifest).as_deref() == Some(on));
     }
     if found.len() > 1 {
         let here = match std::env::consts::ARCH {
@@ -272,15 +284,21 @@ fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Val
         }
     }
     match found.as_slice() {
-        [] => Err(missing(&format!("the image '{}'", reference.unwrap_or("latest")))),
+        [] => {
+            let missed = if reference.is_empty() { "latest" } else { reference };
+            Err(missing(&format!("the image '{missed}'")))
+        }
         [first, rest @ ..]
             if rest.iter().all(|other| other.get("digest") == first.get("digest")) =>
         {
             Ok(first)
         }
         _ => {
-            let names: Vec<String> = found.iter().filter_map(|m| name(m)).map(Into::into).collect();
-            Err(ambiguous(&names))
+            let shown = |manifest: &&Value| {
+                let on = platform_of(manifest).map_or(String::new(), |on| format!("@{on}"));
+                format!("{}{on}", name(manifest).unwrap_or(wanted))
+            };
+            Err(ambiguous(&found.iter().map(shown).collect::<Vec<_>>()))
         }
     }
 }

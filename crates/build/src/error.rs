@@ -40,8 +40,10 @@ impl Error {
 pub enum Cause {
     #[error("{}", plain(.0))]
     Io(#[from] io::Error),
-    #[error("permission denied: read it as root or as its owner, or take a tar of the tree")]
+    #[error("permission denied: the owner can read it after chmod u+rX; or read it as root")]
     Unreadable,
+    #[error("the attribute {name} cannot be read: {}", plain(source))]
+    Attribute { name: String, source: io::Error },
     #[error("it became shorter while it was read")]
     Changed,
     #[error("the archive ends in the middle of it")]
@@ -84,6 +86,8 @@ pub enum Cause {
     Digest { expected: String, found: String },
     #[error("{kind} {id} is in none of the maps")]
     Unmapped { kind: &'static str, id: u32 },
+    #[error("its user or group is 4294967295, which no file can have")]
+    NoOwner,
     #[error("line {line}: {detail}")]
     Table { line: usize, detail: String },
     #[error("{0}")]

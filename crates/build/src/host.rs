@@ -2,16 +2,18 @@
 
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
-use crate::host_file::HostFile;
+use crate::host_file::{HostFile, data_after};
 use crate::pipeline::Feeder;
 use crate::short_path::ShortPath;
 use crate::tree::{NodeId, Over, Tree};
 use lanefs_ondisk::{FileType, Time};
-use rustix::fs::{AtFlags, CWD, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +27,36 @@ pub(crate) fn directory(path: &Path, tree: &mut Tree, feeder: &mut Feeder<'_, '_
     let mut walk = Walk { tree, feeder, linked: HashMap::new() };
     walk.directory(path, Tree::ROOT)?;
     feeder.send()
+}
+
+/// Adds the names of all other files that cannot be read to the error of one of them.
+pub(crate) fn name_all_unreadable(top: &Path, error: Error) -> Error {
+    let is_denied = |error: &Error| match &error.cause {
+        Cause::Attribute { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+        Cause::Unreadable => true,
+        _ => false,
+    };
+    if !is_denied(&error) {
+        return error;
+    }
+    let (mut waiting, mut denied) = (vec![top.to_path_buf()], Vec::new());
+    while let Some(path) = waiting.pop() {
+        let opened = match lstat(&path) {
+            Ok(stat) if stat.is_dir() => names(&path).map(|names| {
+                let below = names.iter().rev().map(|name| path.join(OsStr::from_bytes(name)));
+                waiting.extend(below);
+            }),
+            Ok(stat) if stat.is_file() => HostFile::new(path.clone()).open().map(drop),
+            found => found.map(drop),
+        };
+        if opened.is_err_and(|error| is_denied(&error)) {
+            denied.push(path.display().to_string());
+        }
+    }
+    match denied.is_empty() {
+        true => error,
+        false => Error { place: denied.join(", "), cause: Cause::Unreadable },
+    }
 }
 
 /// Returns how many bytes of data [`directory`] reads. Stops and returns `None` as soon as
@@ -41,13 +73,12 @@ pub(crate) fn measure(path: &Path, goes_on: &dyn Fn() -> bool) -> Option<u64> {
             }
             let path = path.join(OsStr::from_bytes(&name));
             let Ok(stat) = lstat(&path) else { continue };
-            match FileType::from_mode((stat.st_mode & 0xffff) as u16) {
+            match FileType::from_mode((stat.mode() & 0xffff) as u16) {
                 Some(FileType::Directory) => waiting.push(path),
                 Some(FileType::Regular)
-                    if stat.st_nlink < 2 || linked.insert((stat.st_dev, stat.st_ino)) =>
+                    if stat.nlink() < 2 || linked.insert((stat.dev(), stat.ino())) =>
                 {
-                    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
-                    sum += allocated.min(u64::try_from(stat.st_size).unwrap_or(0));
+                    sum += stat.size().min(stat.blocks().saturating_mul(512));
                 }
                 _ => {}
             }
@@ -79,7 +110,7 @@ impl Walk<'_, '_, '_> {
             let into = *into;
             path.push(OsStr::from_bytes(&name));
             let stat = lstat(&path)?;
-            let kind = FileType::from_mode((stat.st_mode & 0xffff) as u16);
+            let kind = FileType::from_mode((stat.mode() & 0xffff) as u16);
             if kind == Some(FileType::Directory) {
                 let meta = owned(self.tree, &path, &stat)?;
                 let made = self.tree.make_directory(into, &name, meta)?;
@@ -95,21 +126,21 @@ impl Walk<'_, '_, '_> {
     fn file(
         &mut self,
         path: &Path,
-        stat: &Stat,
+        stat: &Metadata,
         kind: Option<FileType>,
         into: NodeId,
         name: &[u8],
     ) -> Result<()> {
-        let identity = (stat.st_dev, stat.st_ino);
+        let identity = (stat.dev(), stat.ino());
         let here = |error: Error| Error { place: path.display().to_string(), ..error };
-        if stat.st_nlink > 1
+        if stat.nlink() > 1
             && let Some(known) = self.linked.get(&identity)
         {
             return self.tree.link(*known, into, name, Over::Files).map_err(here);
         }
         let meta = owned(self.tree, path, stat)?;
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
-        let device = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+        let size = stat.size();
+        let device = (rustix::fs::major(stat.rdev()), rustix::fs::minor(stat.rdev()));
         let made = match kind {
             Some(FileType::Regular) => Kind::Regular(size),
             Some(FileType::Symlink) => {
@@ -122,12 +153,12 @@ impl Walk<'_, '_, '_> {
             }
             Some(kind) => Kind::Empty(kind),
             None => {
-                let what = format!("a file of mode {:o}", stat.st_mode);
+                let what = format!("a file of mode {:o}", stat.mode());
                 return Err(Error::new(path.display(), Cause::Unsupported { what }));
             }
         };
         let node = self.tree.make_file(into, name, meta, made, Over::Files).map_err(here)?;
-        if stat.st_nlink > 1 {
+        if stat.nlink() > 1 {
             self.linked.insert(identity, node);
         }
         match kind == Some(FileType::Regular) && size > 0 {
@@ -136,32 +167,21 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    fn data(&mut self, path: &Path, stat: &Stat, node: NodeId, size: u64) -> Result<()> {
+    fn data(&mut self, path: &Path, stat: &Metadata, node: NodeId, size: u64) -> Result<()> {
         let block = self.feeder.block_size();
-        let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
         let from = Arc::new(HostFile::new(path.into()));
-        if allocated >= size {
+        if stat.blocks().saturating_mul(512) >= size {
             return self.feeder.host_data(node, &from, 0, size);
         }
         let file = from.open()?;
-        let seek = |to| match rustix::fs::seek(&file, to) {
-            Ok(found) => Ok(Some(found)),
-            Err(Errno::NXIO) => Ok(None),
-            // The file system of the host cannot report holes, so the whole file is data.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(match to {
-                SeekFrom::Data(from) => Some(from),
-                _ => Some(size),
-            }),
-            Err(error) => Err(wrong(path, error.into())),
-        };
         let mut pieces = Vec::new();
         let mut at = 0;
         while at < size
-            && let Some(start) = seek(SeekFrom::Data(at))?
+            && let Some((start, end)) =
+                data_after(&file, at, size).map_err(|error| wrong(path, error))?
         {
-            let end = seek(SeekFrom::Hole(start))?.unwrap_or(size).min(size);
             let start = (start / block * block).max(at);
-            let end = end.next_multiple_of(block).min(size);
+            let end = end.min(size).next_multiple_of(block).min(size);
             if start >= end {
                 break;
             }
@@ -176,7 +196,7 @@ impl Walk<'_, '_, '_> {
 
 fn wrong(path: &Path, error: std::io::Error) -> Error {
     match error.kind() {
-        std::io::ErrorKind::PermissionDenied => Error::new(path.display(), Cause::Unreadable),
+        ErrorKind::PermissionDenied => Error::new(path.display(), Cause::Unreadable),
         _ => Error::new(path.display(), error),
     }
 }
@@ -192,61 +212,47 @@ fn names(path: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-fn lstat(path: &Path) -> Result<Stat> {
-    let stat =
-        |path: ShortPath<'_>| Ok(rustix::fs::statat(CWD, &*path, AtFlags::SYMLINK_NOFOLLOW)?);
-    ShortPath::new(path).and_then(stat).map_err(|error| wrong(path, error))
+/// Returns the attributes of a file, as the C library says: fakeroot(1) changes what it returns.
+fn lstat(path: &Path) -> Result<Metadata> {
+    let stat = ShortPath::new(path).and_then(|path| path.symlink_metadata());
+    stat.map_err(|error| wrong(path, error))
 }
 
 /// Returns the attributes of a file, with the owner that [`Tree::owned`] gives it.
-fn owned(tree: &Tree, path: &Path, stat: &Stat) -> Result<Meta> {
+fn owned(tree: &mut Tree, path: &Path, stat: &Metadata) -> Result<Meta> {
     let here = |error: Error| Error { place: path.display().to_string(), ..error };
-    tree.owned(meta(path, stat)?).map_err(here)
-}
-
-fn meta(path: &Path, stat: &Stat) -> Result<Meta> {
     let mut meta = Meta {
-        permissions: (stat.st_mode & 0o7777) as u16,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        atime: Some(time(stat.st_atime, stat.st_atime_nsec)),
-        ctime: Some(time(stat.st_ctime, stat.st_ctime_nsec)),
+        permissions: (stat.mode() & 0o7777) as u16,
+        uid: stat.uid(),
+        gid: stat.gid(),
+        mtime: time(stat.mtime(), stat.mtime_nsec()),
+        atime: Some(time(stat.atime(), stat.atime_nsec())),
+        ctime: Some(time(stat.ctime(), stat.ctime_nsec())),
         crtime: None,
         attributes: Vec::new(),
     };
     let short = ShortPath::new(path).map_err(|error| wrong(path, error))?;
-    let names = attribute_names(&short).map_err(|error| wrong(path, error.into()))?;
-    for name in names {
-        let mut value = vec![0; 64 << 10];
-        match rustix::fs::lgetxattr(&*short, name.as_slice(), &mut value) {
-            Ok(len) => {
-                value.truncate(len);
-                meta.set_attribute(&name, value);
+    let listed = match xattr::list(&short) {
+        Err(error)
+            if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::PERM)) =>
+        {
+            None
+        }
+        listed => Some(listed.map_err(|error| wrong(path, error))?),
+    };
+    for name in listed.into_iter().flatten() {
+        match xattr::get(&short, &name) {
+            Ok(Some(value)) => meta.set_attribute(name.as_bytes(), value),
+            Ok(None) => {} // removed meanwhile
+            Err(source) => {
+                let name = name.to_string_lossy().into_owned();
+                tree.lose(here(Error::new("", Cause::Attribute { name, source })))?;
             }
-            // Attributes that the calling user may not read are left out.
-            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
-            Err(error) => return Err(wrong(path, error.into())),
         }
     }
-    Ok(meta)
+    tree.owned(meta).map_err(here)
 }
 
 fn time(secs: i64, nanos: impl TryInto<u32>) -> Time {
     Time { secs, nanos: nanos.try_into().unwrap_or(0) }
-}
-
-fn attribute_names(path: &Path) -> std::result::Result<Vec<Vec<u8>>, Errno> {
-    let mut list = vec![0u8; 1024];
-    loop {
-        match rustix::fs::llistxattr(path, &mut list) {
-            Ok(len) => {
-                let names = list.get(..len).unwrap_or_default().split(|byte| *byte == 0);
-                return Ok(names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect());
-            }
-            Err(Errno::RANGE) if list.len() < 64 << 10 => list.resize(64 << 10, 0),
-            Err(Errno::OPNOTSUPP | Errno::PERM) => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        }
-    }
 }

@@ -44,10 +44,17 @@ impl std::str::FromStr for IdMap {
 
 impl Owners {
     /// Returns the owner and group that a file with these ids in its source gets in the image.
+    ///
+    /// # Errors
+    /// If no map has an id, or it is the largest number, which chown(2) takes for "unchanged".
     pub(crate) fn of(&self, uid: u32, gid: u32) -> Result<(u32, u32)> {
-        match self.all {
-            Some(all) => Ok(all),
-            None => Ok((map(&self.users, uid, "user")?, map(&self.groups, gid, "group")?)),
+        let (uid, gid) = match self.all {
+            Some(all) => all,
+            None => (map(&self.users, uid, "user")?, map(&self.groups, gid, "group")?),
+        };
+        match uid.max(gid) {
+            u32::MAX => Err(Error::new("", Cause::NoOwner)),
+            _ => Ok((uid, gid)),
         }
     }
 }

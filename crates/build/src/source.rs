@@ -120,7 +120,9 @@ impl Source {
         let within = |error: Error| error.within(&shown);
         match self.0 {
             Kind::Directory(path) => {
-                pipeline.run(threads, |feeder| host::directory(&path, tree, feeder))?;
+                pipeline
+                    .run(threads, |feeder| host::directory(&path, tree, feeder))
+                    .map_err(|error| host::name_all_unreadable(&path, error))?;
             }
             Kind::Tar(path) if path == Path::new("-") => {
                 // Standard input is not locked here, because another thread may read it, and the

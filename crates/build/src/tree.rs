@@ -6,6 +6,7 @@
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use crate::owners::Owners;
+use lanefs_mkfs::OnLoss;
 use lanefs_ondisk::Time;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -54,17 +55,21 @@ pub(crate) struct Tree {
     /// The time that directories get if no source has an entry for them.
     time: Time,
     owners: Owners,
+    on_loss: OnLoss,
+    /// What was left out of the sources, as `on_loss` allows.
+    pub(crate) losses: Vec<String>,
 }
 
 impl Tree {
     pub(crate) const ROOT: NodeId = NodeId(0);
 
     /// Creates a tree with an empty root.
-    pub(crate) fn new(time: Time, owners: Owners) -> Tree {
+    pub(crate) fn new(time: Time, owners: Owners, on_loss: OnLoss) -> Tree {
         let meta = Meta { permissions: 0o755, mtime: time, ..Meta::default() };
         let content = Content::Directory(Directory::default());
         let nodes = vec![Node { meta, content, links: 1 }];
-        Tree { nodes, layer: 0, removed: Vec::new(), time, owners }
+        let (removed, losses) = (Vec::new(), Vec::new());
+        Tree { nodes, layer: 0, removed, time, owners, on_loss, losses }
     }
 
     pub(crate) fn next_layer(&mut self) {
@@ -80,6 +85,20 @@ impl Tree {
     pub(crate) fn owned(&self, mut meta: Meta) -> Result<Meta> {
         (meta.uid, meta.gid) = self.owners.of(meta.uid, meta.gid)?;
         Ok(meta)
+    }
+
+    /// Notes a property that a source cannot give.
+    ///
+    /// # Errors
+    /// The loss, unless losses are only reported.
+    pub(crate) fn lose(&mut self, loss: Error) -> Result<()> {
+        match self.on_loss {
+            OnLoss::Fail => Err(loss),
+            OnLoss::Report => {
+                self.losses.push(loss.to_string());
+                Ok(())
+            }
+        }
     }
 
     pub(crate) fn node(&self, id: NodeId) -> Option<&Node> {
@@ -394,7 +413,7 @@ mod tests {
     use super::*;
 
     fn tree() -> Tree {
-        Tree::new(Time { secs: 0, nanos: 0 }, Owners::default())
+        Tree::new(Time { secs: 0, nanos: 0 }, Owners::default(), OnLoss::Fail)
     }
 
     #[test]

@@ -35,4 +35,6 @@ pub use operand::{
     long_help, read_keys,
 };
 pub use output::{MadeFile, OutputFile};
-pub use report::{Failure, Report, Stop, advised, complain, host_cause, plain, printable};
+pub use report::{
+    Failure, Report, Stop, advised, complain, fail_on_closed_stdout, host_cause, plain, printable,
+};

@@ -15,7 +15,7 @@ mod tree;
 
 pub use copier::Copier;
 pub use host::HostTree;
-pub use image::{ImageNode, ImageTree};
+pub use image::{ImageNode, ImageTree, Listed};
 pub use links::{Links, Seen, Trail};
 pub use plan::{Dereference, Existing, INTO_ITSELF, Keep, Plan, Recursion, Verbose};
 pub use progress::{Progress, with_template};

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 static HEAP: lanefs::LineHeap = lanefs::LineHeap;
 
 fn main() -> ExitCode {
+    cli::fail_on_closed_stdout();
     // A panic has printed its message already; the process still exits with a documented code.
     std::panic::catch_unwind(|| match completion::answer(commands::description) {
         true => ExitCode::SUCCESS,

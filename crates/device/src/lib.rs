@@ -21,6 +21,7 @@ mod partitions;
 mod ram;
 mod recording;
 mod replay;
+mod stdout;
 
 pub use device::{Access, Device, DeviceError, Operation};
 pub use faulty::{Duration, Fault, FaultyDevice};
@@ -32,3 +33,4 @@ pub use partitions::{Partition, PartitionTable, TableKind};
 pub use ram::RamDevice;
 pub use recording::{Event, Recording, RecordingDevice};
 pub use replay::{Kept, Replay};
+pub use stdout::stdout_was_closed;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// The number of entries that are read at once. It bounds the memory that listing a large directory
 /// needs.
-const BATCH: usize = 256;
+const BATCH: usize = 1024;
 
 /// An open directory, which its [`ReadDir`] and the entries share.
 pub(crate) struct Dir {

@@ -129,7 +129,7 @@ const HOUSES: &[House] = &[
         name: "device",
         floors: &[
             &["device", "forward"],
-            &["direct", "host_use", "image_lock", "partitions"],
+            &["direct", "host_use", "image_lock", "partitions", "stdout"],
             &["file", "ram"],
             &["overlay"],
             &["faulty", "gated", "recording"],

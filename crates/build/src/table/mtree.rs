@@ -22,35 +22,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Properties that are accepted and have no effect.
-const IGNORED: [&str; 27] = [
-    "cksum",
-    "flags",
-    "gname",
-    "ignore",
-    "inode",
-    "md5",
-    "md5digest",
-    "nlink",
-    "nochange",
-    "resdevice",
-    "ripemd160digest",
-    "rmd160",
-    "rmd160digest",
-    "sha1",
-    "sha1digest",
-    "sha256",
-    "sha256digest",
-    "sha384",
-    "sha384digest",
-    "sha512",
-    "sha512digest",
-    "size",
-    "tags",
-    "uname",
-    "all",
-    "sha512_256",
-    "skein256",
-];
+const IGNORED: &str = "\
+    cksum flags gname ignore inode md5 md5digest nlink nochange resdevice ripemd160digest \
+    rmd160 rmd160digest sha1 sha1digest sha256 sha256digest sha384 sha384digest sha512 \
+    sha512digest size tags uname all sha512_256 skein256";
 
 #[derive(Debug, Clone)]
 pub(super) struct Mtree {
@@ -155,7 +130,7 @@ fn words<'a>(fields: impl Iterator<Item = &'a str>) -> std::result::Result<Words
         ["type", "mode", "uid", "gid", "time", "link", "device", "optional", "contents", "content"];
     let split = fields.map(|field| {
         let (word, value) = field.split_once('=').unwrap_or((field, ""));
-        match known.contains(&word) || IGNORED.contains(&word) {
+        match known.contains(&word) || IGNORED.split(' ').any(|ignored| ignored == word) {
             true => Ok((word.into(), value.into())),
             false => Err(format!("'{word}' is not a property of mtree that Lanefs knows")),
         }

@@ -5,7 +5,7 @@ use crate::image;
 
 use crate::image::{assert_same, build_from, can_mount, scratch, shell, survey_image, try_build};
 use lanefs_build::{Builder, Source};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
@@ -209,6 +209,10 @@ fn blob(descriptor: &Value) -> String {
     format!("blobs/{}", descriptor["digest"].as_str().unwrap().replace(':', "/"))
 }
 
+fn digest_of(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Changes the image in a directory. In an OCI layout, all that refers to a changed blob is made
 /// right again, except where the change itself is in what refers.
 fn change(dir: &Path, change: &dyn Fn(&mut Json)) {
@@ -228,9 +232,7 @@ fn change(dir: &Path, change: &dyn Fn(&mut Json)) {
     let mut json = Json { index, manifest, config };
     let put = |value: &Value, descriptor: &mut Value| {
         let bytes = value.to_string();
-        let digest = Sha256::digest(&bytes);
-        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        descriptor["digest"] = format!("sha256:{digest}").into();
+        descriptor["digest"] = format!("sha256:{}", digest_of(bytes.as_bytes())).into();
         descriptor["size"] = bytes.len().into();
         std::fs::write(dir.join(blob(descriptor)), bytes).unwrap();
     };
@@ -304,6 +306,44 @@ fn what_an_image_states_is_verified() {
             let error = build(path).unwrap_err().to_string();
             assert!(error.contains(reason), "{kind}, fault {number}: {error}");
         }
+    }
+}
+
+#[test]
+fn one_of_several_platforms_under_a_name_is_chosen() {
+    let dir = scratch();
+    layers(dir.path());
+    layout(dir.path());
+    let index = dir.path().join("oci/index.json");
+    let mut json = load(&index);
+    let first = json["manifests"][0].clone();
+    let mut bytes = std::fs::read(dir.path().join("oci").join(blob(&first))).unwrap();
+    bytes.push(b' ');
+    let digest = digest_of(&bytes);
+    std::fs::write(dir.path().join("oci/blobs/sha256").join(&digest), &bytes).unwrap();
+    let mut second = first.clone();
+    second["digest"] = format!("sha256:{digest}").into();
+    second["size"] = bytes.len().into();
+    json["manifests"] = json!([first, second]);
+    for (at, variant) in [(0, None), (1, Some("v3"))] {
+        json["manifests"][at]["platform"] = json!({ "os": "linux", "architecture": "amd64" });
+        if let Some(variant) = variant {
+            json["manifests"][at]["platform"]["variant"] = variant.into();
+        }
+    }
+    std::fs::write(index, json.to_string()).unwrap();
+    let built = |reference: &str| {
+        let source = Source::container(dir.path().join("oci"), Some(reference.into()));
+        try_build(&dir.path().join("p.img"), Builder::new().source(source))
+    };
+    let error = built("v1").expect_err("two of one name").to_string();
+    assert!(error.contains("from v1@linux/amd64, v1@linux/amd64/v3"), "{error}");
+    for chosen in ["v1@linux/amd64", "v1@linux/amd64/v3", "@linux/amd64/v3"] {
+        built(chosen).unwrap_or_else(|error| panic!("{chosen}: {error}"));
+    }
+    for absent in ["v1@linux/arm64", "v2@linux/amd64"] {
+        let error = built(absent).expect_err(absent).to_string();
+        assert!(error.contains(absent), "{error}");
     }
 }
 

@@ -72,7 +72,7 @@ pub fn refuse_hidden_owners(of: impl Display) -> Result<(), Failure> {
         return Ok(());
     }
     let why = "fakeroot and pseudo cannot show their owners to this static binary: set the owners \
-               (--owner, mkfs --table), or use cp -a of the package lanefs, linked dynamically";
+               (--owner, mkfs --table), or use the package lanefs, which is linked dynamically";
     Err(Failure::new(of, why))
 }
 

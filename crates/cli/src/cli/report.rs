@@ -1,6 +1,6 @@
 //! Messages and exit codes.
 
-use lanefs_device::OpenError;
+use lanefs_device::{OpenError, stdout_was_closed};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -164,6 +164,16 @@ pub fn complain(line: impl Display) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
+/// If standard output is closed, makes it a pipe that nobody reads, so that a command that prints
+/// something fails. Rust has made it `/dev/null`.
+pub fn fail_on_closed_stdout() {
+    if stdout_was_closed()
+        && let Ok((_, pipe)) = rustix::pipe::pipe()
+    {
+        let _ = rustix::stdio::dup2_stdout(pipe);
+    }
+}
+
 /// The failures of a command, and its exit code.
 pub struct Report {
     command: &'static str,
@@ -213,6 +223,7 @@ impl Report {
     pub fn printed(&self, result: io::Result<()>) {
         match result {
             Ok(()) => {}
+            Err(_) if stdout_was_closed() => self.fail("standard output: closed"),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.failed.store(true, Ordering::Relaxed);
             }

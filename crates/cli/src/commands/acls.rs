@@ -531,7 +531,8 @@ impl Change {
             }
             put(&mut entries, AclEntry { tag: item.tag, permissions });
         }
-        if !entries.is_empty() {
+        // As in setfacl(1), a whole access list states all entries that it needs.
+        if !entries.is_empty() && (set.is_empty() || scope == Scope::Default) {
             let missing = access.entries().iter().filter(|entry| is_base(entry.tag));
             for base in missing {
                 if !entries.iter().any(|entry| entry.tag == base.tag) {

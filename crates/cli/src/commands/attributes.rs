@@ -38,9 +38,8 @@ pub fn chmod(arguments: &Chmod) -> ExitCode {
     let depth = if arguments.recursive { Depth::Tree } else { Depth::Itself };
     let places = &arguments.places;
     with_each("chmod", &arguments.image, Intent::Change, places, |fs, place, report| {
-        // A recursive change skips symbolic links, since a link has no mode.
-        let follow = if arguments.recursive { Follow::Nothing } else { Follow::Links };
-        each_file(fs, place, depth, follow, report, &mut |tree, _, entry| {
+        each_file(fs, place, depth, Follow::Links, report, &mut |tree, _, entry| {
+            // A recursive change skips the links that it meets, since a link has no mode.
             if entry.meta.file_type == FileType::Symlink {
                 return Ok(());
             }

@@ -137,7 +137,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         let read = sources.iter().filter_map(|source| Some(source.place()?.wanted(Intent::Read)));
         let written = target.place().map(|place| place.wanted(Intent::Change));
         let images = Images::open(&arguments.image, read.chain(written))?;
-        let aim = arguments.destination.aim(sources);
+        let aim = arguments.destination.aim(sources)?;
         let outcome = Outcome { report, made: &RefCell::default(), links: &Names::new() };
         report.check(copy(&images, sources, target, plan, aim, outcome));
         images.close(report);
@@ -155,13 +155,12 @@ pub struct Written {
 
 impl Written {
     /// Returns how to interpret the destination for this number of sources.
-    pub fn aim(self, sources: &[Operand]) -> Aim {
-        if self.no_target_directory {
-            Aim::Itself
-        } else if sources.len() > 1 {
-            Aim::Within
-        } else {
-            Aim::Either
+    pub fn aim(self, sources: &[Operand]) -> Result<Aim, Failure> {
+        match (self.no_target_directory, sources.len() > 1) {
+            (true, true) => Err(Failure::new("-T", "it takes one source")),
+            (true, false) => Ok(Aim::Itself),
+            (false, true) => Ok(Aim::Within),
+            (false, false) => Ok(Aim::Either),
         }
     }
 }
@@ -219,7 +218,7 @@ pub fn copy(
             let tree = ImageTree::new(fs, &place.image);
             let mut destination = Destination::find(aim, &tree, place, fs)?;
             if fills_target(images, sources, plan)? {
-                destination = destination.behind_link(&tree, place, fs)?;
+                destination = destination.behind_link(&tree, place, fs, plan.keep)?;
             }
             let input = |from: &mut dyn Read, shown: &Path| {
                 stream_in((fs, &tree), &destination, place, plan, (from, shown))
@@ -362,6 +361,9 @@ fn one<S: Tree, T: Tree>(
         return Err(Failure::new(format_args!("{shown}/"), "not a directory"));
     }
     if let Some((there, meta)) = target.look(&destination.dir, &name)? {
+        if copier.keeps(node, &meta)? {
+            return Ok(());
+        }
         check_not_within(source, node, target, &there)?;
         if copier.overwrites(meta.file_type) {
             outcome.check_not_made(&meta, target.show_entry(&destination.dir, &name))?;
@@ -378,7 +380,7 @@ fn one<S: Tree, T: Tree>(
 
 /// Returns whether a path ends in "."; `Path::components` drops this final dot, which has a meaning
 /// for `cp`.
-fn ends_in_dot(path: &Path) -> bool {
+pub fn ends_in_dot(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     bytes.ends_with(b"/.") || bytes == b"."
 }
@@ -528,7 +530,8 @@ fn replaceable(
     if !fs.metadata(&place.path).is_ok_and(|found| found.is_file()) {
         return Ok(None);
     }
-    let found = Destination::find(Aim::Itself, tree, place, fs)?.behind_link(tree, place, fs)?;
+    let found = Destination::find(Aim::Itself, tree, place, fs)?;
+    let found = found.behind_link(tree, place, fs, Keep::default())?;
     let node = tree.find(&place.path, Follow::Links)?;
     Ok(tree.replacement(&node)?.map(|of_old| (found, of_old)))
 }

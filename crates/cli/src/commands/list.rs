@@ -1,15 +1,15 @@
 //! Lists the files of an image: `ls`, `tree`, and the data of one by `cat`.
 
 use crate::cli::{
-    FileArguments, ImagePath, Report, Shown, Stop, UserNames, counted, file_facts, human,
+    Failure, FileArguments, ImagePath, Report, Shown, Stop, UserNames, counted, file_facts, human,
     long_help, mode_string, print_each, printable, show_time, widths,
 };
-use crate::copy::pump;
-use lanefs::{File, FileSystem, FileType, Metadata};
+use crate::copy::{ImageNode, ImageTree, Listed, Tree as _, pump};
+use lanefs::{File, FileSystem, FileType, Follow, Metadata};
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -75,8 +75,9 @@ pub struct Ls {
 
 struct Entry {
     name: OsString,
-    path: PathBuf,
     metadata: Metadata,
+    /// What a symbolic link leads to, if that is printed.
+    target: Option<OsString>,
 }
 
 /// Runs `lanefs ls`.
@@ -100,42 +101,46 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     fn operand(&mut self, fs: &FileSystem, place: &ImagePath) -> Result<(), Stop> {
-        let within = |error| place.failure(error);
+        let tree = ImageTree::new(fs, &place.image);
         let users = match self.arguments.numeric_uid_gid {
             true => UserNames::numbers(),
             false => UserNames::of(fs),
         };
-        let metadata = if self.arguments.long {
-            fs.symlink_metadata(&place.path).map_err(within)?
-        } else {
-            fs.metadata(&place.path)
-                .or_else(|_| fs.symlink_metadata(&place.path))
-                .map_err(within)?
+        let itself = || tree.find(&place.path, Follow::Nothing);
+        let top = match self.arguments.long {
+            true => itself()?,
+            false => tree.find(&place.path, Follow::Links).or_else(|_| itself())?,
         };
+        let metadata = Metadata::from(top.attr());
         if !metadata.is_dir() || self.arguments.directory {
             // Names the image as the user gave it, so that the user recognises it.
             let mut name = place.image.clone().into_os_string();
             name.push(":");
             name.push(&place.path);
-            let entry = Entry { name, path: place.path.clone(), metadata };
-            return Ok(self.print(fs, &users, place, &[entry])?);
+            let entry = self.entry(&tree, name, &top);
+            return Ok(self.print(&users, place, &|_| place.path.clone(), &[entry])?);
         }
-        let mut dirs = vec![place.path.clone()];
-        while let Some(dir) = dirs.pop() {
-            self.section(place, &dir)?;
-            let entries = match self.entries(fs, &dir) {
+        let mut dirs: Vec<(ImageNode, Option<OsString>)> = vec![(top, None)];
+        while let Some((above, name)) = dirs.pop() {
+            let dir = match name {
+                Some(name) => tree.child(&above, name.as_bytes())?,
+                None => above,
+            };
+            let path = dir.path();
+            self.section(place, &path)?;
+            let entries = match self.entries(&tree, &dir) {
                 Ok(entries) => entries,
-                Err(error) => {
-                    self.report.fail(within(error));
+                Err(failure) => {
+                    self.report.fail(failure);
                     continue;
                 }
             };
-            self.print(fs, &users, place, &entries)?;
+            self.print(&users, place, &|name| path.join(name), &entries)?;
             if self.arguments.recursive {
-                let below = entries.iter().rev().filter(|entry| {
+                let below = entries.into_iter().rev().filter(|entry| {
                     entry.metadata.is_dir() && entry.name != "." && entry.name != ".."
                 });
-                dirs.extend(below.map(|entry| entry.path.clone()));
+                dirs.extend(below.map(|entry| (dir.clone(), Some(entry.name))));
             }
         }
         Ok(())
@@ -155,25 +160,28 @@ impl Listing<'_> {
         Ok(())
     }
 
-    fn entries(&self, fs: &FileSystem, dir: &Path) -> lanefs::Result<Vec<Entry>> {
+    fn entry(&self, tree: &ImageTree<'_>, name: OsString, node: &ImageNode) -> Entry {
+        let metadata = Metadata::from(node.attr());
+        let is_shown = self.arguments.long && metadata.is_symlink();
+        let target = is_shown.then(|| tree.read_link(node).ok().map(OsString::from_vec));
+        Entry { name, metadata, target: target.flatten() }
+    }
+
+    fn entries(&self, tree: &ImageTree<'_>, dir: &ImageNode) -> Result<Vec<Entry>, Failure> {
         let mut entries = Vec::new();
         if self.arguments.all {
             for name in [".", ".."] {
-                let path = dir.join(name);
-                let metadata = fs.symlink_metadata(&path)?;
-                entries.push(Entry { name: name.into(), path, metadata });
+                let node = tree.child(dir, name.as_bytes())?;
+                entries.push(self.entry(tree, name.into(), &node));
             }
         }
-        for entry in fs.read_dir(dir)? {
-            let name = entry?.file_name().to_owned();
-            let hidden = name.as_bytes().starts_with(b".");
+        for found in tree.entries(dir)? {
+            let hidden = found.name.starts_with(b".");
             if hidden && !self.arguments.all && !self.arguments.almost_all {
                 continue;
             }
-            let path = dir.join(&name);
-            match fs.symlink_metadata(&path) {
-                Ok(metadata) => entries.push(Entry { name, path, metadata }),
-                Err(error) => self.report.fail(error),
+            if let Some(node) = self.report.given(tree.node_of(dir, &found)) {
+                entries.push(self.entry(tree, OsString::from_vec(found.name), &node));
             }
         }
         if !self.arguments.unsorted {
@@ -196,17 +204,18 @@ impl Listing<'_> {
 
     fn print(
         &mut self,
-        fs: &FileSystem,
         users: &UserNames,
         place: &ImagePath,
+        path_of: &dyn Fn(&OsStr) -> PathBuf,
         entries: &[Entry],
     ) -> io::Result<()> {
         if self.arguments.json {
-            return entries.iter().try_for_each(|Entry { path, metadata, .. }| {
-                writeln!(self.out, "{}", file_facts(&place.image, path, metadata.attr()))
+            return entries.iter().try_for_each(|Entry { name, metadata, .. }| {
+                let facts = file_facts(&place.image, &path_of(name), metadata.attr());
+                writeln!(self.out, "{facts}")
             });
         }
-        let rows: Vec<Row> = entries.iter().map(|entry| self.row(fs, users, entry)).collect();
+        let rows: Vec<Row> = entries.iter().map(|entry| self.row(users, entry)).collect();
         let [w0, w1, w2, w3, w4] = widths(rows.iter().map(|row| &row.columns));
         for Row { columns: [inode, links, user, group, size], mode, time, name, target } in &rows {
             if self.arguments.inode {
@@ -234,7 +243,7 @@ impl Listing<'_> {
         }
     }
 
-    fn row(&self, fs: &FileSystem, users: &UserNames, entry: &Entry) -> Row {
+    fn row(&self, users: &UserNames, entry: &Entry) -> Row {
         let metadata = &entry.metadata;
         let is_device =
             matches!(metadata.file_type(), FileType::CharDevice | FileType::BlockDevice);
@@ -243,11 +252,6 @@ impl Listing<'_> {
             () if self.arguments.human_readable => human(metadata.len()),
             () => metadata.len().to_string(),
         };
-        let target = if self.arguments.long && metadata.is_symlink() {
-            fs.read_link(&entry.path).ok().map(PathBuf::into_os_string)
-        } else {
-            None
-        };
         let (inode, links) = (metadata.ino().0.to_string(), metadata.links().to_string());
         let (user, group) = (users.user(metadata.uid()), users.group(metadata.gid()));
         Row {
@@ -255,7 +259,7 @@ impl Listing<'_> {
             mode: mode_string(metadata.attr().mode()),
             time: show_time(metadata.attr().mtime, Shown::Minutes),
             name: entry.name.clone(),
-            target,
+            target: entry.target.clone(),
         }
     }
 }
@@ -295,15 +299,15 @@ pub struct Tree {
 pub fn tree(arguments: &Tree) -> ExitCode {
     let out = io::BufWriter::new(io::stdout().lock());
     print_each("tree", &arguments.image, &arguments.places, out, |fs, place, report, out| {
-        Ok(draw(fs, place, arguments, report, out)?)
+        draw(fs, place, arguments, report, out)
     })
 }
 
-/// A directory being printed: its remaining entries, and the indentation of their lines.
+/// A directory being printed: its remaining entries, and the length of their lines' indentation.
 struct Level {
-    dir: PathBuf,
-    left: std::vec::IntoIter<(OsString, FileType)>,
-    indent: String,
+    dir: ImageNode,
+    left: std::vec::IntoIter<Listed>,
+    indent: usize,
 }
 
 fn draw(
@@ -312,71 +316,60 @@ fn draw(
     arguments: &Tree,
     report: &Report,
     out: &mut dyn Write,
-) -> io::Result<()> {
-    let entries = |dir: &Path| match entries(fs, dir, arguments) {
-        Ok(entries) => entries.into_iter(),
-        Err(error) => {
-            report.fail(place.failure(error));
-            Vec::new().into_iter()
-        }
+) -> Result<(), Stop> {
+    let tree = ImageTree::new(fs, &place.image);
+    let entries = |dir: &ImageNode| {
+        let entries = report.given(tree.entries(dir)).unwrap_or_default();
+        let is_shown = |entry: &Listed| {
+            (arguments.all || !entry.name.starts_with(b"."))
+                && (!arguments.directories || entry.file_type == Some(FileType::Directory))
+        };
+        let mut shown: Vec<Listed> = entries.into_iter().filter(is_shown).collect();
+        shown.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        shown.into_iter()
     };
     writeln!(out, "{}", printable(&place.to_string()))?;
     let (mut dirs, mut files) = (0u64, 0u64);
-    let left = entries(&place.path);
-    let mut levels = vec![Level { dir: place.path.clone(), left, indent: String::new() }];
+    let mut indent = String::new();
+    let mut levels = Vec::new();
+    if let Some(dir) = report.given(tree.find(&place.path, Follow::Links)) {
+        levels.push(Level { left: entries(&dir), dir, indent: 0 });
+    }
     while let Some(level) = levels.last_mut() {
-        let Some((name, file_type)) = level.left.next() else {
+        indent.truncate(level.indent);
+        let Some(entry) = level.left.next() else {
             levels.pop();
             continue;
         };
         let is_last = level.left.len() == 0;
         let (branch, below) =
             if is_last { ("└── ", "    ") } else { ("├── ", "│   ") };
-        let path = level.dir.join(&name);
-        write!(out, "{}{branch}{}", level.indent, printable(&name.to_string_lossy()))?;
-        if file_type == FileType::Symlink
-            && let Ok(target) = fs.read_link(&path)
+        write!(out, "{indent}{branch}{}", printable(&String::from_utf8_lossy(&entry.name)))?;
+        if entry.file_type == Some(FileType::Symlink)
+            && let Ok(target) =
+                tree.node_of(&level.dir, &entry).and_then(|node| tree.read_link(&node))
         {
-            write!(out, " -> {}", printable(&target.to_string_lossy()))?;
+            write!(out, " -> {}", printable(&String::from_utf8_lossy(&target)))?;
         }
         writeln!(out)?;
-        if file_type != FileType::Directory {
+        if entry.file_type != Some(FileType::Directory) {
             files += 1;
             continue;
         }
         dirs += 1;
-        if arguments.level.is_none_or(|most| levels.len() < most) {
-            let indent = levels.last().map(|l| format!("{}{below}", l.indent)).unwrap_or_default();
-            let left = entries(&path);
-            levels.push(Level { dir: path, left, indent });
+        let node = tree.node_of(&level.dir, &entry);
+        if arguments.level.is_none_or(|most| levels.len() < most)
+            && let Some(dir) = report.given(node)
+        {
+            indent.push_str(below);
+            levels.push(Level { left: entries(&dir), dir, indent: indent.len() });
         }
     }
     write!(out, "\n{}", counted(dirs, "directory"))?;
     if !arguments.directories {
         write!(out, ", {}", counted(files, "file"))?;
     }
-    writeln!(out)
-}
-
-fn entries(
-    fs: &FileSystem,
-    dir: &Path,
-    arguments: &Tree,
-) -> lanefs::Result<Vec<(OsString, FileType)>> {
-    let mut entries = Vec::new();
-    for entry in fs.read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name().to_owned();
-        if !arguments.all && name.as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        let file_type = entry.file_type()?;
-        if !arguments.directories || file_type == FileType::Directory {
-            entries.push((name, file_type));
-        }
-    }
-    entries.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(entries)
+    Ok(writeln!(out)?)
 }
 
 /// The number of bytes read at once.

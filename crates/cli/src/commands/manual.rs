@@ -46,11 +46,9 @@ pub struct Manual {
 
 /// Runs `lanefs manual`.
 pub fn manual(arguments: &Manual) -> ExitCode {
-    let report = Report::new("manual");
     let mut command = super::description();
     command.build();
-    report.check(write_pages(&command, "lanefs", &arguments.folder));
-    report.exit()
+    Report::run("manual", |_| Ok(write_pages(&command, "lanefs", &arguments.folder)?))
 }
 
 /// Writes the page `name` of a command, and those of its subcommands.
@@ -178,7 +176,5 @@ pub struct Completions {
 
 /// Runs `lanefs completions`.
 pub fn completions(arguments: &Completions) -> ExitCode {
-    let report = Report::new("completions");
-    report.printed(write_script(arguments.shell, &mut io::stdout().lock()));
-    report.exit()
+    Report::run("completions", |_| Ok(write_script(arguments.shell, &mut io::stdout().lock())?))
 }

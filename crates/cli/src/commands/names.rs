@@ -8,7 +8,7 @@ use crate::commands::cp::{Aim, Destination, Names, Outcome, Written, default_wor
 use crate::copy::{
     Dereference, Existing, ImageTree, Keep, Plan, Recursion, Tree, Verbose, replace,
 };
-use lanefs::{FileSystem, FileType, Follow, Metadata, NewKind, NewNode, Rename};
+use lanefs::{Cause, Ext4Error, FileSystem, FileType, Follow, Metadata, NewKind, NewNode, Rename};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -46,6 +46,8 @@ pub fn mkdir(arguments: &Mkdir) -> ExitCode {
 fn make(fs: &FileSystem, path: &Path, arguments: &Mkdir, umask: u16) -> lanefs::Result<()> {
     let is_dir = |path: &Path| fs.metadata(path).as_ref().is_ok_and(Metadata::is_dir);
     let new = |permissions, umask| NewNode { kind: NewKind::Directory, permissions, umask };
+    // A dot at the end stands for the directory itself.
+    let path = if arguments.parents { path.components().as_path() } else { path };
     if arguments.parents {
         if is_dir(path) {
             return Ok(());
@@ -101,9 +103,8 @@ pub fn ln(arguments: &Ln) -> ExitCode {
     } else {
         let place = ImagePath::from(arguments.target.clone());
         if place.image != arguments.link.image {
-            let report = crate::cli::Report::new("ln");
-            report.fail(format_args!("{place}: is not in the image of the link"));
-            return report.exit();
+            let why = Failure::new(place, "is not in the image of the link");
+            return Report::run("ln", |_| Err(why.into()));
         }
         place.path
     };
@@ -206,7 +207,7 @@ pub fn mv(arguments: &Mv) -> ExitCode {
         let places = operands.iter().filter_map(Operand::place);
         let wanted = places.map(|place| place.wanted(Intent::Change));
         let images = Images::open(&arguments.image, wanted)?;
-        let aim = arguments.destination.aim(sources);
+        let aim = arguments.destination.aim(sources)?;
         let outcome = Outcome { report, made: &RefCell::default(), links: &Names::new() };
         for source in sources {
             report.check(move_one(arguments, &images, source, target, aim, outcome));
@@ -372,10 +373,18 @@ pub fn rm(arguments: &Rm) -> ExitCode {
             return Err(Failure::new(place, why));
         }
         match arguments.remove(fs, path) {
-            Err(error) if arguments.force && error.is_not_found() => Ok(()),
+            Err(error) if arguments.force && is_absent(&error) && fs.metadata(path).is_err() => {
+                Ok(())
+            }
             done => done.map_err(|error| place.failure(error)),
         }
     })
+}
+
+/// Returns whether a path leads to nothing: a name is missing, or what has more names or a slash
+/// behind it is no directory.
+fn is_absent(error: &lanefs::Error) -> bool {
+    error.is_not_found() || matches!(error.cause(), Cause::FileSystem(Ext4Error::NotDirectory))
 }
 
 impl Rm {

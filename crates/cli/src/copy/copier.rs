@@ -6,7 +6,7 @@ use super::tree::is_list;
 use super::{Identity, Meta, NewMode, Opening, OtherLists, Progress, Seen, Settings};
 use super::{Tree, TreeFile, replace};
 use crate::cli::{Failure, Report};
-use lanefs::FileType;
+use lanefs::{FileType, NewKind};
 use lanefs_lanes::{Condvar, Mutex, Rank};
 
 /// The number of bytes read and written at once.
@@ -119,6 +119,12 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         self.report.given(done).is_some()
     }
 
+    /// Returns whether the existing file `there` is the operand itself, which then stays as it is.
+    pub fn keeps(&self, from: &S::Node, there: &Meta) -> Result<bool, Failure> {
+        Ok(self.plan.existing == Existing::Keep
+            && self.source.meta(from)?.identity == there.identity)
+    }
+
     /// Returns whether a copy can take the place of an existing file of this type.
     pub fn overwrites(&self, there: FileType) -> bool {
         match self.plan.existing {
@@ -169,7 +175,8 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
     pub fn finish(self) {
         self.name_further();
         let directories = std::mem::take(&mut *self.directories.lock());
-        for Made { from, meta, to, permissions } in directories {
+        // What is in a directory comes first, since the directory's own mode may bar the way to it.
+        for Made { from, meta, to, permissions } in directories.into_iter().rev() {
             let done = self.settings(&from, &meta).and_then(|mut settings| {
                 settings.permissions = settings.permissions.or(permissions);
                 self.target.set(&to, &settings)
@@ -336,9 +343,9 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         let mode = self.first_mode(meta);
         let made = match exists {
             true => replace(self.target, dir, name, |temporary| {
-                self.target.make_dir(dir, temporary, mode).map(drop)
+                self.target.make(dir, temporary, NewKind::Directory, mode).map(drop)
             })?,
-            false => self.target.make_dir(dir, name, mode)?,
+            false => self.target.make(dir, name, NewKind::Directory, mode)?,
         };
         let (_, there) = self.target.look(&made, b".")?.ok_or_else(|| {
             Failure::new(self.target.show_entry(dir, name), "removed while it was copied")
@@ -438,21 +445,28 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         name: &[u8],
         opening: Opening,
     ) -> Result<T::Node, Failure> {
-        let mode = self.first_mode(meta);
-        match meta.file_type {
+        let target;
+        let mut mode = self.first_mode(meta);
+        let kind = match meta.file_type {
             FileType::Regular => {
                 // The source is opened first, because an existing file must stay if that fails.
                 let mut content = self.source.open(from)?;
                 let (made, mut sink) = self.target.make_file(dir, name, mode, opening)?;
                 self.fill(&mut content, &mut sink, meta.size)?;
-                Ok(made)
+                return Ok(made);
             }
             FileType::Symlink => {
-                let target = self.source.read_link(from)?;
-                self.target.make_symlink(dir, name, &target)
+                mode = NewMode { permissions: 0o777, umask: 0 };
+                target = self.source.read_link(from)?;
+                NewKind::Symlink(&target)
             }
-            _ => self.target.make_special(dir, name, meta, mode),
-        }
+            FileType::Directory => NewKind::Directory,
+            FileType::CharDevice => NewKind::CharDevice(meta.rdev),
+            FileType::BlockDevice => NewKind::BlockDevice(meta.rdev),
+            FileType::Fifo => NewKind::Fifo,
+            FileType::Socket => NewKind::Socket,
+        };
+        self.target.make(dir, name, kind, mode)
     }
 
     fn fill(

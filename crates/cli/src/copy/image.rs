@@ -7,6 +7,7 @@ use crate::copy::links::Trail;
 use lanefs::{Attr, FileSystem, FileType, Follow, NewKind, NewNode, Rename};
 use lanefs::{SetAttr, SetTime};
 use lanefs_ext4::{Error, InodeRef, Seek, SetXattr};
+use lanefs_ondisk::Ino;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_vfs::{OpenFile, OpenFlags, Vfs};
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ const OF_ITSELF: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::ENCRYPT);
 
 /// Number of names read from a directory at once.
-const BATCH: usize = 256;
+const BATCH: usize = 1024;
 
 /// The tree in `fs`. Its files are identified by the device number `device`, which no other tree
 /// has.
@@ -42,6 +43,11 @@ impl ImageNode {
     /// Returns all attributes of the inode, including those that a copy does not need.
     pub fn attr(&self) -> Attr {
         self.inode.attr()
+    }
+
+    /// Returns the path in the image.
+    pub fn path(&self) -> PathBuf {
+        self.path.path()
     }
 }
 
@@ -66,6 +72,27 @@ impl<'fs> ImageTree<'fs> {
         match inode {
             Ok(inode) => Ok(ImageNode { inode, path }),
             Err(error) => Err(self.failure(&path, &error)),
+        }
+    }
+
+    /// Returns the entries of a directory, with their types.
+    pub fn entries(&self, dir: &ImageNode) -> Result<Vec<Listed>, Failure> {
+        let (mut listing, mut entries) = (self.list(dir)?, Vec::new());
+        while let Some(mut entry) = listing.next_entry()? {
+            if entry.file_type.is_none() {
+                entry.file_type = Some(self.node_of(dir, &entry)?.attr().file_type);
+            }
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    /// Returns the file of an entry of `dir`, without a look-up of its name, which takes long in a
+    /// large directory without an index.
+    pub fn node_of(&self, dir: &ImageNode, entry: &Listed) -> Result<ImageNode, Failure> {
+        match self.vfs().fs().get(entry.ino, None) {
+            Err(Error::Stale) => self.child(dir, &entry.name), // says what is damaged
+            found => self.node(found, dir.path.join(&entry.name)),
         }
     }
 
@@ -121,18 +148,6 @@ impl<'fs> ImageTree<'fs> {
 
     fn file(&self, open: OpenFile, path: Trail) -> ImageFile<'fs> {
         ImageFile { vfs: self.vfs(), open, image: self.image.clone(), path }
-    }
-
-    fn make(
-        &self,
-        dir: &ImageNode,
-        name: &[u8],
-        kind: NewKind<'_>,
-        mode: NewMode,
-    ) -> Result<ImageNode, Failure> {
-        let new = NewNode { kind, permissions: mode.permissions, umask: mode.umask };
-        let made = self.vfs().make(self.fs.credentials(), &dir.inode, name, &new);
-        self.node(made, dir.path.join(name))
     }
 }
 
@@ -200,20 +215,32 @@ impl TreeFile for ImageFile<'_> {
 pub struct ImageListing<'fs> {
     dir: ImageFile<'fs>,
     cookie: u64,
-    fetched: VecDeque<Vec<u8>>,
+    fetched: VecDeque<Listed>,
     at_end: bool,
+}
+
+/// An entry of a directory.
+pub struct Listed {
+    pub name: Vec<u8>,
+    /// The file type, if the directory stores it.
+    pub file_type: Option<FileType>,
+    ino: Ino,
 }
 
 impl Listing for ImageListing<'_> {
     fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(self.next_entry()?.map(|entry| entry.name))
+    }
+}
+
+impl ImageListing<'_> {
+    fn next_entry(&mut self) -> Result<Option<Listed>, Failure> {
         if self.fetched.is_empty() && !self.at_end {
             self.fetch()?;
         }
         Ok(self.fetched.pop_front())
     }
-}
 
-impl ImageListing<'_> {
     fn fetch(&mut self) -> Result<(), Failure> {
         let ImageListing { dir, cookie, fetched, at_end } = self;
         // If reading fails, the listing reports the error once and then ends.
@@ -226,7 +253,8 @@ impl ImageListing<'_> {
             }
             *cookie = entry.next;
             if entry.name != b"." && entry.name != b".." {
-                fetched.push_back(entry.name.to_vec());
+                let (name, ino, file_type) = (entry.name.to_vec(), entry.ino, entry.file_type);
+                fetched.push_back(Listed { name, file_type, ino });
             }
             ControlFlow::Continue(())
         });
@@ -303,8 +331,16 @@ impl<'fs> Tree for ImageTree<'fs> {
         }
     }
 
-    fn make_dir(&self, dir: &ImageNode, name: &[u8], mode: NewMode) -> Result<ImageNode, Failure> {
-        self.make(dir, name, NewKind::Directory, mode)
+    fn make(
+        &self,
+        dir: &ImageNode,
+        name: &[u8],
+        kind: NewKind<'_>,
+        mode: NewMode,
+    ) -> Result<ImageNode, Failure> {
+        let new = NewNode { kind, permissions: mode.permissions, umask: mode.umask };
+        let made = self.vfs().make(self.fs.credentials(), &dir.inode, name, &new);
+        self.node(made, dir.path.join(name))
     }
 
     fn make_file(
@@ -329,35 +365,6 @@ impl<'fs> Tree for ImageTree<'fs> {
             }
             Err(error) => Err(self.failure(&path, &error)),
         }
-    }
-
-    fn make_symlink(
-        &self,
-        dir: &ImageNode,
-        name: &[u8],
-        leads_to: &[u8],
-    ) -> Result<ImageNode, Failure> {
-        let mode = NewMode { permissions: 0o777, umask: 0 };
-        self.make(dir, name, NewKind::Symlink(leads_to), mode)
-    }
-
-    fn make_special(
-        &self,
-        dir: &ImageNode,
-        name: &[u8],
-        meta: &Meta,
-        mode: NewMode,
-    ) -> Result<ImageNode, Failure> {
-        let kind = match meta.file_type {
-            FileType::CharDevice => NewKind::CharDevice(meta.rdev),
-            FileType::BlockDevice => NewKind::BlockDevice(meta.rdev),
-            FileType::Fifo => NewKind::Fifo,
-            FileType::Socket => NewKind::Socket,
-            FileType::Regular | FileType::Directory | FileType::Symlink => {
-                return Err(Failure::new(self.show_entry(dir, name), "not a special file"));
-            }
-        };
-        self.make(dir, name, kind, mode)
     }
 
     fn link(&self, node: &ImageNode, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {

@@ -156,22 +156,40 @@ impl<T> Drop for ChainLink<T> {
 /// A path. The paths of all entries of a directory share the directory's path, so each path takes
 /// memory only for its last name, at any depth.
 #[derive(Debug, Clone)]
-pub struct Trail(Chain<Box<[u8]>>);
+pub struct Trail {
+    names: Chain<Box<[u8]>>,
+    /// The length of the path in bytes.
+    pub len: usize,
+}
 
 impl Trail {
     /// Creates a trail from a whole path.
     pub fn new(path: &Path) -> Trail {
-        Trail(Chain::EMPTY.with(path.as_os_str().as_encoded_bytes().into()))
+        let path = path.as_os_str().as_encoded_bytes();
+        Trail { names: Chain::EMPTY.with(path.into()), len: path.len() }
     }
 
     /// Returns the path of `name` in this directory.
     pub fn join(&self, name: &[u8]) -> Trail {
-        Trail(self.0.with(name.into()))
+        Trail { names: self.names.with(name.into()), len: self.len + 1 + name.len() }
+    }
+
+    /// Returns the directory above and the name in it, unless the path is in one piece.
+    pub fn split(&self) -> Option<(Trail, &[u8])> {
+        let last = self.names.0.as_deref()?;
+        let names = Chain(Some(last.above.0.clone()?));
+        Some((Trail { names, len: self.len - 1 - last.value.len() }, &last.value))
+    }
+
+    /// Returns whether both are the same link of a chain; equal paths may be different ones.
+    pub fn is(&self, other: &Trail) -> bool {
+        let link = |trail: &Trail| trail.names.0.as_ref().map(Arc::as_ptr);
+        link(self) == link(other)
     }
 
     /// Returns the path in one piece.
     pub fn path(&self) -> PathBuf {
-        let names: Vec<_> = self.0.iter().collect();
+        let names: Vec<_> = self.names.iter().collect();
         let mut path = Vec::new();
         for name in names.into_iter().rev() {
             if !path.is_empty() && !path.ends_with(b"/") {

@@ -1,7 +1,7 @@
 //! The interface between a copier and a tree: the files of a source and of a target.
 
 use crate::cli::Failure;
-use lanefs::{FileType, Rdev, Time};
+use lanefs::{FileType, NewKind, Rdev, Time};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
 /// Identifies a file in its tree.
@@ -172,9 +172,14 @@ pub trait Tree: Sync {
 
     /// Returns the file `name` in `dir`, if it exists; does not follow symbolic links.
     fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Meta)>, Failure>;
-    /// Creates a directory.
-    fn make_dir(&self, dir: &Self::Node, name: &[u8], mode: NewMode)
-    -> Result<Self::Node, Failure>;
+    /// Creates a file of any type except a regular file.
+    fn make(
+        &self,
+        dir: &Self::Node,
+        name: &[u8],
+        kind: NewKind<'_>,
+        mode: NewMode,
+    ) -> Result<Self::Node, Failure>;
     /// Creates a file, or empties an existing one.
     fn make_file(
         &self,
@@ -183,21 +188,6 @@ pub trait Tree: Sync {
         mode: NewMode,
         opening: Opening,
     ) -> Result<(Self::Node, Self::File<'_>), Failure>;
-    /// Creates a symbolic link.
-    fn make_symlink(
-        &self,
-        dir: &Self::Node,
-        name: &[u8],
-        leads_to: &[u8],
-    ) -> Result<Self::Node, Failure>;
-    /// Creates a device, a pipe or a socket, according to `meta`.
-    fn make_special(
-        &self,
-        dir: &Self::Node,
-        name: &[u8],
-        meta: &Meta,
-        mode: NewMode,
-    ) -> Result<Self::Node, Failure>;
     /// Gives `node` a further name.
     fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
     /// Renames `from` to `to` in a directory; replaces a file or empty directory of that name.

@@ -1,8 +1,7 @@
 //! Compares getfattr, setfattr, getfacl and setfacl with the programs of the same names, which run
 //! on the kernel's mount of the same image.
 
-use crate::alike;
-
+use crate::alike::{self, Modes, Names};
 use crate::mounting::{Image, KernelMounted, LANEFS, assert_clean, can_mount, needs, run, shell};
 use crate::trees::fill;
 use std::path::Path;
@@ -151,28 +150,34 @@ fn dumps_of_attributes_and_lists_restore_them() {
 }
 
 #[test]
-fn random_changes_of_modes_and_lists_are_those_of_the_programs() {
+fn random_commands_do_as_the_programs() {
     if can_mount() && needs("setfacl") {
-        alike::compare(1, 30);
+        alike::compare::<Modes>(1, 30);
+        alike::compare::<Names>(1, 100);
     }
 }
 
 #[test]
-#[ignore = "long: random changes of modes and lists for LANEFS_SECONDS"]
-fn many_random_changes_of_modes_and_lists_are_those_of_the_programs() {
+#[ignore = "long: 2,080 random commands, more for LANEFS_SECONDS"]
+fn many_random_commands_do_as_the_programs() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seconds = Duration::from_secs(number("LANEFS_SECONDS").unwrap_or(5));
     if !can_mount() || !needs("setfacl") {
         return;
     }
+    let both = |seed| {
+        alike::compare::<Modes>(seed, 60);
+        alike::compare::<Names>(seed, 200);
+    };
     if let Some(seed) = number("LANEFS_SEED") {
-        return alike::compare(seed, 60);
+        return both(seed);
     }
     let first = number("LANEFS_FIRST_SEED").unwrap_or(1);
     let begun = Instant::now();
     for seed in first.. {
-        alike::compare(seed, 60);
-        if begun.elapsed() > seconds {
+        both(seed);
+        // Eight seeds are 2,080 cases.
+        if seed > first + 6 && begun.elapsed() > seconds {
             break;
         }
     }

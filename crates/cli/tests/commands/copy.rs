@@ -1,10 +1,11 @@
 //! Tests of `lanefs cp` and `mv`: copies in both directions keep all attributes; the kernel and
 //! e2fsck check the results.
 
+use crate::mkfs::as_user;
 use crate::mounting;
 
 use crate::mounting::{
-    Image, KernelMounted, LANEFS, assert_clean, can_mount, run, scratch, shell, try_run,
+    Image, KernelMounted, LANEFS, assert_clean, can_mount, needs, run, scratch, shell, try_run,
 };
 use crate::trees::{assert_same, fill, survey};
 use std::io::Write;
@@ -685,4 +686,21 @@ fn names_of_one_file_stay_one_file_across_operands() {
         shell(&kernel.path, "cat again/g; getfattr --only-values -n user.big g | wc -c"),
         "one\n900\n"
     );
+}
+
+#[test]
+fn a_directory_gets_its_mode_after_what_is_in_it() {
+    let image = Image::new("16M");
+    if !can_mount() || !needs("setpriv") {
+        return;
+    }
+    let disk = image.path.display().to_string();
+    for command in ["mkdir -p @/d/e/f", "touch -d @1000 @/d/e/f @/d/e", "chmod 0 @/d/e @/d"] {
+        run(Command::new(LANEFS).args(command.replace("@/", &format!("{disk}:/")).split(' ')));
+    }
+    let dir = image.dir.path();
+    let (status, said) = as_user(dir, &format!("{LANEFS} cp -a {disk}:/d out"));
+    assert!(status.success(), "{said}");
+    let found = shell(dir, "stat -c '%a %Y' out/e out/e/f; stat -c %a out");
+    assert_eq!(found, "0 1000\n755 1000\n0\n");
 }

@@ -1,10 +1,11 @@
 //! Tests of `lanefs mkfs`: sizes, `--force`, and filling from a directory.
 
 use crate::mounting::{
-    Image, KernelMounted, LANEFS, assert_clean, can_mount, run, scratch, shell, try_run,
+    Image, KernelMounted, LANEFS, assert_clean, can_mount, needs, run, scratch, shell, try_run,
 };
 use crate::trees::{assert_same, fill, survey};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
 
 fn lanefs(arguments: &[&str]) -> String {
     run(Command::new(LANEFS).args(arguments))
@@ -378,4 +379,46 @@ fn tables_of_android_and_mtree_reach_the_image() {
     let (status, said) = try_run(&mut command);
     assert_eq!(status.code(), Some(1));
     assert!(said.contains("contexts: line 1: '/a(?=b)' is not a regular expression"), "{said}");
+}
+
+/// Runs a line of shell as the user and group 12345, who may write to `dir`.
+pub fn as_user(dir: &Path, line: &str) -> (ExitStatus, String) {
+    shell(dir, "chmod 777 .");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=12345", "--regid=12345", "--clear-groups"]).args(["sh", "-euc", line]);
+    try_run(command.current_dir(dir))
+}
+
+#[test]
+fn owners_and_devices_of_fakeroot_reach_the_image() {
+    if !can_mount() || !needs("fakeroot") || !needs("setpriv") {
+        return;
+    }
+    let dir = scratch();
+    let script = "mkdir t; echo x >t/f; chown -R 0:0 t; chown 5:6 t/f; mknod t/null c 1 3
+         $L mkfs -q a.img 16M --from t; $L mkfs -q b.img 16M; $L cp -a t/. b.img:/; $L diff a.img b.img
+         $L stat -c '%n %F %u:%g' a.img:/f a.img:/null";
+    std::fs::write(dir.path().join("script"), script).unwrap();
+    let (status, said) = as_user(dir.path(), &format!("L={LANEFS} fakeroot sh -eu script"));
+    assert!(status.success(), "{said}");
+    assert_eq!(said, "a.img:/f regular file 5:6\na.img:/null character special file 0:0\n");
+}
+
+#[test]
+fn all_files_that_cannot_be_read_are_named_and_lost_attributes_told() {
+    if !can_mount() || !needs("setpriv") || !needs("setfattr") {
+        return;
+    }
+    let dir = scratch();
+    let made = "mkdir -p t/d t/e; echo x >t/d/f; echo x >t/g; echo x >t/h; chmod 0 t/e t/d/f t/g";
+    let (status, said) = as_user(dir.path(), &format!("{made}; {LANEFS} mkfs a.img 16M --from t"));
+    assert!(!status.success());
+    assert!(said.contains("t/d/f, t/e, t/g: permission denied: the owner can read"), "{said}");
+    let made = "rm -rf t; mkdir t; touch t/f; setfattr -n user.a -v 1 t/f; chmod 200 t/f";
+    let mkfs = format!("{LANEFS} mkfs -q a.img 16M --from t");
+    let (status, said) = as_user(dir.path(), &format!("{made}; {mkfs}"));
+    assert!(!status.success() && said.contains("t/f: permission denied"), "{said}");
+    let (status, said) = as_user(dir.path(), &format!("{mkfs} --on-loss warn"));
+    assert!(status.success(), "{said}");
+    assert!(said.contains("t/f: the attribute user.a cannot be read: "), "{said}");
 }

@@ -161,6 +161,16 @@ fn a_reader_of_standard_output_that_goes_ends_the_output_quietly_with_1() {
     let (status, said) = try_run(Command::new("sh").args(["-c", &full]));
     assert_eq!(status.code(), Some(1));
     assert_eq!(said, "lanefs cat: standard output: no space left on device\n");
+    let closed = |command: &str| {
+        try_run(Command::new("sh").args(["-c", &format!("exec >&-; {LANEFS} {command}")]))
+    };
+    for command in [format!("cat {}", at("/g")), format!("ls {disk}"), format!("stat {disk}:/")] {
+        let (status, said) = closed(&command);
+        assert_eq!(status.code(), Some(1), "{command}");
+        assert!(said.ends_with("standard output: closed\n"), "{said}");
+    }
+    let (status, said) = closed(&format!("touch {}", at("/g")));
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
     assert_clean(&image.path);
     assert_clean(&new);
 }

@@ -312,6 +312,8 @@ fn a_tree_deeper_than_any_path_is_walked() {
     let found = lanefs(&["find", path, "-name", "end"]);
     assert_eq!(found.trim_end().len(), path.len() + 2 + 3000 * 5 + 3);
     assert_eq!(lanefs(&["du", "-s", "--inodes", path]).split('\t').next(), Some("3003"));
+    assert!(lanefs(&["ls", "-R", path]).contains("/dddd:\nend\n\n"));
+    assert!(lanefs(&["tree", path]).ends_with("lost+found\n\n3001 directories, 1 file\n"));
     let built = image.dir.path().join("built.img");
     let built = built.to_str().unwrap();
     shell(

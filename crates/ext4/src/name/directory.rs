@@ -188,7 +188,17 @@ impl<'d> Directory<'d> {
 
     /// Looks for a stored name in all blocks that may contain it.
     pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<Found>, Error> {
-        dir::find(&self.context, self, name)
+        let is_dot = matches!(name.bytes(), b"." | b"..");
+        if is_dot || self.context.indexing == Indexing::Indexed || self.is_inline() {
+            return dir::find(&self.context, self, name);
+        }
+        for n in (0..self.count).map(FileBlock) {
+            let found = self.look_at(n, |block| self.find_in(n, block, name))??;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the one block that contains a stored name if the name exists, or would contain it

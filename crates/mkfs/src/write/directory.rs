@@ -69,30 +69,39 @@ impl Directory<'_> {
         }
     }
 
-    /// Builds the root, then nodes if the root cannot point to all leaves, then the leaves.
+    /// Builds the root, then as many levels of nodes as the root needs to lead to all leaves, then
+    /// the leaves.
     fn indexed(&self, format: &Format, packed: Vec<Packed<'_>>) -> Option<Vec<Vec<u8>>> {
         let leaves = self.leaves(format, packed)?;
         let directories = &format.directories;
         let most = Kind::Root.limit(directories);
         let per_node = Kind::Node.limit(directories);
-        let nodes = if leaves.len() <= most { 0 } else { leaves.len().div_ceil(per_node) };
-        let to_leaf = |(at, (hash, _)): (usize, &(u32, Vec<u8>))| {
-            let block = u32::try_from(1 + nodes + at).ok()?;
-            Some(IndexEntry { hash: *hash, block: FileBlock(block) })
-        };
-        let to_leaves: Option<Vec<IndexEntry>> = leaves.iter().enumerate().map(to_leaf).collect();
-        let to_leaves = to_leaves?;
-        let mut below = Vec::new();
-        let mut top = Vec::new();
-        for (entries, at) in to_leaves.chunks(per_node).zip(1..).take(nodes) {
-            top.push(IndexEntry { hash: entries.first()?.hash, block: FileBlock(at) });
-            below.push(self.sealed(format, Kind::Node, htree::new_node(directories, entries)?)?);
+        // The numbers of nodes in each level, the lowest first.
+        let mut counts = Vec::new();
+        while counts.last().copied().unwrap_or(leaves.len()) > most {
+            counts.push(counts.last().copied().unwrap_or(leaves.len()).div_ceil(per_node));
         }
-        let (levels, entries) = if nodes == 0 { (0, &to_leaves) } else { (1, &top) };
-        let version = format.hasher.version;
-        let root = htree::new_root(directories, self.ino, self.parent, version, levels, entries)?;
+        if counts.len() > htree::max_levels(directories).into() {
+            return None;
+        }
+        let mut start = 1 + counts.iter().sum::<usize>();
+        let entry =
+            |(hash, at)| Some(IndexEntry { hash, block: FileBlock(u32::try_from(at).ok()?) });
+        let hashes = leaves.iter().map(|(hash, _)| *hash);
+        let mut entries: Vec<IndexEntry> = hashes.zip(start..).map(entry).collect::<Option<_>>()?;
+        let mut levels = Vec::new();
+        for count in counts {
+            start -= count;
+            let node =
+                |entries| self.sealed(format, Kind::Node, htree::new_node(directories, entries)?);
+            levels.push(entries.chunks(per_node).map(node).collect::<Option<Vec<_>>>()?);
+            let hashes = entries.chunks(per_node).filter_map(|node| Some(node.first()?.hash));
+            entries = hashes.zip(start..).map(entry).collect::<Option<_>>()?;
+        }
+        let (version, above) = (format.hasher.version, u8::try_from(levels.len()).ok()?);
+        let root = htree::new_root(directories, self.ino, self.parent, version, above, &entries)?;
         let mut blocks = vec![self.sealed(format, Kind::Root, root)?];
-        blocks.append(&mut below);
+        blocks.extend(levels.into_iter().rev().flatten());
         blocks.extend(leaves.into_iter().map(|(_, block)| block));
         Some(blocks)
     }

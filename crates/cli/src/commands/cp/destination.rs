@@ -1,7 +1,8 @@
 //! The destination of `lanefs cp` and `lanefs mv`: a directory, and possibly a name in it.
 
+use super::ends_in_dot;
 use crate::cli::{Failure, ImagePath};
-use crate::copy::{ImageNode, ImageTree, Trail};
+use crate::copy::{ImageNode, ImageTree, Keep, Trail};
 use lanefs::{FileSystem, Follow};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -54,7 +55,7 @@ impl Destination<ImageNode> {
             Err(error) if error.is_not_found() => false,
             Err(error) => return Err(place.failure(error)),
         };
-        if choose(aim, is_dir, place)? == Aim::Within {
+        if choose(aim, is_dir, &place.path, place)? == Aim::Within {
             let dir = tree.find(&place.path, Follow::Links)?;
             return Ok(Destination { dir, name: None, kind: Kind::Anything });
         }
@@ -64,7 +65,8 @@ impl Destination<ImageNode> {
     }
 
     /// Returns this destination, which was found at `place`. If the copy's path is a symbolic link,
-    /// returns the link's target instead.
+    /// returns the link's target instead; but not a file that would be replaced, since a copy that
+    /// keeps hard links leaves its other names alone.
     ///
     /// # Errors
     /// If the link leads to no file.
@@ -73,6 +75,7 @@ impl Destination<ImageNode> {
         tree: &ImageTree<'_>,
         place: &ImagePath,
         fs: &FileSystem,
+        keep: Keep,
     ) -> Result<Self, Failure> {
         let failed = |error| place.failure(error);
         let is_link = |path: &Path| fs.symlink_metadata(path).is_ok_and(|found| found.is_symlink());
@@ -80,7 +83,9 @@ impl Destination<ImageNode> {
             return Ok(self);
         }
         // This call fails if the links form a circle, so the loop below ends.
-        fs.metadata(&place.path).map_err(failed)?;
+        if fs.metadata(&place.path).map_err(failed)?.links() > 1 && keep.links {
+            return Ok(self);
+        }
         let mut path = place.path.clone();
         while is_link(&path) {
             let target = fs.read_link(&path).map_err(failed)?;
@@ -93,7 +98,7 @@ impl Destination<ImageNode> {
 
 impl Destination<Trail> {
     pub fn on_host(aim: Aim, path: &Path) -> Result<Self, Failure> {
-        if choose(aim, path.is_dir(), path.display())? == Aim::Within {
+        if choose(aim, path.is_dir(), path, path.display())? == Aim::Within {
             return Ok(Destination { dir: Trail::new(path), name: None, kind: Kind::Anything });
         }
         let (dir, name) = split(path, path.display())?;
@@ -121,9 +126,15 @@ impl Destination<Trail> {
     }
 }
 
-fn choose(aim: Aim, is_dir: bool, shown: impl std::fmt::Display) -> Result<Aim, Failure> {
+fn choose(
+    aim: Aim,
+    is_dir: bool,
+    path: &Path,
+    shown: impl std::fmt::Display,
+) -> Result<Aim, Failure> {
     match aim {
         Aim::Within | Aim::Either if is_dir => Ok(Aim::Within),
+        _ if !is_dir && ends_in_dot(path) => Err(Failure::new(shown, "no such file or directory")),
         Aim::Within => Err(Failure::new(shown, "not a directory")),
         Aim::Itself | Aim::Either => Ok(Aim::Itself),
     }

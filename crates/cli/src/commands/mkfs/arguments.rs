@@ -337,7 +337,7 @@ pub struct From {
     /// xz; - is standard input) and container images (OCI layout, docker save). They are unpacked
     /// in order, so a file of a later source replaces a file of the same name from an earlier
     /// source. The kind of a source is recognised, or given by a prefix: dir: tar: oci: docker:.
-    /// oci:PATH:NAME chooses one of several images
+    /// oci:PATH:NAME chooses one of several images, oci:PATH:NAME@linux/amd64/v3 a platform
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
     pub(super) from: Vec<String>,
     /// Fill with the contents of this directory; the same as --from dir:DIR

@@ -3,7 +3,9 @@
 use super::array::{close_whole, refused};
 use super::progress::Bar;
 use super::recover::bring_in_step;
-use crate::cli::{Failure, MadeFile, Report, Size, complain, human, open_image, refuse_contents};
+use crate::cli::{
+    Failure, MadeFile, OutputArguments, Report, Size, complain, human, open_image, refuse_contents,
+};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lanefs::device::{Access, Device, DeviceError, OpenOptions};
 use lanefs_raid5::{
@@ -11,7 +13,8 @@ use lanefs_raid5::{
     InvalidRequest, Layout, MISSING, MemberFault, NewConsistency, OpenArray, Standing, Upkeep,
     Uuid, create,
 };
-use std::io::{ErrorKind, Write};
+use serde_json::Value;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -124,13 +127,10 @@ type Opened = (PathBuf, Arc<dyn Device>);
 
 /// Runs `lanefs raid create`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("raid create");
-    match make(arguments) {
-        Ok(line) if !arguments.quiet => report.printed(writeln!(std::io::stdout(), "{line}")),
-        Ok(_) => {}
-        Err(failure) => report.fail(failure),
-    }
-    report.exit()
+    Report::run("raid create", |_| {
+        let line = make(arguments)?;
+        Ok(OutputArguments { json: false, quiet: arguments.quiet }.print(&Value::Null, [line])?)
+    })
 }
 
 fn make(arguments: &Arguments) -> Result<String, Failure> {

@@ -6,6 +6,7 @@ use crate::cli::Report;
 use lanefs::device::Access;
 use lanefs_raid5::Candidate;
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,7 +45,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     }
     if arguments.json {
-        report.printed(print_json(&all));
+        report.printed(writeln!(std::io::stdout(), "{:#}", json!(all)));
     }
     report.exit()
 }
@@ -56,9 +57,4 @@ fn with_name(path: &std::path::Path, facts: Value) -> Value {
         named.extend(facts);
     }
     Value::Object(named)
-}
-
-fn print_json(all: &[Value]) -> std::io::Result<()> {
-    use std::io::Write;
-    writeln!(std::io::stdout(), "{:#}", json!(all))
 }

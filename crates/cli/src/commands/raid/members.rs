@@ -5,10 +5,9 @@ use super::change::{Change, Outcome, Step};
 use super::live;
 use super::member_name::{absolute, real_or_as_is};
 use super::progress::Bar;
-use crate::cli::{Report, printable};
+use crate::cli::{Failure, OutputArguments, Report, printable};
 use lanefs_raid5::Progress;
 use serde_json::json;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -142,7 +141,6 @@ fn run(
     wait: Wait,
     json: bool,
 ) -> ExitCode {
-    let report = Report::new(command);
     let mut bar: Option<(Step, Bar)> = None;
     let mut step = |step: Step, progress: Progress| {
         if bar.as_ref().is_none_or(|(shown, _)| *shown != step) {
@@ -163,20 +161,12 @@ fn run(
         Err(failure) => Err(failure),
     };
     drop(bar);
-    match done {
-        Ok(Outcome { text, unreadable }) => {
-            let facts = json!({ "done": text, "unreadable_blocks": unreadable });
-            report.printed(match json {
-                true => writeln!(std::io::stdout(), "{facts:#}"),
-                false => writeln!(std::io::stdout(), "{}", printable(&text)),
-            });
-            if unreadable > 0 {
-                report.fail(array.failure(unreadable_blocks(unreadable)));
-            }
-        }
-        Err(failure) => report.fail(failure),
-    }
-    report.exit()
+    Report::run(command, |_| {
+        let Outcome { text, unreadable } = done?;
+        let facts = json!({ "done": text, "unreadable_blocks": unreadable });
+        OutputArguments { json, quiet: false }.print(&facts, [printable(&text)])?;
+        Ok(refuse_unreadable(array, unreadable)?)
+    })
 }
 
 /// Runs `lanefs raid replace`.
@@ -190,7 +180,8 @@ pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
     run("raid replace", &arguments.array, &change, Wait::ToTheEnd, arguments.json)
 }
 
-/// Returns the line that tells of blocks that could not be computed.
-pub(super) fn unreadable_blocks(count: u64) -> String {
-    format!("{count} blocks could not be computed: they cannot be read until they are written")
+/// Fails if blocks could not be computed.
+pub(super) fn refuse_unreadable(array: &ArrayArgument, count: u64) -> Result<(), Failure> {
+    let why = "blocks could not be computed: they cannot be read until they are written";
+    if count > 0 { Err(array.failure(format_args!("{count} {why}"))) } else { Ok(()) }
 }

@@ -1,15 +1,14 @@
 //! `lanefs raid recover`
 
 use super::array::{ArrayArgument, NothingMore, close_whole};
-use super::members::unreadable_blocks;
+use super::members::refuse_unreadable;
 use super::progress::Bar;
-use crate::cli::{Failure, Report};
+use crate::cli::{OutputArguments, Report};
 use lanefs::device::{Access, DeviceError};
 use lanefs_raid5::{
     ArrayOptions, DirtyAndDegraded, LogOutcome, OpenArray, Rebuild, Standing, Status, Upkeep,
 };
 use serde_json::json;
-use std::io::Write;
 use std::process::ExitCode;
 
 /// Completes recovery after a crash: applies the log, rebuilds members, recomputes parity
@@ -59,8 +58,7 @@ pub fn bring_in_step(
 
 /// Runs `lanefs raid recover`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("raid recover");
-    let work = || -> Result<(Vec<String>, u64), Failure> {
+    Report::run("raid recover", |_| {
         let array = arguments.array.open(ArrayOptions {
             upkeep: Upkeep::Caller,
             dirty_and_degraded: match arguments.force {
@@ -73,24 +71,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         bring_in_step(&array, Bar::new).map_err(|error| arguments.array.failure(error))?;
         let (log, unreadable) = (array.log(), array.unreadable_blocks());
         close_whole(array)?;
-        Ok((recovered(&found, log), unreadable))
-    };
-    match work() {
-        Ok((lines, unreadable)) => {
-            let mut out = std::io::stdout();
-            report.printed(match arguments.json {
-                true => {
-                    writeln!(out, "{:#}", json!({ "done": lines, "unreadable_blocks": unreadable }))
-                }
-                false => lines.iter().try_for_each(|line| writeln!(out, "{line}")),
-            });
-            if unreadable > 0 {
-                report.fail(arguments.array.failure(unreadable_blocks(unreadable)));
-            }
-        }
-        Err(failure) => report.fail(failure),
-    }
-    report.exit()
+        let lines = recovered(&found, log);
+        let facts = json!({ "done": lines, "unreadable_blocks": unreadable });
+        OutputArguments { json: arguments.json, quiet: false }.print(&facts, lines)?;
+        Ok(refuse_unreadable(&arguments.array, unreadable)?)
+    })
 }
 
 /// Returns the lines that describe what the recovery did.

@@ -60,37 +60,31 @@ fn parse_place(name: &str) -> Result<PathBuf, &'static str> {
 
 /// Runs `lanefs raid scrub`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("raid scrub");
-    let array = ArrayArgument::named(arguments.array.clone());
-    let found = match Source::parse(arguments.array.as_os_str()) {
-        Some(_) => scrub(arguments, &array),
-        None => scrub_mounted(arguments),
-    };
-    match found {
-        Ok(found) => {
-            report.printed(print_summary(&found, arguments));
-            if found.wrong_blocks > 0 && !arguments.repair {
-                report.fail(array.failure(format_args!(
-                    "parity of {} blocks is wrong; --repair rewrites it",
-                    found.wrong_blocks
-                )));
-            }
-            if found.unreadable_blocks > 0 {
-                report.fail(array.failure(format_args!(
-                    "{} blocks cannot be read, so their parity could not be checked",
-                    found.unreadable_blocks
-                )));
-            }
-            if found.skipped > 0 {
-                report.fail(array.failure(format_args!(
-                    "a member is missing: {} of {} rows could not be checked",
-                    found.skipped, found.rows
-                )));
-            }
+    Report::run("raid scrub", |report| {
+        let array = ArrayArgument::named(arguments.array.clone());
+        let found = match Source::parse(arguments.array.as_os_str()) {
+            Some(_) => scrub(arguments, &array),
+            None => scrub_mounted(arguments),
+        }?;
+        report.printed(print_summary(&found, arguments));
+        let (wrong, unreadable) = (found.wrong_blocks, found.unreadable_blocks);
+        if wrong > 0 && !arguments.repair {
+            let why = format_args!("parity of {wrong} blocks is wrong; --repair rewrites it");
+            report.fail(array.failure(why));
         }
-        Err(failure) => report.fail(failure),
-    }
-    report.exit()
+        if unreadable > 0 {
+            report.fail(array.failure(format_args!(
+                "{unreadable} blocks cannot be read, so their parity could not be checked"
+            )));
+        }
+        if found.skipped > 0 {
+            report.fail(array.failure(format_args!(
+                "a member is missing: {} of {} rows could not be checked",
+                found.skipped, found.rows
+            )));
+        }
+        Ok(())
+    })
 }
 
 /// Lets the server of a mount compare the parity.

@@ -32,23 +32,17 @@ pub struct Arguments {
 
 /// Runs `lanefs raid status`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let report = Report::new("raid status");
-    match arguments.array.look() {
-        Ok(look) => {
-            let facts = facts(&look);
-            let mut out = io::stdout();
-            report.printed(match arguments.json {
-                true => writeln!(out, "{facts:#}"),
-                false => print(&mut out, &look.array, &facts),
-            });
-            troubles(&facts).for_each(|trouble| report.fail(arguments.array.failure(trouble)));
-            if let Some(why) = look.refused {
-                report.fail(why);
-            }
-        }
-        Err(failure) => report.fail(failure),
-    }
-    report.exit()
+    Report::run("raid status", |report| {
+        let look = arguments.array.look()?;
+        let facts = facts(&look);
+        let mut out = io::stdout();
+        match arguments.json {
+            true => writeln!(out, "{facts:#}"),
+            false => print(&mut out, &look.array, &facts),
+        }?;
+        troubles(&facts).for_each(|trouble| report.fail(arguments.array.failure(trouble)));
+        Ok(look.refused.map_or(Ok(()), Err)?)
+    })
 }
 
 /// Returns what is wrong although the array can be used.
