@@ -46,7 +46,7 @@ struct Accepted {
     causes: fn(&Subject, &Damage) -> bool,
 }
 
-const ACCEPTED: [Accepted; 6] = [
+const ACCEPTED: [Accepted; 7] = [
     Accepted {
         name: "data that the file never had",
         symptoms: &["foreign data"],
@@ -71,6 +71,11 @@ const ACCEPTED: [Accepted; 6] = [
         name: "an extent behind the end",
         symptoms: &["size that grows with data lost", "other size that grows with data"],
         causes: |_, _| true,
+    },
+    Accepted {
+        name: "a type that is lost",
+        symptoms: &["other type again, mode"],
+        causes: |_, damage| damage.place.starts_with("inode"),
     },
     Accepted {
         name: "equal names",

@@ -162,7 +162,8 @@ impl Walk<'_> {
             let start = le32(entry, 0);
             let after = entries.get(n + 1).map(|next| le32(next, 0));
             let end = after.filter(|end| *end > start).unwrap_or(range.end);
-            self.below(entry, below, start.max(range.start)..end.min(range.end));
+            // The start in the entry may be wrong: what is in the child decides.
+            self.below(entry, below, range.start..end.min(range.end));
         }
     }
 

@@ -151,7 +151,11 @@ fn compare(ino: u32, before: Option<&Node>, theirs: &Node, ours: &Node, losses: 
             one(stringify!($field), old, &theirs.$field, &ours.$field);
         )* };
     }
-    same!(mode, uid, gid, project, generation, field);
+    let kind = |node: &Node| node.mode & 0xf000;
+    let is_again = before.is_some_and(|b| kind(b) == kind(ours) && kind(b) != kind(theirs));
+    let old = before.map(|b| &b.mode as &dyn Same);
+    one(if is_again { "type again, mode" } else { "mode" }, old, &theirs.mode, &ours.mode);
+    same!(uid, gid, project, generation, field);
     for (n, what) in ["atime", "mtime", "ctime", "crtime"].into_iter().enumerate() {
         let before = before.map(|b| &b.times[n] as &dyn Same);
         one(what, before, &theirs.times[n], &ours.times[n]);

@@ -670,6 +670,18 @@ fn first_node(image: &Image, name: &str) -> u64 {
 }
 
 #[test]
+fn the_extents_of_a_node_whose_start_is_wrong_are_kept() {
+    let Some(clean) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let pieces = write_pieces(&clean, "pieces", 1);
+    clean.assert_clean("filled");
+    let image = copy_of(&clean);
+    let root = image.inode_at("pieces", BLOCK) + BLOCK_FIELD;
+    image.device().write_at(root + 12, &[9, 0, 0, 0]).unwrap();
+    let actions = keeps_all(&image, "ei_block");
+    assert!(dumped(&image, "pieces") == pieces, "{actions:?}");
+}
+
+#[test]
 fn a_mapping_behind_the_end_is_cut_if_i_blocks_does_not_count_it() {
     for options in ["-b 1024 -O ^metadata_csum", "-b 1024 -C 4096 -O bigalloc,^metadata_csum"] {
         let Some(clean) = filled(options) else { return };
