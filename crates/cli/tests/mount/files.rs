@@ -710,3 +710,18 @@ fn requests(mounted: &Path, kind: &str) -> u64 {
         lines.find_map(|mut words| words.next().filter(|word| *word == kind).and(words.next()));
     count.map_or(0, |count| count.parse().unwrap())
 }
+
+#[test]
+#[ignore = "long: a real mount"]
+fn after_an_fsync_an_open_file_shows_its_blocks() {
+    on_a_mount("64M", |dir| {
+        let mut file = File::create(dir.join("file")).unwrap();
+        for n in 1..4 {
+            file.write_all(&[n; 1 << 20]).unwrap();
+            // The kernel caches the attributes from before the write-back.
+            file.metadata().unwrap();
+            file.sync_all().unwrap();
+            assert_eq!(file.metadata().unwrap().blocks(), u64::from(n) << 11);
+        }
+    });
+}

@@ -216,9 +216,14 @@ enum Type {
 fn directory(path: &Path) -> Result<PathBuf, MountError> {
     let no_mount_point = |source| MountError::MountPoint { path: path.into(), source };
     let path = path.canonicalize().map_err(no_mount_point)?;
-    match path.is_dir() {
-        true => Ok(path),
-        false => Err(no_mount_point(io::ErrorKind::NotADirectory.into())),
+    match std::fs::metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => Ok(path),
+        Ok(_) => Err(no_mount_point(io::ErrorKind::NotADirectory.into())),
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            let reason = "a mount whose server has ended; `lanefs umount` removes it";
+            Err(no_mount_point(io::Error::other(reason)))
+        }
+        Err(error) => Err(no_mount_point(error)),
     }
 }
 

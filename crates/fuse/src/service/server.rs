@@ -286,7 +286,7 @@ impl Server {
             opcode::FALLOCATE => self.fallocate(request, kernel)?,
             opcode::COPY_FILE_RANGE => self.copy_file_range(request, outbox, kernel)?,
             opcode::LSEEK => self.lseek(request, outbox, kernel)?,
-            opcode::FSYNC | opcode::FSYNCDIR => self.fsync(request)?,
+            opcode::FSYNC | opcode::FSYNCDIR => self.fsync(request, kernel)?,
             opcode::SYNCFS => self.fs().sync()?,
             opcode::SETXATTR => self.setxattr(request, kernel)?,
             opcode::GETXATTR => self.getxattr(request, outbox)?,
@@ -320,7 +320,7 @@ impl Server {
         }
     }
 
-    fn fsync(&self, request: &mut Request<'_>) -> Done {
+    fn fsync(&self, request: &mut Request<'_>, kernel: &Channel) -> Done {
         let input: abi::FsyncIn = request.take()?;
         let mode = if input.fsync_flags & abi::FSYNC_FDATASYNC != 0 {
             SyncMode::Data
@@ -328,7 +328,13 @@ impl Server {
             SyncMode::Full
         };
         let inode = self.inode(request.header.nodeid)?;
-        Ok(self.fs().fsync(&inode, mode)?)
+        self.fs().fsync(&inode, mode)?;
+        if self.writers.set_more_sectors(inode.ino(), false) {
+            // Before this request the kernel has written the file's dirty pages, but its cached
+            // number of sectors is that of before.
+            kernel.forget_attributes(request.header.nodeid);
+        }
+        Ok(())
     }
 
     fn statfs(&self, outbox: &mut Outbox) {

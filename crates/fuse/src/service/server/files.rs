@@ -124,7 +124,11 @@ impl Server {
         let data = request.data(input.size as usize)?;
         let inode = self.inode(request.header.nodeid)?;
         let n = if input.write_flags & abi::WRITE_CACHE != 0 {
+            let sectors = inode.snapshot().sectors;
             let written = self.write_pages(&inode, input.offset, data);
+            if inode.snapshot().sectors != sectors {
+                self.writers.set_more_sectors(inode.ino(), true);
+            }
             if self.wishes.caching == Caching::Writethrough {
                 // The times that the kernel has cached are out of date now.
                 kernel.forget_attributes(request.header.nodeid);

@@ -23,6 +23,9 @@ struct Written {
     out_of_space: bool,
     /// Whether a reply has reported one sector for the file, although the file had none.
     has_shown_sector: bool,
+    /// Whether pages from the kernel's cache have changed the number of sectors since the last
+    /// fsync.
+    has_more_sectors: bool,
 }
 
 /// The files that are open for writing. *Locking*: a shard's lock is a leaf, held only to access
@@ -106,6 +109,14 @@ impl Writers {
         if let Some(written) = self.shard(ino).lock().get_mut(&ino) {
             written.out_of_space = out_of_space;
         }
+    }
+
+    /// If `ino` is open for writing, records whether its number of sectors has changed since the
+    /// last fsync. Returns what was recorded before.
+    pub fn set_more_sectors(&self, ino: Ino, more: bool) -> bool {
+        let mut shard = self.shard(ino).lock();
+        let written = shard.get_mut(&ino);
+        written.is_some_and(|written| std::mem::replace(&mut written.has_more_sectors, more))
     }
 
     /// Returns whether dirty pages of `ino` could not be stored for lack of space.
