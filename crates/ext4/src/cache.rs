@@ -157,7 +157,7 @@ impl<T: Cached> Cache<T> {
     /// Returns the lock under which the object with this number is loaded. Objects in different
     /// groups often have numbers that differ by a multiple of a power of two. Multiplication
     /// spreads such numbers over the locks.
-    fn loader(&self, number: u64) -> &Mutex<()> {
+    pub(crate) fn loader(&self, number: u64) -> &Mutex<()> {
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &self.loaders[spread as usize % LOADERS]
     }

@@ -603,7 +603,7 @@ fn use_the_nameless(world: &World, me: u8) {
     let (name, new) = (some_name(), some_name());
     match below(8) {
         0 => drop(may_fail(fs.unlink(&root, name))),
-        1 | 2 => {
+        1 => {
             if let Some(file) = may_fail(fs.find(&root, name)).flatten() {
                 fs.hold(&file, 2);
                 let ino = file.ino();
@@ -612,6 +612,17 @@ fn use_the_nameless(world: &World, me: u8) {
                 assert!(fs.get(ino, Some(file.generation())).is_ok(), "a held file is there");
                 drop(file);
                 fs.forget(ino, 2);
+            }
+        }
+        2 => {
+            if let Some(file) = may_fail(fs.find(&root, name)).flatten() {
+                fs.hold(&file, 2);
+                let (ino, generation) = (file.ino(), Some(file.generation()));
+                drop(file);
+                // Other threads may evict the inode, load it, and remove its name.
+                fs.forget(ino, 1);
+                assert!(fs.get(ino, generation).is_ok(), "a known file is there");
+                fs.forget(ino, 1);
             }
         }
         3 => {

@@ -108,6 +108,7 @@ impl<O, D> Journal<O, D> {
             if done.is_err() {
                 break;
             }
+            client.served();
             // Without this call, nothing would free the memory that lanes retired before they
             // became idle.
             lanefs_lanes::advance();

@@ -54,7 +54,8 @@ const MOVED: u64 = 1 << 60;
 const LANE: u32 = 44;
 const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;
-/// A value can be evicted if all these bits of its word are clear.
+/// A value can be evicted if, of these bits of its word, only the count of holds that outlive the
+/// value is left.
 const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
 /// While a fold runs, the count contains this extra number. It is larger than any possible number
 /// of holds.
@@ -172,10 +173,15 @@ impl Holds {
         self.update(|w| (w & (NAMELESS | DEAD) == NAMELESS).then_some(w | DEAD)).is_ok()
     }
 
-    /// Marks a value as dead; returns `false`, and changes nothing, if the value is held, spread,
-    /// nameless or already dead.
-    pub fn evict(&self) -> bool {
-        self.update(|w| (w & IDLE == 0).then_some(w | DEAD)).is_ok()
+    /// Marks a value as dead; returns `false`, and changes nothing, if the value has other than
+    /// `outliving` holds, which the caller keeps, or is spread, nameless or already dead.
+    pub fn evict(&self, outliving: u64) -> bool {
+        self.update(|w| (w & IDLE == outliving).then_some(w | DEAD)).is_ok()
+    }
+
+    /// Returns whether the value is dead.
+    pub fn is_dead(&self) -> bool {
+        self.0.load(Ordering::Acquire) & DEAD != 0
     }
 
     fn update(&self, f: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
@@ -251,17 +257,18 @@ pub fn end_as_only_holder<T: Holdable>(value: &Arc<T>) -> bool {
     holds.update(|w| (w & !(LANE_BITS | MOVED) == 1).then_some(w | DEAD | NAMELESS)).is_ok()
 }
 
-/// Marks a value without holds as dead, for eviction. Returns `false` if it is held or has no name.
+/// Marks a value as dead, for eviction. Returns `false` if it has no name, or other than
+/// `outliving` holds ([`Holds::evict`]).
 ///
 /// # Locking
 /// The value's last name must not be removed meanwhile.
-pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
+pub fn evict<T: Holdable>(value: &Arc<T>, outliving: u64) -> bool {
     let holds = value.holds();
     if holds.is_spread() {
         let ended = fold(value, 0);
         debug_assert!(!ended, "it has a name");
     }
-    holds.evict()
+    holds.evict(outliving)
 }
 
 /// Makes a spread value unspread: moves the counts of all shares into the word. Sets `bits` in the

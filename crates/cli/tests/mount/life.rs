@@ -1,8 +1,9 @@
 //! Tests of starting and ending a mount.
 
 use crate::mounting::*;
+use crate::transport::counter;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -424,4 +425,79 @@ fn sloppy_mounts_of_mount_8_ignore_unknown_options() {
         assert_eq!(status.code(), Some(1), "{option}");
         assert!(said.contains(option.split('=').next().unwrap()), "{said}");
     }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn mounting_over_a_dead_servers_mount_says_what_it_is_and_what_to_do() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let mut mounted = Mounted::in_foreground(&image, &[]);
+    mounted.server().kill().unwrap();
+    mounted.server().wait().unwrap();
+    let (status, said) = try_run(&mut lanefs_mount(&image.path, &mounted.path, &[]));
+    assert!(!status.success() && said.contains("server has ended; `lanefs umount`"), "{said}");
+    let (_, said) = try_run(Command::new(LANEFS).arg("umount").arg(&mounted.path));
+    assert!(
+        !is_mounted(&mounted.path) && said.contains("the next mount replays the log"),
+        "{said}"
+    );
+    Mounted::at(&image.path, &mounted.path, &[]).umount();
+}
+
+/// Returns the memory of a process in bytes.
+fn resident(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn files_that_the_kernel_knows_take_64_bytes_beside_the_caches() {
+    if !can_mount() {
+        return;
+    }
+    const DIRECTORIES: usize = 60;
+    const FILES: usize = 60_000;
+    let image = Image::with("1G", &["-N", "65536"]);
+    let mut mounted = Mounted::in_foreground(&image, &[]);
+    let at = |n: usize| mounted.path.join(format!("{}/{n}", n % DIRECTORIES));
+    for n in 0..FILES {
+        if n < DIRECTORIES {
+            fs::create_dir(at(n).parent().unwrap()).unwrap();
+        }
+        fs::write(at(n), "").unwrap();
+    }
+    // Keeps the kernel from forgetting a file, so that it knows all of them.
+    let open: Vec<_> = (0..FILES).step_by(100).map(|n| fs::File::open(at(n)).unwrap()).collect();
+    let known = |mount: &Path| counter(mount, "cache.known_inodes");
+    let inodes = counter(&mounted.path, "cache.inodes");
+    let (aside, bytes) = (known(&mounted.path), counter(&mounted.path, "cache.known_bytes"));
+    let (cached, cap) =
+        (counter(&mounted.path, "cache.bytes"), counter(&mounted.path, "cache.cap_bytes"));
+    println!("{inodes} inodes in {cached} bytes of caches, {aside} aside in {bytes} bytes");
+    assert!(cached <= cap && aside > 1000 && bytes <= 64 * aside);
+    for n in 0..FILES {
+        assert_eq!(fs::metadata(at(n)).unwrap().len(), 0);
+    }
+    for (n, mut open) in open.into_iter().enumerate() {
+        fs::remove_file(at(100 * n)).unwrap();
+        assert!(open.metadata().is_ok() && open.read(&mut [0]).is_ok(), "an open file is there");
+    }
+    let path = mounted.path.clone();
+    let process = mounted.server().id();
+    let most = cap + 64 * FILES as u64 + (64 << 20);
+    let now = resident(process);
+    println!("{now} bytes of {most}");
+    assert!(now <= most);
+    for n in 0..DIRECTORIES {
+        fs::remove_dir_all(path.join(n.to_string())).unwrap();
+    }
+    wait_for("the kernel to forget", SOON, || known(&path) < 100);
+    assert!(counter(&path, "cache.known_bytes") <= 1 << 20);
+    mounted.umount();
+    image.assert_clean();
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Returns the value of a counter of the mount.
-fn counter(mount: &Path, name: &str) -> u64 {
+pub fn counter(mount: &Path, name: &str) -> u64 {
     let said = run(Command::new(LANEFS).args(["stats", "--json"]).arg(mount));
     let (_, rest) = said.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{said}"));
     let digits: String =

@@ -30,6 +30,10 @@ pub struct Statistics {
     pub cached_bytes: u64,
     /// The largest amount of memory that the caches may take, in bytes.
     pub cache_cap: u64,
+    /// Inodes that a FUSE kernel knows and that are not in memory.
+    pub known_inodes: u64,
+    /// Bytes of the tables that keep their look-up counts.
+    pub known_bytes: u64,
     /// Values that were replaced or removed but are not freed yet, since some thread may still read
     /// them. Counts those of the whole process.
     pub retired: u64,
@@ -66,6 +70,8 @@ impl Statistics {
             ("cache.bitmap_bytes", self.cached_bitmaps),
             ("cache.bytes", self.cached_bytes),
             ("cache.cap_bytes", self.cache_cap),
+            ("cache.known_inodes", self.known_inodes),
+            ("cache.known_bytes", self.known_bytes),
             ("cache.retired", self.retired),
             ("free.blocks", self.free_blocks),
             ("free.inodes", self.free_inodes),
@@ -90,6 +96,7 @@ impl Fs {
     /// caches to count their entries, so it is too slow to be called for each operation.
     pub fn statistics(&self) -> Statistics {
         let (inodes, metadata, tables) = self.cached();
+        let (known_inodes, known_bytes) = self.mount.known.size();
         let space = self.stat_fs();
         Statistics {
             locks: lanefs_lanes::contention(),
@@ -102,6 +109,8 @@ impl Fs {
             cached_bitmaps: self.groups.bitmaps.bytes(),
             cached_bytes: self.cached_bytes(),
             cache_cap: self.options.cache_bytes,
+            known_inodes: known_inodes as u64,
+            known_bytes: known_bytes as u64,
             retired: lanefs_lanes::limbo() as u64,
             free_blocks: space.blocks_free,
             free_inodes: space.inodes_free,

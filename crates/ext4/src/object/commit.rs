@@ -63,6 +63,10 @@ impl Client<Dirty, Deferred> for Fs {
         self.reclaim_after_commit();
     }
 
+    fn served(&self) {
+        self.reclaim();
+    }
+
     fn aborted(&self, cause: &lanefs_journal::Error) {
         self.become_read_only();
         // The error is ignored, because a device that refuses writes cannot record the abort

@@ -336,9 +336,14 @@ impl Fs {
         let raw = RawRecord::read(raw);
         let inode = self.new_inode(ino, table, place.offset, &decoded, raw)?;
         // Data that was written through the previous, evicted object may still need a flush.
-        let mark = self.inodes.get(ino).map_or(0, |dead| dead.flush_mark.load(Ordering::Acquire));
+        let mark = self.inodes.get(ino).map_or(0, |dead| {
+            // Its eviction has put the kernel's look-ups aside as soon as the guard is free.
+            drop(dead.state.lock());
+            dead.flush_mark.load(Ordering::Acquire)
+        });
         let mark = mark.max(self.mount.totals.evicted_mark.0.load(Ordering::Acquire));
         inode.flush_mark.store(mark, Ordering::Relaxed);
+        inode.know(self.mount.known.take(ino));
         self.inodes.insert(inode.clone(), |_| ());
         Ok(InodeRef::adopt(inode))
     }
@@ -375,7 +380,8 @@ impl Fs {
 // Decides which caches are too large, and evicts objects from them.
 
 impl Fs {
-    /// Counts an inode or a metadata block that was loaded or created. Checks the caches once every
+    /// Counts an inode or a metadata block that was loaded or created, or while the caches are over
+    /// their cap, a reference that was dropped. Checks the caches once every
     /// [`LOOK`] calls. The caller holds no lock ranked after [`lanefs_lanes::Rank::InodeLoad`].
     pub(crate) fn note_load(&self) {
         // Two threads of one lane may count two loads as one. The count only determines how often
@@ -393,37 +399,37 @@ impl Fs {
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self) {
-        if !self.evict_some(BUCKETS) {
+        if self.evict_some(MOST, BUCKETS).is_none() {
             return;
         }
         lanefs_lanes::advance();
         LineHeap::trim_some();
-        let over = self.pressure.inodes.is_over(self.inodes_and_mappings())
-            || self.pressure.meta.is_over(self.metadata_there())
-            || self.pressure.tables.is_over(self.tables.loaded());
-        if over && self.options.access == Access::ReadWrite {
+        let is_over_cap = self.mount.is_over_cap.load(Ordering::Relaxed);
+        if is_over_cap && self.options.access == Access::ReadWrite {
             self.journal.request_commit();
         }
     }
 
-    /// Evicts objects of each kind that takes more than 7/8 of its part of the cap, and visits at
-    /// most `buckets` buckets for each kind. Returns false if no kind takes so much; table blocks
-    /// without contents do not count for this result.
-    fn evict_some(&self, buckets: usize) -> bool {
+    /// Evicts up to `most` objects of each kind that takes more than 7/8 of its part of the cap, and
+    /// visits at most `buckets` buckets for each kind. Returns the number of evicted inodes and
+    /// metadata blocks. `None` if no kind takes so much; table blocks without contents do not count
+    /// for this result.
+    fn evict_some(&self, most: u64, buckets: usize) -> Option<usize> {
         let settled = self.journal.settled();
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
-        let wanted = |excess: u64| excess.min(MOST) as usize;
+        let wanted = |excess: u64| excess.min(most) as usize;
         let too_many = [
             wanted(inodes.excess(self.inodes_and_mappings())),
             wanted(meta.excess(self.metadata_there())),
             wanted(tables.excess(self.tables.loaded())),
         ];
+        let mut evicted = 0;
         // Inodes are evicted first, because an inode in memory keeps its table block in memory.
         if too_many[0] > 0 {
-            self.inodes.evict(too_many[0], buckets, settled);
+            evicted += self.inodes.evict(too_many[0], buckets, settled);
         }
         if too_many[1] > 0 {
-            self.meta.blocks.evict(too_many[1], buckets, settled);
+            evicted += self.meta.blocks.evict(too_many[1], buckets, settled);
         }
         // A table block takes memory even without its contents, so it counts as at least half a
         // table block with contents.
@@ -432,7 +438,15 @@ impl Fs {
         if too_many_tables > 0 {
             self.tables.blocks.evict(too_many_tables, buckets, settled);
         }
-        too_many.iter().any(|many| *many > 0)
+        let any = too_many.iter().any(|many| *many > 0);
+        let is_over = any
+            && (inodes.is_over(self.inodes_and_mappings())
+                || meta.is_over(self.metadata_there())
+                || tables.is_over(self.tables.loaded()));
+        if self.mount.is_over_cap.load(Ordering::Relaxed) != is_over {
+            self.mount.is_over_cap.store(is_over, Ordering::Relaxed);
+        }
+        any.then_some(evicted)
     }
 
     /// Returns the number of inodes in memory, plus the memory of large mappings in units of one
@@ -449,13 +463,23 @@ impl Fs {
         self.meta.blocks.len() + bitmaps as usize
     }
 
-    /// Committer: evicts objects that the commit has made clean, if there are too many. Runs at
-    /// most eight times a second, because an fsync must not wait for it each time.
+    /// Committer: evicts objects that the commit has made clean, if there are too many, as long as
+    /// every second object can go. Runs at most eight times a second, because an fsync must not wait
+    /// for it each time.
     pub(crate) fn reclaim_after_commit(&self) {
         let now = lanefs_lanes::coarse_now();
         let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
         if self.pressure.eighth.swap(eighth, Ordering::Relaxed) != eighth {
-            self.evict_some(BUCKETS);
+            while self.evict_some(MOST, BUCKETS).is_some_and(|n| n >= MOST as usize / 2) {}
+            LineHeap::trim_some();
+        }
+    }
+
+    /// Evicts all that is too much, on the thread that commits at intervals; at most once a second.
+    pub(crate) fn reclaim(&self) {
+        let now = lanefs_lanes::coarse_now().secs.cast_unsigned();
+        if self.pressure.second.swap(now, Ordering::Relaxed) != now {
+            self.evict_some(u64::MAX, usize::MAX);
             LineHeap::trim_some();
         }
     }
@@ -545,6 +569,8 @@ pub(crate) struct Pressure {
     /// The time, in eighths of a second, at which a commit last reclaimed memory. Only the
     /// committer uses it.
     pub(crate) eighth: AtomicU64,
+    /// The second in which [`Fs::reclaim`] last ran.
+    pub(crate) second: AtomicU64,
 }
 
 /// The part of the cap for one kind of object.
@@ -589,6 +615,7 @@ impl Pressure {
             tables: Share::new(3 * sixteenth, block + BLOCK),
             loads: PerLane::new(|_| AtomicU64::new(0)),
             eighth: AtomicU64::new(0),
+            second: AtomicU64::new(0),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::attr::{Attr, DirId, Rdev, Rights};
 use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::crypt::InodeCrypt;
 use crate::object::dirty::{Captured, CapturedRecord, Dirty, Handle, Journaled, RawRecord, Record};
-use crate::object::mount_ref::{MapSlot, MountRef, WindowSlot};
+use crate::object::mount_ref::{Known, MapSlot, MountRef, WindowSlot};
 use crate::object::state::{Concerns, FastPart, InodeState, LaneDeltas, StoredXattrs};
 use crate::object::table::TableRef;
 use crate::quota::Counted;
@@ -105,6 +105,9 @@ pub struct Inode {
     /// The flush that the inode's last data write needs ([`lanefs_journal::FlushMark`]).
     pub(crate) flush_mark: AtomicU64,
     pub(crate) holds: Holds,
+    /// The look-ups of a FUSE kernel ([`Fs::hold`](crate::Fs::hold)), which `holds` counts too. The
+    /// number decreases only under the guard. After eviction, [`Known`] keeps it.
+    known: AtomicU64,
 }
 
 /// When the inode number of a new inode became free.
@@ -169,6 +172,7 @@ impl Inode {
             moved_in: AtomicU64::new(0),
             flush_mark: AtomicU64::new(0),
             holds: Holds::new(1),
+            known: AtomicU64::new(0),
         }
     }
 
@@ -244,6 +248,15 @@ impl Inode {
     #[inline]
     pub fn note_use(&self) {
         self.used.note();
+    }
+
+    /// Counts `n` look-ups of a FUSE kernel. The caller holds the inode.
+    #[inline]
+    pub(crate) fn know(&self, n: u64) {
+        // The number of holds increases first: while it is larger than `known`, the inode stays.
+        if self.holds.add(n) {
+            self.known.fetch_add(n, Ordering::Release);
+        }
     }
 
     /// Returns the attributes that access checks need. Takes no lock, and reads only cache lines
@@ -497,14 +510,21 @@ impl Cached for Inode {
         // no change is under way at that time. If another thread holds the guard, that thread is
         // using the inode. So eviction does not wait for the guard, and the inode stays.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
+        let known = self.known.load(Ordering::Acquire);
+        // A kernel that knows a file with this mark opens it without another look-up.
+        let is_marked = known > 0 && self.has_foreign_policy.load(Ordering::Acquire);
         // An orphan whose deletion failed is not evicted, because only this object records where
         // its entry is in the orphan file or list.
-        let idle = self.is_settled(&state, settled) && state.orphan.is_none();
-        if !idle || !(state.freed || lanefs_lanes::evict(self)) {
+        let idle = self.is_settled(&state, settled) && state.orphan.is_none() && !is_marked;
+        if !idle || !(state.freed || lanefs_lanes::evict(self, known)) {
             drop(state);
             // The mappings of a quota file change without the operation lock.
             let Some(_mapping) = self.mapping.try_lock() else { return Evicted::Nothing };
             return self.map.forget_if_large(&self.mount.totals);
+        }
+        if !state.freed && known > 0 {
+            // The guard is still held, and `Inodes::forget` and the next load wait for it.
+            self.mount.known.put(self.ino, known);
         }
         drop(state);
         // The inode has no holds, so the flush mark no longer changes. The mark is saved before any
@@ -579,6 +599,8 @@ impl Drop for InodeRef {
         if self.hold.release() {
             // If the mount is gone, the orphan record stays, and the next mount deletes the inode.
             self.mount.last_reference_dropped(self);
+        } else {
+            self.mount.reference_dropped();
         }
     }
 }
@@ -655,6 +677,34 @@ impl Inodes {
         load: impl FnOnce() -> Result<InodeRef, Error>,
     ) -> Result<InodeRef, Error> {
         self.cache.hold_or_load(u64::from(ino.0), || self.cached(ino), load)
+    }
+
+    /// Removes `n` look-ups of a FUSE kernel, which `aside` counts for inodes that are not in memory.
+    /// Returns the inode if it must be deleted.
+    pub(crate) fn forget(&self, ino: Ino, n: u64, aside: &Known) -> Option<Arc<Inode>> {
+        self.forget_in_memory(ino, n).unwrap_or_else(|| {
+            // Without this lock, a load could take the count from `aside` before the second look.
+            let _loader = self.cache.loader(u64::from(ino.0)).lock();
+            self.forget_in_memory(ino, n).unwrap_or_else(|| {
+                aside.forget(ino, n);
+                None
+            })
+        })
+    }
+
+    /// Does the same as [`Inodes::forget`] for an inode in memory; `None` if it is not there.
+    fn forget_in_memory(&self, ino: Ino, n: u64) -> Option<Option<Arc<Inode>>> {
+        let inode = self.get(ino)?;
+        let state = inode.state.lock();
+        if inode.holds.is_dead() {
+            return None;
+        }
+        // A kernel that forgets more than it knows must not end the holds of others.
+        let n = n.min(inode.known.load(Ordering::Acquire));
+        inode.known.fetch_sub(n, Ordering::Release);
+        let ended = inode.holds.subtract(n);
+        drop(state);
+        Some(ended.then_some(inode))
     }
 
     /// Looks at up to `buckets` buckets, evicts up to `wanted` inodes, and returns the number of

@@ -274,7 +274,7 @@ impl Cached for MetaBlock {
         // that thread is using the block. So eviction does not wait for the guard, and the block
         // stays.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
-        if !state.tracked.is_clean() || state.changed > settled || !self.holds.evict() {
+        if !state.tracked.is_clean() || state.changed > settled || !self.holds.evict(0) {
             return Evicted::Nothing;
         }
         self.version.store(EVICTED, Ordering::Release);

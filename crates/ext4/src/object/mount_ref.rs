@@ -14,13 +14,17 @@ use lanefs_lanes::{
 };
 use lanefs_ondisk::Ino;
 use lanefs_plan::extent::Map;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// Called when the last reference to a nameless object is dropped.
 pub(crate) trait LastReference<T>: Send + Sync {
     /// Handles an object that has lost its last reference and has no name. The caller holds no
     /// operation lock.
     fn last_reference_dropped(&self, object: &Arc<T>);
+
+    /// Evicts objects from time to time. Called with no lock held, after a reference was dropped
+    /// while the caches were over their cap.
+    fn dropped_over_cap(&self);
 }
 
 /// An inode's view of its mount. `T` is the type of the inodes.
@@ -30,6 +34,9 @@ pub(crate) struct MountRef<T: Holdable> {
     /// The lanes' counts of references to inodes.
     pub(crate) shares: Shares<T>,
     pub(crate) totals: LaneArc<Totals>,
+    pub(crate) known: Known,
+    /// Whether the last look at the caches found them over their cap. Written only if it changes.
+    pub(crate) is_over_cap: AtomicBool,
     /// The quotas, set at mount if the file system keeps them.
     quotas: OnceLock<Quotas>,
     /// Set at mount if the mount writes fast commits.
@@ -51,7 +58,9 @@ impl<T: Holdable> MountRef<T> {
     pub(crate) fn new() -> LaneArc<MountRef<T>> {
         let shares = Shares::new();
         let (lanes, quotas, fast_commits) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        LaneArc::new(MountRef { lanes, shares, totals: Totals::new(), quotas, fast_commits })
+        let (totals, known) = (Totals::new(), Known::new());
+        let is_over_cap = AtomicBool::new(false);
+        LaneArc::new(MountRef { lanes, shares, totals, known, is_over_cap, quotas, fast_commits })
     }
 
     /// Returns the quotas, if the file system keeps them and can be written.
@@ -81,9 +90,22 @@ impl<T: Holdable> MountRef<T> {
     /// Tells the mount that the last reference to the nameless `object` was dropped. Does nothing
     /// if the mount is gone.
     pub(crate) fn last_reference_dropped(&self, object: &Arc<T>) {
+        self.tell(|mount| mount.last_reference_dropped(object));
+    }
+
+    /// Tells the mount that a reference was dropped, if the caches are over their cap.
+    #[inline]
+    pub(crate) fn reference_dropped(&self) {
+        if self.is_over_cap.load(Ordering::Relaxed) {
+            self.tell(|mount| mount.dropped_over_cap());
+        }
+    }
+
+    #[cold]
+    fn tell(&self, what: impl FnOnce(&dyn LastReference<T>)) {
         let mount = self.lanes.get().and_then(|lanes| lanes.mine().upgrade());
         if let Some(mount) = mount {
-            mount.0.last_reference_dropped(object);
+            what(&*mount.0);
         }
     }
 }
@@ -153,6 +175,66 @@ impl Totals {
         let more = |taken: usize| (taken < MOST_CONTENDED).then_some(taken + 1);
         let taken = totals.contended.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         taken.ok().map(|_| Permit(totals.clone()))
+    }
+}
+
+/// The number of shards of [`Known`], a power of two.
+const SHARDS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
+
+/// Keeps the look-ups of a FUSE kernel for inodes that were evicted: it knows a node until it
+/// forgets it. The generation need not be kept: an inode that the kernel knows is not deleted, so
+/// the generation on disk stays.
+pub(crate) struct Known {
+    /// [rank Bucket]
+    shards: Box<[Padded<Shard>]>,
+}
+
+type Shard = Mutex<HashMap<Ino, u64>>;
+
+impl Known {
+    fn new() -> Known {
+        let shard = |_| Padded(Mutex::new(Rank::Bucket, HashMap::new()));
+        Known { shards: (0..SHARDS).map(shard).collect() }
+    }
+
+    fn shard(&self, ino: Ino) -> &Shard {
+        let spread = u64::from(ino.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.shards[spread as usize % SHARDS]
+    }
+
+    /// Eviction: keeps the `n` look-ups of `ino`.
+    pub(crate) fn put(&self, ino: Ino, n: u64) {
+        self.shard(ino).lock().insert(ino, n);
+    }
+
+    /// Loading: returns the look-ups of `ino`, and keeps them no longer.
+    pub(crate) fn take(&self, ino: Ino) -> u64 {
+        let mut shard = self.shard(ino).lock();
+        let (n, len) = (shard.remove(&ino).unwrap_or(0), shard.len());
+        if len < shard.capacity() / 4 {
+            shard.shrink_to(2 * len);
+        }
+        n
+    }
+
+    /// Removes `n` look-ups of `ino`.
+    pub(crate) fn forget(&self, ino: Ino, n: u64) {
+        let left = self.take(ino).saturating_sub(n);
+        if left > 0 {
+            self.put(ino, left);
+        }
+    }
+
+    /// Returns the number of inodes, and the size of the tables in bytes.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let (mut inodes, mut bytes) = (0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock();
+            inodes += shard.len();
+            // One byte of control for each slot, of which 7 of 8 can be used.
+            bytes += shard.capacity().div_ceil(7) * 8 * (size_of::<(Ino, u64)>() + 1);
+        }
+        (inodes, bytes)
     }
 }
 

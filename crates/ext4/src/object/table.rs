@@ -78,7 +78,7 @@ impl Cached for TableBlock {
         if self.charged.load(Ordering::Relaxed) > settled.0 {
             return Evicted::Nothing;
         }
-        let is_dead = self.holds.evict();
+        let is_dead = self.holds.evict(0);
         match (is_dead, self.forget_base()) {
             (true, _) => Evicted::Object,
             (false, true) => Evicted::Contents,

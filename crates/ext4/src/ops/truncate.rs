@@ -203,20 +203,27 @@ impl LastReference<Inode> for Fs {
     fn last_reference_dropped(&self, inode: &Arc<Inode>) {
         self.delete_inode(inode);
     }
+
+    fn dropped_over_cap(&self) {
+        // In a child of fork(2), another thread may have held a lock of the caches.
+        if self.check_process().is_ok() {
+            self.note_load();
+        }
+    }
 }
 
 impl Fs {
-    /// Adds `n` references without an [`InodeRef`], for look-ups that a FUSE kernel counts.
+    /// Adds `n` references without an [`InodeRef`], for look-ups that a FUSE kernel counts. They
+    /// keep an inode without names. An inode that has a name can be evicted meanwhile.
+    #[inline]
     pub fn hold(&self, inode: &InodeRef, n: u64) {
-        let held = inode.holds.add(n);
-        debug_assert!(held, "a held inode is not dead");
+        inode.know(n);
     }
 
     /// Removes `n` references that [`Fs::hold`] added. If the last reference is removed, an inode
     /// without names is deleted.
     pub fn forget(&self, ino: Ino, n: u64) {
-        let Some(inode) = self.inodes.get(ino) else { return };
-        if inode.holds.subtract(n) {
+        if let Some(inode) = self.inodes.forget(ino, n, &self.mount.known) {
             self.delete_inode(&inode);
         }
     }

@@ -1,7 +1,7 @@
 //! Checks that the caches stay within their cap, whatever kind of object fills them.
 
 use crate::image::{Image, directory, file};
-use lanefs_ext4::{Access, Atime, MountOptions};
+use lanefs_ext4::{Access, Atime, Error, Fs, InodeRef, MountOptions};
 use std::time::{Duration, Instant};
 
 const DIRECTORIES: usize = 8;
@@ -57,5 +57,169 @@ fn a_walk_of_a_large_tree_stays_within_the_cache_without_any_commit() {
         drop((root, dir));
         mount.close().unwrap();
     }
+    image.check();
+}
+
+const KNOWN: usize = 20_000;
+
+/// Returns an image with a directory of [`KNOWN`] files, and options with a small cap.
+fn with_many_files() -> (Image, MountOptions) {
+    let image = Image::made(&["-N", "32768"], "256M");
+    let mount = image.mount(Access::ReadWrite);
+    let root = mount.fs().root().unwrap();
+    for n in 0..KNOWN {
+        mount.fs().create(&root, n.to_string().as_bytes(), &file(0o644)).unwrap();
+    }
+    drop(root);
+    mount.close().unwrap();
+    let options = MountOptions {
+        cache_bytes: 8 << 20,
+        atime: Atime::Noatime,
+        commit_interval: Duration::from_secs(3600),
+        ..MountOptions::default()
+    };
+    (image, options)
+}
+
+fn named(fs: &Fs, n: usize) -> InodeRef {
+    let root = fs.root().unwrap();
+    fs.find(&root, n.to_string().as_bytes()).unwrap().expect("the file is there")
+}
+
+#[test]
+fn what_a_kernel_knows_and_nobody_uses_takes_64_bytes_and_is_loaded_again() {
+    let (image, options) = with_many_files();
+    let mount = image.mount_with(Access::ReadWrite, options);
+    let fs = mount.fs();
+    let ids: Vec<_> = (0..KNOWN)
+        .map(|n| {
+            let inode = named(fs, n);
+            fs.hold(&inode, 1 + n as u64 % 3);
+            (inode.ino(), inode.generation())
+        })
+        .collect();
+    let now = fs.statistics();
+    println!(
+        "{} in memory, {} aside in {} bytes",
+        now.cached_inodes, now.known_inodes, now.known_bytes
+    );
+    assert!(now.cached_bytes <= now.cache_cap, "{} bytes", now.cached_bytes);
+    assert!(now.known_inodes + now.cached_inodes >= KNOWN as u64);
+    assert!(now.known_bytes <= 64 * now.known_inodes, "{} bytes", now.known_bytes);
+    let root = fs.root().unwrap();
+    for (n, (ino, generation)) in ids.iter().enumerate() {
+        if n % 2 == 0 {
+            fs.unlink(&root, n.to_string().as_bytes()).unwrap();
+        }
+        let links = fs.get(*ino, Some(*generation)).unwrap().attr().links;
+        assert_eq!(links, n as u32 % 2, "file {n}: a known inode is there, also without a name");
+        assert!(matches!(fs.get(*ino, Some(generation ^ 1)), Err(Error::Stale)));
+    }
+    fs.sync().unwrap();
+    for (n, (ino, generation)) in ids.iter().enumerate() {
+        for left in (0..1 + n as u64 % 3).rev() {
+            assert!(fs.get(*ino, Some(*generation)).is_ok(), "file {n} is known {left} times more");
+            fs.forget(*ino, 1);
+        }
+        assert_eq!(fs.get(*ino, Some(*generation)).is_ok(), n % 2 == 1, "file {n}");
+    }
+    let new = fs.create(&root, b"new", &file(0o644)).unwrap();
+    let old = ids.iter().find(|(ino, _)| *ino == new.ino()).expect("a number is used again");
+    assert!(matches!(fs.get(old.0, Some(old.1)), Err(Error::Stale)));
+    let now = fs.statistics();
+    assert_eq!(now.known_inodes, 0, "all is forgotten");
+    assert!(now.known_bytes <= 64 << 10, "{} bytes of empty tables", now.known_bytes);
+    drop((new, root));
+    mount.close().unwrap();
+    image.check();
+}
+
+/// Waits until the caches of `fs` are within their cap.
+fn comes_within_the_cap(fs: &Fs) -> bool {
+    let patience = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < patience {
+        let now = fs.statistics();
+        if now.cached_bytes <= now.cache_cap {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn dropping_many_handles_brings_the_caches_within_their_cap() {
+    let (image, options) = with_many_files();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let mount = image.mount_with(access, options.clone());
+        let held: Vec<_> = (0..KNOWN).map(|n| named(mount.fs(), n)).collect();
+        assert!(mount.fs().statistics().cached_inodes >= KNOWN as u64, "held inodes stay");
+        drop(held);
+        let now = mount.fs().statistics();
+        assert!(now.cached_bytes <= now.cache_cap, "{access:?}: {} bytes", now.cached_bytes);
+        mount.close().unwrap();
+    }
+}
+
+#[test]
+fn a_commit_brings_the_caches_within_their_cap() {
+    let (image, options) = with_many_files();
+    let mount = image.mount_with(Access::ReadWrite, options);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    for n in 0..8_000 {
+        fs.create(&root, format!("new {n}").as_bytes(), &file(0o644)).unwrap();
+    }
+    fs.sync().unwrap();
+    assert!(comes_within_the_cap(fs), "{} bytes", fs.statistics().cached_bytes);
+    drop(root);
+    mount.close().unwrap();
+    image.check();
+}
+
+#[test]
+fn look_ups_are_counted_exactly_while_other_threads_evict_and_load() {
+    const NAMES: usize = 40;
+    let image = Image::made(&[], "64M");
+    let options = MountOptions { cache_bytes: 0, ..MountOptions::default() };
+    let mount = image.mount_with(Access::ReadWrite, options);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    for n in 0..NAMES {
+        fs.create(&root, n.to_string().as_bytes(), &file(0o644)).unwrap();
+    }
+    fs.sync().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let mut known = std::collections::VecDeque::new();
+                for n in 0..20_000 {
+                    let inode = named(fs, (n * (thread + 3)) % NAMES);
+                    fs.hold(&inode, 2);
+                    known.push_back((inode.ino(), inode.generation()));
+                    drop(inode);
+                    if known.len() > NAMES / 2 {
+                        let (ino, generation) = known.pop_front().unwrap();
+                        fs.forget(ino, 1);
+                        assert!(fs.get(ino, Some(generation)).is_ok());
+                        fs.forget(ino, 1);
+                    }
+                }
+                known.iter().for_each(|(ino, _)| fs.forget(*ino, 2));
+            });
+        }
+    });
+    assert_eq!(fs.statistics().known_inodes, 0, "all is forgotten");
+    for n in 0..NAMES {
+        let (ino, generation) = {
+            let inode = named(fs, n);
+            (inode.ino(), inode.generation())
+        };
+        fs.unlink(&root, n.to_string().as_bytes()).unwrap();
+        let found = fs.get(ino, Some(generation));
+        assert!(matches!(found, Err(Error::Stale)), "file {n} is known, though all is forgotten");
+    }
+    drop(root);
+    mount.close().unwrap();
     image.check();
 }

@@ -89,7 +89,7 @@ mod plain {
     fn a_value_that_moved_is_ended_and_evicted_as_any_other() {
         for end in [end_as_only_holder, |thing: &Arc<Thing>| {
             assert!(!Hold::adopt(thing.clone()).release());
-            evict(thing)
+            evict(thing, 0)
         }] {
             let thing = thing();
             assert!(!Hold::adopt(thing.clone()).release());
@@ -127,13 +127,23 @@ mod plain {
     }
 
     #[test]
+    fn a_value_is_evicted_if_only_the_holds_that_outlive_it_are_left() {
+        let thing = thing();
+        assert!(thing.holds.add(2));
+        assert!(!evict(&thing, 2) && !evict(&thing, 1) && !thing.holds.is_dead());
+        assert!(!Hold::adopt(thing.clone()).release());
+        assert!(evict(&thing, 2) && thing.holds.is_dead());
+        assert!(!thing.holds.add(1), "it is dead");
+    }
+
+    #[test]
     fn values_held_by_a_lane_are_not_evicted() {
         let thing = thing();
         let hold = on_another_lane(|| Hold::take(&thing).expect("alive"));
         assert!(!Hold::adopt(thing.clone()).release());
-        assert!(!evict(&thing));
+        assert!(!evict(&thing, 0));
         assert!(!hold.release());
-        assert!(evict(&thing));
+        assert!(evict(&thing, 0));
         assert!(Hold::take(&thing).is_none());
     }
 
@@ -229,7 +239,7 @@ mod loom_tests {
             let held = holders.map(|holder| holder.join().expect("no panic"));
             if !dead {
                 assert_eq!(held, [true; 2]);
-                assert!(evict(&thing), "nobody holds it any more");
+                assert!(evict(&thing, 0), "nobody holds it any more");
             }
             assert!(Hold::take(&thing).is_none());
             thing.shares.clear();
