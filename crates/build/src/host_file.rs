@@ -18,7 +18,8 @@ pub fn data_after(file: &File, from: u64, size: u64) -> io::Result<Option<(u64, 
         start => start?,
     };
     match rustix::fs::seek(file, SeekFrom::Hole(start)) {
-        Err(Errno::NXIO) => Ok(Some((start, start))), // it was cut meanwhile
+        // It was cut meanwhile: reading what is missing fails.
+        Err(Errno::NXIO) => Ok(Some((start, size.max(start)))),
         end => Ok(Some((start, end?))),
     }
 }

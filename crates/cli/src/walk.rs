@@ -8,6 +8,10 @@ use crate::cli::{Failure, ImagePath, Report};
 use crate::copy::{ImageNode, ImageTree, Listing, Meta, Seen, Tree};
 use lanefs::{FileSystem, FileType, Follow};
 
+/// Why a directory is not entered a second time.
+pub const ENTERED: &str =
+    "damaged: this directory has another name too (lanefs repair removes one)";
+
 /// The order of the names in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
@@ -148,10 +152,7 @@ impl<'s, S: Tree> Walk<'s, S> {
         let names = match (is_first, self.order) {
             // The directories of a damaged image may form a cycle. This check keeps the walk from
             // following it forever.
-            (false, _) => Err(Failure::new(
-                self.source.show(&dir.node),
-                "damaged: this directory has another name too (lanefs repair removes one)",
-            )),
+            (false, _) => Err(Failure::new(self.source.show(&dir.node), ENTERED)),
             (true, Order::Stored) => self.source.list(&dir.node).map(Names::Stored),
             (true, Order::Sorted) => {
                 self.source.names(&dir.node).map(|names| Names::Sorted(names.into_iter()))

@@ -69,13 +69,15 @@ impl Mender<'_> {
             self.write_inode(ino, bytes);
             return self.act(Place::Inode { ino }, format!("corrected ({})", finding.fault));
         }
-        let mut maps_anew = false;
+        let (mut maps_anew, mut ends_at_size) = (false, false);
         for finding in findings {
             match finding.place {
                 Place::Attributes { block, .. } => {
                     self.mend_attributes(ino, &mut bytes, block, &finding.fault);
                 }
-                _ if self.is_behind_end(&before, &finding.fault, findings) => maps_anew = true,
+                _ if self.is_behind_end(ino, &before, &finding.fault, findings) => {
+                    (maps_anew, ends_at_size) = (true, true);
+                }
                 _ => maps_anew |= self.mend_fault(ino, &mut bytes, &finding.fault),
             }
         }
@@ -84,7 +86,7 @@ impl Mender<'_> {
             return self.write_inode(ino, bytes);
         }
         maps_anew &= record.maps_blocks() || ino == BAD_BLOCKS;
-        let has_space = !maps_anew || self.map_anew(ino, &mut bytes, &record);
+        let has_space = !maps_anew || self.map_anew(ino, &mut bytes, &record, ends_at_size);
         self.write_inode(ino, bytes);
         if !has_space {
             return;
@@ -95,12 +97,36 @@ impl Mender<'_> {
     }
 
     /// Returns whether the fault is blocks behind the end of a file whose mapping is damaged, and
-    /// not its size: `i_blocks` does not count them.
-    fn is_behind_end(&self, record: &Record, fault: &Fault, findings: &[&Finding]) -> bool {
+    /// not its size: `i_blocks` is nearer to the number of blocks without them.
+    fn is_behind_end(
+        &self,
+        ino: Ino,
+        record: &Record,
+        fault: &Fault,
+        findings: &[&Finding],
+    ) -> bool {
         let Fault::Size { size, last: Some(last) } = *fault else { return false };
-        let last = u64::from(last.0) << self.run.volume.geometry.block_size().bits();
-        let is_wrong = findings.iter().any(|f| matches!(f.fault, Fault::Sectors { .. }));
-        record.ends_at_size() && last >= size && is_wrong
+        let block = self.run.volume.block_bytes() as u64;
+        let counts = findings.iter().find_map(|finding| match finding.fault {
+            Fault::Sectors { found, expected } => Some((found, expected)),
+            _ => None,
+        });
+        let Some((found, expected)) = counts else { return false };
+        if !record.ends_at_size() || u64::from(last.0).saturating_mul(block) < size {
+            return false;
+        }
+        let end = size.div_ceil(block);
+        let behind = |extent: &Extent| match extent.state {
+            State::Written => {
+                u64::from(extent.end()).saturating_sub(end.max(extent.start.0.into()))
+            }
+            State::Unwritten => 0,
+        };
+        let runs = Runs::of(self.run.volume, ino, record);
+        let behind: u64 = runs.extents().iter().map(behind).sum();
+        let unit = if record.flags.contains(InodeFlags::HUGE_FILE) { 1 } else { block / 512 };
+        let without = expected.saturating_sub(behind.saturating_mul(unit));
+        found.abs_diff(without) < found.abs_diff(expected)
     }
 
     /// Mends a fault of the fields by which the rest of the inode is read: its type, the form of
@@ -203,8 +229,15 @@ impl Mender<'_> {
         false
     }
 
-    /// Maps the valid part of a file anew. Returns false if there is no space for the nodes.
-    fn map_anew(&mut self, ino: Ino, bytes: &mut [u8], record: &Record) -> bool {
+    /// Maps the valid part of a file anew; with `ends_at_size`, or if a node may be that of another
+    /// file, no written extents behind its size. Returns false if there is no space for the nodes.
+    fn map_anew(
+        &mut self,
+        ino: Ino,
+        bytes: &mut [u8],
+        record: &Record,
+        ends_at_size: bool,
+    ) -> bool {
         let extents = le16(&record.block, 0) == EXTENT_MAGIC;
         if extents && !record.flags.contains(InodeFlags::EXTENTS) && self.has_extents() {
             // The block field begins with the magic number of an extent node, so the inode has
@@ -224,7 +257,7 @@ impl Mender<'_> {
                 salvaged.extents = salvaged.extents.iter().filter_map(|e| e.clip(&range)).collect();
             }
         }
-        if record.ends_at_size() {
+        if record.ends_at_size() && (ends_at_size || salvaged.is_doubtful) {
             let end = record.size().div_ceil(self.run.volume.block_bytes() as u64);
             let range = 0..u32::try_from(end).unwrap_or(END);
             let keep =

@@ -3,7 +3,7 @@
 
 use super::inode_offsets::{BLOCK, LINKS, set_size};
 use super::mender::{Mender, put16, put32};
-use super::salvage::push_run;
+use super::salvage::{Salvaged, push_run};
 use crate::fault::Fault;
 use crate::mapping::Runs;
 use crate::place::Place;
@@ -265,7 +265,7 @@ impl Mender<'_> {
         put32(&mut bytes, super::inode_offsets::BLOCKS, unit);
         set_size(&mut bytes, geometry.block_size().bytes() as u64);
         let extent = Extent { start: FileBlock(0), len: 1, block, state: State::Written };
-        let salvaged = super::salvage::Salvaged { extents: vec![extent], nodes: Vec::new() };
+        let salvaged = Salvaged { extents: vec![extent], ..Salvaged::default() };
         self.rebuild(ino, &mut bytes, salvaged).then_some(())?;
         let record = Record::decode(&bytes);
         let first = dirent::new_directory(&self.run.volume.dir_format(), ino, parent);
@@ -339,7 +339,7 @@ impl Mender<'_> {
         put32(bytes, super::inode_offsets::FLAGS, flags.bits());
         self.set_inline_data(bytes, record, None);
         let extent = Extent { start: FileBlock(0), len: 1, block, state: State::Written };
-        let salvaged = super::salvage::Salvaged { extents: vec![extent], nodes: Vec::new() };
+        let salvaged = Salvaged { extents: vec![extent], ..Salvaged::default() };
         self.rebuild(ino, bytes, salvaged).then_some(())?;
         set_size(bytes, self.run.volume.block_bytes() as u64);
         self.write_inode(ino, bytes.to_vec());

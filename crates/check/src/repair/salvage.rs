@@ -31,6 +31,8 @@ pub struct Salvaged {
     /// The mapping's nodes that lie in blocks that no other file uses. A new mapping can use these
     /// blocks again.
     pub nodes: Vec<Block>,
+    /// Whether a node was read that has not the checksum of this file.
+    pub is_doubtful: bool,
 }
 
 impl Sink for Salvaged {
@@ -117,17 +119,23 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Returns the depth of the root. It is derived from the depth of the first child, if there is
-    /// one, because the root may be damaged.
+    /// Returns the depth of the root: the stored one if the depth of a child fits it, else that of
+    /// the first child and one, because the root may be damaged.
     fn root_depth(&self, bytes: &[u8]) -> u16 {
         let stored = le16(bytes, 6);
         if stored == 0 {
             return 0;
         }
-        let child = part(bytes, HEADER, ENTRY).and_then(|entry| self.child(entry));
-        match child {
-            Some((_, bytes)) => le16(&bytes, 6).saturating_add(1).min(MOST_DEPTH),
-            None => stored.min(MOST_DEPTH),
+        let count = usize::from(le16(bytes, 2).min(extent::capacity(bytes.len())));
+        let entries = (0..count.max(1)).filter_map(|n| part(bytes, HEADER + n * ENTRY, ENTRY));
+        let mut depths = entries
+            .filter_map(|entry| self.child(entry))
+            .map(|(_, child)| le16(&child, 6).saturating_add(1));
+        match depths.next() {
+            Some(first) if first != stored && !depths.any(|depth| depth == stored) => {
+                first.min(MOST_DEPTH)
+            }
+            _ => stored.min(MOST_DEPTH),
         }
     }
 
@@ -175,6 +183,8 @@ impl Walk<'_> {
             return;
         }
         self.out.nodes.push(block);
+        let is_doubtful = self.seed.is_some_and(|seed| extent::verify(&bytes, seed).is_err());
+        self.out.is_doubtful |= is_doubtful;
         self.node(&bytes, depth, range);
     }
 

@@ -360,6 +360,12 @@ fn apply(
     let access = old.clone().unwrap_or_else(|| Acl::from_mode(meta.permissions));
     let is_dir = meta.file_type == FileType::Directory;
     let new = change.of(Scope::Access, Some(&access), &access, is_dir).map_err(wrong)?;
+    let old_default = list_of(tree, node, Scope::Default)?;
+    let new_default = match is_dir {
+        true => change.of(Scope::Default, old_default.as_ref(), &access, is_dir).map_err(wrong)?,
+        false => None,
+    };
+    // All is computed before anything is set.
     if let Some(new) = new.filter(|new| *new != access) {
         set_list(tree, node, Scope::Access, Some(&new))?;
     }
@@ -369,10 +375,8 @@ fn apply(
             false => Ok(()),
         };
     }
-    let old = list_of(tree, node, Scope::Default)?;
-    let new = change.of(Scope::Default, old.as_ref(), &access, is_dir).map_err(wrong)?;
-    if new != old {
-        set_list(tree, node, Scope::Default, new.as_ref())?;
+    if new_default != old_default {
+        set_list(tree, node, Scope::Default, new_default.as_ref())?;
     }
     Ok(())
 }
@@ -431,6 +435,10 @@ fn restore(
     let old = Acl::from_mode(meta.permissions);
     let is_dir = meta.file_type == FileType::Directory;
     let access = change.of(Scope::Access, Some(&old), &old, is_dir).map_err(wrong)?;
+    let default = match is_dir {
+        true => change.of(Scope::Default, None, &old, is_dir).map_err(wrong)?,
+        false => None,
+    };
     settings.owner = ((uid, gid) != (meta.uid, meta.gid)).then_some((uid, gid));
     if let Some(access) = &access {
         settings.permissions = Some(flags | access.mode_bits());
@@ -439,7 +447,6 @@ fn restore(
     }
     tree.set(&node, &settings)?;
     if is_dir {
-        let default = change.of(Scope::Default, None, &old, is_dir).map_err(wrong)?;
         set_list(&tree, &node, Scope::Default, default.as_ref())?;
     }
     Ok(())

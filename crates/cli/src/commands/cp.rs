@@ -14,7 +14,7 @@ use crate::copy::{
     pump, replace,
 };
 use destination::Kind;
-use lanefs::{FileOptions, FileSystem, FileType, Follow};
+use lanefs::{FileOptions, FileSystem, FileType, Follow, Metadata};
 use lanefs_ext4::Ascent;
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -218,7 +218,10 @@ pub fn copy(
             let tree = ImageTree::new(fs, &place.image);
             let mut destination = Destination::find(aim, &tree, place, fs)?;
             if fills_target(images, sources, plan)? {
-                destination = destination.behind_link(&tree, place, fs, plan.keep)?;
+                // If the link leads to the operand itself, it is followed, and the copy is refused.
+                let stays =
+                    |found: &Metadata| plan.keep.links && !is_among(images, sources, place, found);
+                destination = destination.behind_link(&tree, place, fs, stays)?;
             }
             let input = |from: &mut dyn Read, shown: &Path| {
                 stream_in((fs, &tree), &destination, place, plan, (from, shown))
@@ -315,6 +318,7 @@ fn into<T: Tree>(
                 let node = (&Trail::new(path), path.as_path());
                 report.check(one(&from_host, &host, node, target, destination, outcome));
                 from_host.copy_waiting();
+                from_host.finish();
             }
             Operand::Image(place) => {
                 let tree = ImageTree::new(images.get(&place.image)?, &place.image);
@@ -329,7 +333,6 @@ fn into<T: Tree>(
             Operand::Standard => {}
         }
     }
-    from_host.finish();
     Ok(())
 }
 
@@ -464,6 +467,15 @@ fn fills_target(images: &Images, sources: &[Operand], plan: Plan) -> Result<bool
     })
 }
 
+/// Returns whether a source is the file `found` of the image of `target`.
+fn is_among(images: &Images, sources: &[Operand], target: &ImagePath, found: &Metadata) -> bool {
+    let same = |place: &ImagePath| {
+        let source = images.get(&place.image).ok().and_then(|fs| fs.metadata(&place.path).ok());
+        place.image == target.image && source.is_some_and(|source| source.ino() == found.ino())
+    };
+    sources.iter().filter_map(Operand::place).any(same)
+}
+
 /// Writes the data of a file of an image to a device or FIFO of the host.
 fn stream_out(fs: &FileSystem, place: &ImagePath, path: &Path) -> Result<(), Failure> {
     let host = Failure::on_host(path);
@@ -531,7 +543,7 @@ fn replaceable(
         return Ok(None);
     }
     let found = Destination::find(Aim::Itself, tree, place, fs)?;
-    let found = found.behind_link(tree, place, fs, Keep::default())?;
+    let found = found.behind_link(tree, place, fs, |_| false)?;
     let node = tree.find(&place.path, Follow::Links)?;
     Ok(tree.replacement(&node)?.map(|of_old| (found, of_old)))
 }

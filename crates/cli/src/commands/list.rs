@@ -4,7 +4,8 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Report, Shown, Stop, UserNames, counted, file_facts, human,
     long_help, mode_string, print_each, printable, show_time, widths,
 };
-use crate::copy::{ImageNode, ImageTree, Listed, Tree as _, pump};
+use crate::copy::{ImageNode, ImageTree, Listed, Seen, Tree as _, pump};
+use crate::walk::ENTERED;
 use lanefs::{File, FileSystem, FileType, Follow, Metadata};
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
@@ -121,10 +122,15 @@ impl Listing<'_> {
             return Ok(self.print(&users, place, &|_| place.path.clone(), &[entry])?);
         }
         let mut dirs: Vec<(ImageNode, Option<OsString>)> = vec![(top, None)];
+        let mut entered = Seen::default();
         while let Some((above, name)) = dirs.pop() {
             let dir = match name {
-                Some(name) => tree.child(&above, name.as_bytes())?,
-                None => above,
+                Some(name) => tree.child(&above, name.as_bytes()),
+                None => Ok(above),
+            };
+            let Some(dir) = self.report.given(dir.and_then(|dir| enter(&tree, dir, &mut entered)))
+            else {
+                continue;
             };
             let path = dir.path();
             self.section(place, &path)?;
@@ -264,6 +270,17 @@ impl Listing<'_> {
     }
 }
 
+/// Returns a directory that the command has not entered yet.
+///
+/// # Errors
+/// If it has: the directories of a damaged image may form a ring.
+fn enter(tree: &ImageTree<'_>, dir: ImageNode, entered: &mut Seen) -> Result<ImageNode, Failure> {
+    match entered.insert(tree.meta(&dir)?.identity) {
+        true => Ok(dir),
+        false => Err(Failure::new(tree.show(&dir), ENTERED)),
+    }
+}
+
 struct Row {
     /// Inode, links, user, group and size.
     columns: [String; 5],
@@ -331,8 +348,9 @@ fn draw(
     writeln!(out, "{}", printable(&place.to_string()))?;
     let (mut dirs, mut files) = (0u64, 0u64);
     let mut indent = String::new();
-    let mut levels = Vec::new();
-    if let Some(dir) = report.given(tree.find(&place.path, Follow::Links)) {
+    let (mut levels, mut entered) = (Vec::new(), Seen::default());
+    let top = tree.find(&place.path, Follow::Links);
+    if let Some(dir) = report.given(top.and_then(|dir| enter(&tree, dir, &mut entered))) {
         levels.push(Level { left: entries(&dir), dir, indent: 0 });
     }
     while let Some(level) = levels.last_mut() {
@@ -359,7 +377,7 @@ fn draw(
         dirs += 1;
         let node = tree.node_of(&level.dir, &entry);
         if arguments.level.is_none_or(|most| levels.len() < most)
-            && let Some(dir) = report.given(node)
+            && let Some(dir) = report.given(node.and_then(|dir| enter(&tree, dir, &mut entered)))
         {
             indent.push_str(below);
             levels.push(Level { left: entries(&dir), dir, indent: indent.len() });

@@ -109,7 +109,10 @@ fn undo(arguments: &Arguments, file: &Path) -> Result<u8, Failure> {
     drop((device, exclusive));
     whole.end(applied)?;
     if !arguments.output.quiet && !arguments.output.json {
-        println!("{}: {} old blocks are back", arguments.image.display(), undo.blocks());
+        let line =
+            format_args!("{}: {} old blocks are back", arguments.image.display(), undo.blocks());
+        // The blocks are back, whether or not somebody reads this.
+        let _ = writeln!(io::stdout(), "{line}");
     }
     Ok(0)
 }

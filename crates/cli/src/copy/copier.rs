@@ -171,8 +171,9 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         }
     }
 
-    /// Adds the further names of files, and sets the attributes of directories.
-    pub fn finish(self) {
+    /// Adds the further names of files, and sets the attributes of directories. Called after each
+    /// operand: of two that fill one directory, the last gives it its attributes.
+    pub fn finish(&self) {
         self.name_further();
         let directories = std::mem::take(&mut *self.directories.lock());
         // What is in a directory comes first, since the directory's own mode may bar the way to it.
@@ -260,6 +261,7 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
             let is_same = there.identity == meta.identity || self.leads_to(from, &meta, there);
             let would_fill = existing == Existing::Overwrite && meta.file_type == FileType::Regular;
             let why = match (is_dir, there.file_type == FileType::Directory) {
+                (false, false) if existing == Existing::Keep => return Ok(()),
                 _ if is_same => Some("source and destination are the same file"),
                 _ if existing == Existing::Refuse => Some("exists"),
                 (true, true) if existing == Existing::Replace => None,
@@ -269,7 +271,6 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
                 }
                 (true, false) => Some("exists and is not a directory"),
                 (false, true) => Some("exists and is a directory"),
-                (false, false) if existing == Existing::Keep => return Ok(()),
                 (false, false) if would_fill && is_special(there.file_type) => {
                     Some("exists and is a device, FIFO or socket")
                 }

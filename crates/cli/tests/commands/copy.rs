@@ -689,6 +689,17 @@ fn names_of_one_file_stay_one_file_across_operands() {
 }
 
 #[test]
+fn of_two_sources_the_last_gives_a_directory_its_mode() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    shell(dir, "mkdir -p base/root over/root; chmod 755 base/root; chmod 700 over/root");
+    let copied = format!("{LANEFS} cp -a base/. over/. {}:/", image.path.display());
+    let listed = format!("{LANEFS} stat -c %a {}:/root", image.path.display());
+    assert_eq!(shell(dir, &format!("{copied}; {listed}")), "700\n");
+    assert_clean(&image.path);
+}
+
+#[test]
 fn a_directory_gets_its_mode_after_what_is_in_it() {
     let image = Image::new("16M");
     if !can_mount() || !needs("setpriv") {

@@ -285,7 +285,16 @@ fn a_circle_of_directories_is_reported_and_ends() {
     let path = image.path.to_str().unwrap();
     lanefs(&["mkdir", "-p", &format!("{path}:/a/b/c")]);
     run(Command::new("debugfs").args(["-w", "-R", "link /a /a/b/c/again", path]));
-    for command in [&["find"][..], &["du"], &["tar"], &["chmod", "-R", "700"], &["getfacl", "-R"]] {
+    let commands = [
+        &["find"][..],
+        &["du"],
+        &["tar"],
+        &["chmod", "-R", "700"],
+        &["getfacl", "-R"],
+        &["ls", "-R"],
+        &["tree"],
+    ];
+    for command in commands {
         let mut run = Command::new("timeout");
         run.args(["20", LANEFS]).args(command).arg(format!("{path}:/"));
         let (status, said) = try_run(&mut run);

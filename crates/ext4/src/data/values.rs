@@ -131,6 +131,7 @@ impl ValueChange {
         let mut held = self.released;
         held.extend(self.copied);
         held.extend(self.in_old_block);
+        held.extend(self.adopted.map(|(inode, _)| inode));
         ReleasedValues(held)
     }
 }

@@ -380,18 +380,30 @@ impl Fs {
 // Decides which caches are too large, and evicts objects from them.
 
 impl Fs {
-    /// Counts an inode or a metadata block that was loaded or created, or while the caches are over
-    /// their cap, a reference that was dropped. Checks the caches once every
+    /// Counts an inode or a metadata block that was loaded or created. Checks the caches once every
     /// [`LOOK`] calls. The caller holds no lock ranked after [`lanefs_lanes::Rank::InodeLoad`].
     pub(crate) fn note_load(&self) {
+        if self.is_time_to_look() {
+            self.look_at_caches();
+        }
+    }
+
+    /// Counts a reference that was dropped while the caches are over their cap, as a load. Asks for
+    /// no commit: a program that holds more than the cap would else commit all the time.
+    pub(crate) fn note_drop(&self) {
+        if self.is_time_to_look() && self.evict_some(MOST, BUCKETS).is_some() {
+            lanefs_lanes::advance();
+            LineHeap::trim_some();
+        }
+    }
+
+    fn is_time_to_look(&self) -> bool {
         // Two threads of one lane may count two loads as one. The count only determines how often
         // the caches are checked, and an exact count would cost a locked instruction per load.
         let counter = self.pressure.loads.mine();
         let loads = counter.load(Ordering::Relaxed);
         counter.store(loads.wrapping_add(1), Ordering::Relaxed);
-        if loads.is_multiple_of(LOOK) {
-            self.look_at_caches();
-        }
+        loads.is_multiple_of(LOOK)
     }
 
     /// Evicts objects if the caches are too large. This is a separate function because the tool
@@ -470,7 +482,10 @@ impl Fs {
         let now = lanefs_lanes::coarse_now();
         let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
         if self.pressure.eighth.swap(eighth, Ordering::Relaxed) != eighth {
-            while self.evict_some(MOST, BUCKETS).is_some_and(|n| n >= MOST as usize / 2) {}
+            let goes_on =
+                |_: &u32| self.evict_some(MOST, BUCKETS).is_some_and(|n| n >= MOST as usize / 2);
+            // The rest is left to `reclaim`.
+            let _ = (0..MOST_ROUNDS).take_while(goes_on).count();
             LineHeap::trim_some();
         }
     }
@@ -522,6 +537,9 @@ pub(crate) const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
 /// The largest number of objects that one check evicts. Between two checks, a lane loads fewer
 /// objects than this, so eviction keeps up.
 pub(crate) const MOST: u64 = 4 * LOOK;
+
+/// The largest number of checks after one commit.
+const MOST_ROUNDS: u32 = 32;
 
 /// The largest number of buckets that one check visits.
 pub(crate) const BUCKETS: usize = if cfg!(shuttle) { 8 } else { 1024 };

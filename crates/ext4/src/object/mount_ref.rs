@@ -22,8 +22,8 @@ pub(crate) trait LastReference<T>: Send + Sync {
     /// operation lock.
     fn last_reference_dropped(&self, object: &Arc<T>);
 
-    /// Evicts objects from time to time. Called with no lock held, after a reference was dropped
-    /// while the caches were over their cap.
+    /// Evicts objects from time to time. Called after a reference was dropped while the caches were
+    /// over their cap, with no lock ranked after [`lanefs_lanes::Rank::InodeLoad`] held.
     fn dropped_over_cap(&self);
 }
 

@@ -59,6 +59,9 @@ impl Fs {
     /// # Errors
     /// [`Error::ForeignPolicy`] for a directory or symbolic link with another policy or none.
     pub fn check_child(&self, dir: &InodeRef, child: &InodeRef) -> Result<(), Error> {
+        if !InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::ENCRYPT) {
+            return Ok(());
+        }
         let Some(of_dir) = self.encryption_policy(dir)? else { return Ok(()) };
         let is_same = || Ok::<_, Error>(self.encryption_policy(child)? == Some(of_dir));
         if !has_cipher(child.file_type) || is_same()? {

@@ -207,7 +207,7 @@ impl LastReference<Inode> for Fs {
     fn dropped_over_cap(&self) {
         // In a child of fork(2), another thread may have held a lock of the caches.
         if self.check_process().is_ok() {
-            self.note_load();
+            self.note_drop();
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::ends_in_dot;
 use crate::cli::{Failure, ImagePath};
-use crate::copy::{ImageNode, ImageTree, Keep, Trail};
-use lanefs::{FileSystem, Follow};
+use crate::copy::{ImageNode, ImageTree, Trail};
+use lanefs::{FileSystem, Follow, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -65,8 +65,8 @@ impl Destination<ImageNode> {
     }
 
     /// Returns this destination, which was found at `place`. If the copy's path is a symbolic link,
-    /// returns the link's target instead; but not a file that would be replaced, since a copy that
-    /// keeps hard links leaves its other names alone.
+    /// returns the link's target instead, unless this file has several names and `stays` says that
+    /// the link is replaced: a copy that keeps hard links leaves its other names alone.
     ///
     /// # Errors
     /// If the link leads to no file.
@@ -75,7 +75,7 @@ impl Destination<ImageNode> {
         tree: &ImageTree<'_>,
         place: &ImagePath,
         fs: &FileSystem,
-        keep: Keep,
+        stays: impl Fn(&Metadata) -> bool,
     ) -> Result<Self, Failure> {
         let failed = |error| place.failure(error);
         let is_link = |path: &Path| fs.symlink_metadata(path).is_ok_and(|found| found.is_symlink());
@@ -83,7 +83,8 @@ impl Destination<ImageNode> {
             return Ok(self);
         }
         // This call fails if the links form a circle, so the loop below ends.
-        if fs.metadata(&place.path).map_err(failed)?.links() > 1 && keep.links {
+        let found = fs.metadata(&place.path).map_err(failed)?;
+        if found.links() > 1 && stays(&found) {
             return Ok(self);
         }
         let mut path = place.path.clone();

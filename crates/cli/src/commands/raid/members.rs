@@ -161,10 +161,10 @@ fn run(
         Err(failure) => Err(failure),
     };
     drop(bar);
-    Report::run(command, |_| {
+    Report::run(command, |report| {
         let Outcome { text, unreadable } = done?;
         let facts = json!({ "done": text, "unreadable_blocks": unreadable });
-        OutputArguments { json, quiet: false }.print(&facts, [printable(&text)])?;
+        report.printed(OutputArguments { json, quiet: false }.print(&facts, [printable(&text)]));
         Ok(refuse_unreadable(array, unreadable)?)
     })
 }

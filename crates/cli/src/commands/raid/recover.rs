@@ -58,7 +58,7 @@ pub fn bring_in_step(
 
 /// Runs `lanefs raid recover`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    Report::run("raid recover", |_| {
+    Report::run("raid recover", |report| {
         let array = arguments.array.open(ArrayOptions {
             upkeep: Upkeep::Caller,
             dirty_and_degraded: match arguments.force {
@@ -73,7 +73,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         close_whole(array)?;
         let lines = recovered(&found, log);
         let facts = json!({ "done": lines, "unreadable_blocks": unreadable });
-        OutputArguments { json: arguments.json, quiet: false }.print(&facts, lines)?;
+        let output = OutputArguments { json: arguments.json, quiet: false };
+        report.printed(output.print(&facts, lines));
         Ok(refuse_unreadable(&arguments.array, unreadable)?)
     })
 }

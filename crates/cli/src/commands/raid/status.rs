@@ -36,10 +36,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         let look = arguments.array.look()?;
         let facts = facts(&look);
         let mut out = io::stdout();
-        match arguments.json {
+        report.printed(match arguments.json {
             true => writeln!(out, "{facts:#}"),
             false => print(&mut out, &look.array, &facts),
-        }?;
+        });
         troubles(&facts).for_each(|trouble| report.fail(arguments.array.failure(trouble)));
         Ok(look.refused.map_or(Ok(()), Err)?)
     })

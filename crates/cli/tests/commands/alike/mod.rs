@@ -108,7 +108,8 @@ fn run_all(cases: &[Case], dir: &Path, program: &str, place: &str) -> Vec<Said> 
         let (before, command) = command.split_once("; ").unwrap();
         let _ = writeln!(
             script,
-            "({before}; {program} {command}) </dev/null 2>/dev/null; [ $? = 0 ]; echo \"end $?\""
+            "({before}; {program} {command}) </dev/null 2>errors; [ $? = 0 ]; echo \"end $?\"
+             if grep panicked errors; then exit 1; fi"
         );
     }
     let said = shell(dir, &format!("{script}true"));

@@ -32,7 +32,8 @@ impl Generator for Modes {
 
     /// For a mode without special bits, cp(1) -p sets a list, and the copy keeps its own bits.
     fn compared(command: &str, state: &str) -> String {
-        let keeps_mode = [" -p ", " -a ", " -rp "].iter().any(|option| command.contains(option));
+        let keeps = [" -p ", " -a ", " -rp "].iter().any(|option| command.contains(option));
+        let keeps_mode = keeps && command.contains("cp ");
         if keeps_mode { plain(state) } else { state.to_owned() }
     }
 

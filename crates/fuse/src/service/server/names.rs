@@ -59,7 +59,12 @@ impl Server {
         // The kernel locks the directory against changes until the reply. So the name stays, and
         // the number of its inode is not reused before the inode is read.
         match self.fs().lookup(&dir, name)? {
-            Some(named) => self.put_node(&dir, &self.fs().get(named.ino, None)?, outbox),
+            Some(named) => {
+                let inode = self.fs().get(named.ino, None)?;
+                // The mark that `lookup` made is gone if the inode was evicted since.
+                self.fs().check_child(&dir, &inode)?;
+                self.put_node(&dir, &inode, outbox);
+            }
             // This reply lets the kernel cache that the name does not exist.
             None => {
                 let entry_valid = self.absence_validity();
