@@ -13,7 +13,7 @@ use crate::copy::{
     NewMode, Opening, Plan, Progress, Recursion, Seen, Settings, Trail, Tree, TreeFile, Verbose,
     pump, replace,
 };
-use destination::Kind;
+use destination::{Kind, ends_in_dot};
 use lanefs::{FileOptions, FileSystem, FileType, Follow, Metadata};
 use lanefs_ext4::Ascent;
 use std::cell::RefCell;
@@ -379,13 +379,6 @@ fn one<S: Tree, T: Tree>(
         outcome.made.borrow_mut().insert(made.identity);
     }
     Ok(())
-}
-
-/// Returns whether a path ends in "."; `Path::components` drops this final dot, which has a meaning
-/// for `cp`.
-pub fn ends_in_dot(path: &Path) -> bool {
-    let bytes = path.as_os_str().as_bytes();
-    bytes.ends_with(b"/.") || bytes == b"."
 }
 
 /// Fails if the target directory `dir` is the source directory `node` or lies inside it, because

@@ -1,6 +1,5 @@
 //! The destination of `lanefs cp` and `lanefs mv`: a directory, and possibly a name in it.
 
-use super::ends_in_dot;
 use crate::cli::{Failure, ImagePath};
 use crate::copy::{ImageNode, ImageTree, Trail};
 use lanefs::{FileSystem, Follow, Metadata};
@@ -139,6 +138,13 @@ fn choose(
         Aim::Within => Err(Failure::new(shown, "not a directory")),
         Aim::Itself | Aim::Either => Ok(Aim::Itself),
     }
+}
+
+/// Returns whether a path ends in "."; `Path::components` drops this final dot, which has a meaning
+/// for `cp`.
+pub fn ends_in_dot(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.ends_with(b"/.") || bytes == b"."
 }
 
 /// Splits a path into its directory and its last name.
