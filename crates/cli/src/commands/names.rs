@@ -46,7 +46,8 @@ pub fn mkdir(arguments: &Mkdir) -> ExitCode {
 fn make(fs: &FileSystem, path: &Path, arguments: &Mkdir, umask: u16) -> lanefs::Result<()> {
     let is_dir = |path: &Path| fs.metadata(path).as_ref().is_ok_and(Metadata::is_dir);
     let new = |permissions, umask| NewNode { kind: NewKind::Directory, permissions, umask };
-    // A dot at the end stands for the directory itself.
+    // A dot at the end stands for the directory itself, which is made as a parent of the dot.
+    let is_parent = arguments.parents && path.as_os_str().as_encoded_bytes().ends_with(b"/.");
     let path = if arguments.parents { path.components().as_path() } else { path };
     if arguments.parents {
         if is_dir(path) {
@@ -62,7 +63,10 @@ fn make(fs: &FileSystem, path: &Path, arguments: &Mkdir, umask: u16) -> lanefs::
             }
         }
     }
-    let Some(mode) = &arguments.mode else { return fs.create_node(path, &new(0o777, umask)) };
+    let umask = if is_parent { umask & !0o300 } else { umask };
+    let Some(mode) = arguments.mode.as_ref().filter(|_| !is_parent) else {
+        return fs.create_node(path, &new(0o777, umask));
+    };
     let (mode, decided) = mode.applied(0o777, FileType::Directory, umask);
     fs.create_node(path, &new(mode & 0o1777, 0))?;
     // The other bits may be those that the directory has inherited. As in mkdir(1), if a bit that

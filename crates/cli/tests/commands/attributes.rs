@@ -158,7 +158,7 @@ fn random_commands_do_as_the_programs() {
 }
 
 #[test]
-#[ignore = "long: 2,080 random commands, more for LANEFS_SECONDS"]
+#[ignore = "long: 780 random commands, more for LANEFS_SECONDS"]
 fn many_random_commands_do_as_the_programs() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seconds = Duration::from_secs(number("LANEFS_SECONDS").unwrap_or(5));
@@ -176,8 +176,8 @@ fn many_random_commands_do_as_the_programs() {
     let begun = Instant::now();
     for seed in first.. {
         both(seed);
-        // Eight seeds are 2,080 cases.
-        if seed > first + 6 && begun.elapsed() > seconds {
+        // Three seeds are 780 cases.
+        if seed > first + 1 && begun.elapsed() > seconds {
             break;
         }
     }

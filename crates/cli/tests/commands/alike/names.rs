@@ -36,6 +36,7 @@ impl Generator for Names {
         ["mkdir @/d; echo a > @/d/f", "cp @/d/. @/out"],
         ["echo a > @/f; ln -s f @/l", "rm -f @/f/ @/l/"],
         ["true", "mkdir -p @/new/."],
+        ["true", "mkdir -pm 700 @/new/."],
         ["echo a > @/f", "chown bin: @/f"],
         ["echo a > @/f; ln -s f @/l", "cp -a @/f @/l"],
         ["echo a > @/f; ln @/f @/h; ln -s f @/l", "cp -a @/f @/l"],
@@ -114,7 +115,13 @@ fn command(rng: &mut Rng) -> String {
     match rng.u8(..22) {
         0..4 => {
             let options = ["", "-r", "-a", "-p", "-d", "-P", "-L", "-rL", "-n", "-T", "-rT", "-rn"];
-            format!("cp {} {sources} {new}", one(rng, &options))
+            let option = one(rng, &options);
+            // Without -r or -a, cp(1) waits until somebody writes to the FIFO.
+            let sources = match option.contains('r') || option == "-a" {
+                true => sources,
+                false => sources.replace("@/p", "@/g"),
+            };
+            format!("cp {option} {sources} {new}")
         }
         4..6 => format!("mv {} {sources} {new}", one(rng, &["", "-n", "-T"])),
         6 => format!("ln {} {place} {new}", one(rng, &["", "-f"])),
