@@ -91,8 +91,8 @@ impl Record {
         (block != 0).then_some(Block(block))
     }
 
-    /// Returns whether the mapping must end at the size of the file, as in e2fsck: that of a regular
-    /// file whose extents are in nodes. Otherwise the size grows with the mapping.
+    /// Returns whether the mapping must end at the size of the file, as in e2fsck: that of a
+    /// regular file whose extents are in nodes. Otherwise the size grows with the mapping.
     pub fn ends_at_size(&self) -> bool {
         self.file_type() == Some(FileType::Regular)
             && self.flags & (InodeFlags::EXTENTS | InodeFlags::VERITY) == InodeFlags::EXTENTS

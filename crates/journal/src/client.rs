@@ -38,8 +38,8 @@ pub trait Client<O, D>: Send + Sync {
         let _ = tid;
     }
 
-    /// Called by [`crate::Journal::serve`] after each of its commits, and after each commit interval
-    /// without a change. Memory can be given back.
+    /// Called by [`crate::Journal::serve`] after each of its commits, and after each commit
+    /// interval without a change. Memory can be given back.
     fn served(&self) {}
 
     /// Called once, when the journal was aborted because of `cause`.

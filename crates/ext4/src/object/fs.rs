@@ -422,8 +422,8 @@ impl Fs {
         }
     }
 
-    /// Evicts up to `most` objects of each kind that takes more than 7/8 of its part of the cap, and
-    /// visits at most `buckets` buckets for each kind. Returns the number of evicted inodes and
+    /// Evicts up to `most` objects of each kind that takes more than 7/8 of its part of the cap,
+    /// and visits at most `buckets` buckets for each kind. Returns the number of evicted inodes and
     /// metadata blocks. `None` if no kind takes so much; table blocks without contents do not count
     /// for this result.
     fn evict_some(&self, most: u64, buckets: usize) -> Option<usize> {
@@ -476,8 +476,8 @@ impl Fs {
     }
 
     /// Committer: evicts objects that the commit has made clean, if there are too many, as long as
-    /// every second object can go. Runs at most eight times a second, because an fsync must not wait
-    /// for it each time.
+    /// every second object can go. Runs at most eight times a second, because an fsync must not
+    /// wait for it each time.
     pub(crate) fn reclaim_after_commit(&self) {
         let now = lanefs_lanes::coarse_now();
         let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);

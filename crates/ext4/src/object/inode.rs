@@ -679,8 +679,8 @@ impl Inodes {
         self.cache.hold_or_load(u64::from(ino.0), || self.cached(ino), load)
     }
 
-    /// Removes `n` look-ups of a FUSE kernel, which `aside` counts for inodes that are not in memory.
-    /// Returns the inode if it must be deleted.
+    /// Removes `n` look-ups of a FUSE kernel, which `aside` counts for inodes that are not in
+    /// memory. Returns the inode if it must be deleted.
     pub(crate) fn forget(&self, ino: Ino, n: u64, aside: &Known) -> Option<Arc<Inode>> {
         self.forget_in_memory(ino, n).unwrap_or_else(|| {
             // Without this lock, a load could take the count from `aside` before the second look.

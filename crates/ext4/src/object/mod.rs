@@ -40,7 +40,8 @@
 //! - An inode stays until the last transaction that changed it is settled, and while it is an
 //!   orphan. A reloaded inode would not know which commit an fsync must wait for, whether the tail
 //!   block must still be zeroed, and where the inode is recorded as an orphan. The look-ups of a
-//!   FUSE kernel keep only an inode without names; for others, `mount_ref::Known` keeps their count.
+//!   FUSE kernel keep only an inode without names; for others, `mount_ref::Known` keeps their
+//!   count.
 //! - A metadata block stays until the last transaction that changed it is settled. Until then, the
 //!   object may hold the only copy of its image. The object also knows the transaction that
 //!   allocated the block: if the same transaction frees the block, the block needs no revoke.
