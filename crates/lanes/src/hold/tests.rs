@@ -248,7 +248,7 @@ mod loom_tests {
 
     #[test]
     fn loom_a_moved_value_is_not_evicted_while_it_is_held() {
-        moves_while(evict);
+        moves_while(|thing| evict(thing, 0));
     }
 
     #[test]
