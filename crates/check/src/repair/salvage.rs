@@ -53,10 +53,19 @@ impl Mender<'_> {
         let mut salvaged = Salvaged::default();
         if record.flags.contains(InodeFlags::EXTENTS) {
             let seed = self.seed(ino, record);
-            let (seen, out) = (HashSet::new(), &mut salvaged);
-            let mut walk = Walk { mender: self, seed, next: 0, seen, out };
-            let depth = walk.root_depth(&record.block);
-            walk.node(&record.block, depth, 0..END);
+            let walk = |depth: Option<u16>| {
+                let mut out = Salvaged::default();
+                let seen = HashSet::new();
+                let mut walk = Walk { mender: self, seed, next: 0, seen, out: &mut out };
+                let depth = depth.unwrap_or_else(|| walk.root_depth(&record.block));
+                walk.node(&record.block, depth, 0..END);
+                out
+            };
+            salvaged = walk(None);
+            if salvaged.extents.is_empty() {
+                // The depth of the only child may be the wrong one.
+                salvaged = walk(Some(le16(&record.block, 6).min(MOST_DEPTH)));
+            }
         } else {
             mapping::walk(self.run.volume, ino, record, &mut salvaged);
         }

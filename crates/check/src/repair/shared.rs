@@ -57,9 +57,10 @@ impl Mender<'_> {
                 let old = Block(extent.block.0 + u64::from(n));
                 let start = FileBlock(extent.start.0 + n);
                 let is_shared = ranges.iter().any(|range| range.contains(&old.0));
-                let block = match is_shared || is_stray(start.0) {
-                    true => self.copy(&mut copies, old, start),
-                    false => Some(old),
+                let block = match (is_shared, is_stray(start.0)) {
+                    (true, _) if self.shared == Shared::Cut => None,
+                    (false, false) => Some(old),
+                    _ => self.copy(&mut copies, old, start),
                 };
                 match block {
                     Some(block) => {
@@ -101,16 +102,13 @@ impl Mender<'_> {
     }
 
     /// Copies a block. All blocks of one cluster of the file are copied into the same new cluster.
-    /// Returns `None` if this repair replaces shared blocks by holes, or if no space is left.
+    /// Returns `None` if no space is left.
     fn copy(
         &mut self,
         copies: &mut HashMap<u32, Option<Block>>,
         old: Block,
         start: FileBlock,
     ) -> Option<Block> {
-        if self.shared == Shared::Cut {
-            return None;
-        }
         let bits = self.run.volume.geometry.cluster_bits();
         let new = *copies.entry(start.0 >> bits).or_insert_with(|| self.allocate());
         let block = Block(new?.0 + u64::from(start.0 & ((1 << bits) - 1)));

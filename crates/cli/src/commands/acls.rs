@@ -360,12 +360,15 @@ fn apply(
     let access = old.clone().unwrap_or_else(|| Acl::from_mode(meta.permissions));
     let is_dir = meta.file_type == FileType::Directory;
     let new = change.of(Scope::Access, Some(&access), &access, is_dir).map_err(wrong)?;
-    let old_default = list_of(tree, node, Scope::Default)?;
-    let new_default = match is_dir {
-        true => change.of(Scope::Default, old_default.as_ref(), &access, is_dir).map_err(wrong)?,
+    // Both lists are computed before one is set.
+    let default = match is_dir {
+        true => {
+            let old = list_of(tree, node, Scope::Default)?;
+            let new = change.of(Scope::Default, old.as_ref(), &access, is_dir).map_err(wrong)?;
+            (new != old).then_some(new)
+        }
         false => None,
     };
-    // All is computed before anything is set.
     if let Some(new) = new.filter(|new| *new != access) {
         set_list(tree, node, Scope::Access, Some(&new))?;
     }
@@ -375,8 +378,8 @@ fn apply(
             false => Ok(()),
         };
     }
-    if new_default != old_default {
-        set_list(tree, node, Scope::Default, new_default.as_ref())?;
+    if let Some(default) = default {
+        set_list(tree, node, Scope::Default, default.as_ref())?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 mod destination;
 
-pub use destination::{Aim, Destination};
+pub use destination::{Aim, Destination, ends_in_dot};
 
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Stop, parse_ids,
@@ -13,7 +13,7 @@ use crate::copy::{
     NewMode, Opening, Plan, Progress, Recursion, Seen, Settings, Trail, Tree, TreeFile, Verbose,
     pump, replace,
 };
-use destination::{Kind, ends_in_dot};
+use destination::Kind;
 use lanefs::{FileOptions, FileSystem, FileType, Follow, Metadata};
 use lanefs_ext4::Ascent;
 use std::cell::RefCell;

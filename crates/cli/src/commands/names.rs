@@ -4,7 +4,9 @@ use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, ModeChange, Operand, Report, change_each,
     process_umask, refuse_hidden_owners, with_each,
 };
-use crate::commands::cp::{Aim, Destination, Names, Outcome, Written, default_workers, last_name};
+use crate::commands::cp::{
+    Aim, Destination, Names, Outcome, Written, default_workers, ends_in_dot, last_name,
+};
 use crate::copy::{
     Dereference, Existing, ImageTree, Keep, Plan, Recursion, Tree, Verbose, replace,
 };
@@ -47,7 +49,7 @@ fn make(fs: &FileSystem, path: &Path, arguments: &Mkdir, umask: u16) -> lanefs::
     let is_dir = |path: &Path| fs.metadata(path).as_ref().is_ok_and(Metadata::is_dir);
     let new = |permissions, umask| NewNode { kind: NewKind::Directory, permissions, umask };
     // A dot at the end stands for the directory itself, which is made as a parent of the dot.
-    let is_parent = arguments.parents && path.as_os_str().as_encoded_bytes().ends_with(b"/.");
+    let is_parent = arguments.parents && ends_in_dot(path);
     let path = if arguments.parents { path.components().as_path() } else { path };
     if arguments.parents {
         if is_dir(path) {

@@ -384,16 +384,15 @@ impl Fs {
     /// [`LOOK`] calls. The caller holds no lock ranked after [`lanefs_lanes::Rank::InodeLoad`].
     pub(crate) fn note_load(&self) {
         if self.is_time_to_look() {
-            self.look_at_caches();
+            self.look_at_caches(true);
         }
     }
 
     /// Counts a reference that was dropped while the caches are over their cap, as a load. Asks for
     /// no commit: a program that holds more than the cap would else commit all the time.
     pub(crate) fn note_drop(&self) {
-        if self.is_time_to_look() && self.evict_some(MOST, BUCKETS).is_some() {
-            lanefs_lanes::advance();
-            LineHeap::trim_some();
+        if self.is_time_to_look() {
+            self.look_at_caches(false);
         }
     }
 
@@ -406,18 +405,19 @@ impl Fs {
         loads.is_multiple_of(LOOK)
     }
 
-    /// Evicts objects if the caches are too large. This is a separate function because the tool
+    /// Evicts objects if the caches are too large; with `may_commit`, asks for a commit if they stay
+    /// so. This is a separate function because the tool
     /// that traces shared cache lines (`crates/trace`) recognises rare work by the function's name.
     #[cold]
     #[inline(never)]
-    fn look_at_caches(&self) {
+    fn look_at_caches(&self, may_commit: bool) {
         if self.evict_some(MOST, BUCKETS).is_none() {
             return;
         }
         lanefs_lanes::advance();
         LineHeap::trim_some();
         let is_over_cap = self.mount.is_over_cap.load(Ordering::Relaxed);
-        if is_over_cap && self.options.access == Access::ReadWrite {
+        if may_commit && is_over_cap && self.options.access == Access::ReadWrite {
             self.journal.request_commit();
         }
     }
@@ -482,10 +482,12 @@ impl Fs {
         let now = lanefs_lanes::coarse_now();
         let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
         if self.pressure.eighth.swap(eighth, Ordering::Relaxed) != eighth {
-            let goes_on =
-                |_: &u32| self.evict_some(MOST, BUCKETS).is_some_and(|n| n >= MOST as usize / 2);
-            // The rest is left to `reclaim`.
-            let _ = (0..MOST_ROUNDS).take_while(goes_on).count();
+            // What these rounds leave is for `reclaim`.
+            for _ in 0..MOST_ROUNDS {
+                if self.evict_some(MOST, BUCKETS).is_none_or(|n| n < MOST as usize / 2) {
+                    break;
+                }
+            }
             LineHeap::trim_some();
         }
     }

@@ -679,6 +679,10 @@ fn the_extents_of_a_node_whose_start_is_wrong_are_kept() {
     image.device().write_at(root + 12, &[9, 0, 0, 0]).unwrap();
     let actions = keeps_all(&image, "ei_block");
     assert!(dumped(&image, "pieces") == pieces, "{actions:?}");
+    let image = copy_of(&clean);
+    image.device().write_at(first_node(&clean, "pieces") + 6, &[1, 0]).unwrap();
+    let actions = keeps_all(&image, "the depth of a leaf");
+    assert!(dumped(&image, "pieces") == pieces, "{actions:?}");
 }
 
 #[test]
@@ -705,6 +709,15 @@ fn a_mapping_behind_the_end_is_cut_if_i_blocks_does_not_count_it() {
         let now = dumped(&image, "pieces");
         assert!(pieces.starts_with(&now), "{options}: {actions:?}");
         assert!(now.len() == 39 * BLOCK as usize, "{options}: {}: {actions:?}", now.len());
+        // The same if i_blocks is wrong too, by less than these blocks.
+        let image = copy_of(&clean);
+        let (at, mut sectors) = (image.inode_at("pieces", BLOCK) + 28, [0; 4]);
+        image.device().read_at(at, &mut sectors).unwrap();
+        let sectors = u32::from_le_bytes(sectors) + 2;
+        image.debugfs("sif pieces size 5000");
+        image.debugfs(&format!("sif pieces blocks {sectors}"));
+        let actions = keeps_all(&image, &format!("{options}: a wrong size and i_blocks"));
+        assert!(dumped(&image, "pieces") == now, "{options}: {actions:?}");
     }
 }
 
