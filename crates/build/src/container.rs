@@ -254,9 +254,16 @@ fn platform_of(manifest: &Value) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("/"))
 }
 
+/// Returns whether a descriptor is that of a list of further manifests.
+fn is_index(descriptor: &Value) -> bool {
+    let media = descriptor.get("mediaType").and_then(Value::as_str).unwrap_or_default();
+    media.contains("image.index.") || media.contains("manifest.list.")
+}
+
 /// Chooses the manifest that `reference` names, NAME, NAME@PLATFORM or @PLATFORM. Names are not
-/// compared if `reference` has none or no manifest has one; nor are platforms. If several manifests
-/// are left, chooses the one for this machine.
+/// compared if `reference` has none or no manifest has one. A manifest without a platform is not
+/// the one for PLATFORM, but an index may contain it. If several are left, chooses the one for this
+/// machine.
 fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Value> {
     let reference = reference.unwrap_or_default();
     let parts = reference.rsplit_once('@').filter(|(_, on)| !on.contains(':'));
@@ -266,8 +273,11 @@ fn choose<'m>(manifests: &'m [Value], reference: Option<&str>) -> Result<&'m Val
     if !wanted.is_empty() && found.iter().any(|manifest| name(manifest).is_some()) {
         found.retain(|manifest| name(manifest) == Some(wanted));
     }
-    if !on.is_empty() && found.iter().any(|manifest| platform_of(manifest).is_some()) {
-        found.retain(|manifest| platform_of(manifest).as_deref() == Some(on));
+    if !on.is_empty() {
+        found.retain(|manifest| match platform_of(manifest) {
+            Some(platform) => platform == on,
+            None => is_index(manifest),
+        });
     }
     if found.len() > 1 {
         let here = match std::env::consts::ARCH {

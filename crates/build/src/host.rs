@@ -29,7 +29,11 @@ pub(crate) fn directory(path: &Path, tree: &mut Tree, feeder: &mut Feeder<'_, '_
     feeder.send()
 }
 
-/// Adds the names of all other files that cannot be read to the error of one of them.
+/// The largest number of files that an error names.
+const MOST_NAMED: usize = 100;
+
+/// Adds the names of other files that cannot be read to the error of one of them, and how many
+/// there are beyond [`MOST_NAMED`].
 pub(crate) fn name_all_unreadable(top: &Path, error: Error) -> Error {
     let is_denied = |error: &Error| match &error.cause {
         Cause::Attribute { source, .. } => source.kind() == ErrorKind::PermissionDenied,
@@ -39,7 +43,7 @@ pub(crate) fn name_all_unreadable(top: &Path, error: Error) -> Error {
     if !is_denied(&error) {
         return error;
     }
-    let (mut waiting, mut denied) = (vec![top.to_path_buf()], Vec::new());
+    let (mut waiting, mut denied, mut more) = (vec![top.to_path_buf()], Vec::new(), 0);
     while let Some(path) = waiting.pop() {
         let opened = match lstat(&path) {
             Ok(stat) if stat.is_dir() => names(&path).map(|names| {
@@ -50,12 +54,16 @@ pub(crate) fn name_all_unreadable(top: &Path, error: Error) -> Error {
             found => found.map(drop),
         };
         if opened.is_err_and(|error| is_denied(&error)) {
-            denied.push(path.display().to_string());
+            match denied.len() < MOST_NAMED {
+                true => denied.push(path.display().to_string()),
+                false => more += 1,
+            }
         }
     }
+    let further = if more > 0 { format!(" and {more} more") } else { String::new() };
     match denied.is_empty() {
         true => error,
-        false => Error { place: denied.join(", "), cause: Cause::Unreadable },
+        false => Error { place: denied.join(", ") + &further, cause: Cause::Unreadable },
     }
 }
 

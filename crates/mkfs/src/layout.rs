@@ -427,7 +427,8 @@ fn place_tables(geometry: &Geometry, places: TablePlaces, used: &mut Runs) -> Op
     match places {
         TablePlaces::ByGroup => return place_tables_from(geometry, used, 0),
         TablePlaces::AtStart => {
-            place_flexible(geometry, used, 0..geometry.group_count(), &mut tables)?
+            let groups = 0..geometry.group_count();
+            place_flexible(geometry, used, groups.clone(), groups.end, &mut tables)?
         }
     }
     Some(tables)
@@ -447,26 +448,28 @@ pub(crate) fn place_tables_from(
     let (flex, mut leader) = (geometry.flex_size(), groups.start);
     while leader < groups.end {
         let end = (leader - leader % flex).saturating_add(flex).min(groups.end);
-        place_flexible(geometry, used, leader..end, &mut tables)?;
+        // A flexible group that has only one group so far leaves room for the other groups.
+        let gap = if end - leader == 1 { flex } else { end - leader };
+        place_flexible(geometry, used, leader..end, gap, &mut tables)?;
         leader = end;
     }
     Some(tables)
 }
 
 /// Places all block bitmaps of a flexible group one after another, then all inode bitmaps, then all
-/// tables. They are as near to the start of the first group as the free room permits. If a table
-/// does not fit before a used run, it is placed after that run.
+/// tables; `gap` is the room for the bitmaps of one kind. They are as near to the start of the
+/// first group as the free room permits. If a table does not fit before a used run, it is placed
+/// after that run.
 fn place_flexible(
     geometry: &Geometry,
     used: &mut Runs,
     groups: std::ops::Range<u32>,
+    gap: u32,
     tables: &mut Vec<Tables>,
 ) -> Option<()> {
     let members = groups.len() as u32;
     let last = Group(groups.end - 1);
     let space = group_range(geometry, Group(groups.start)).start..group_range(geometry, last).end;
-    // A flexible group that has only one group so far leaves room for the other groups.
-    let gap = if members == 1 { geometry.flex_size() } else { members };
     let table = u64::from(geometry.itable_blocks());
     let most = u64::from(geometry.blocks_per_group() / 4);
     let mut place = |near: Option<u64>, len: u64| {

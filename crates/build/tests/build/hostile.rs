@@ -2,8 +2,8 @@
 //! the entry, or in a tree that refers to nothing outside of the image.
 
 use crate::archive::{file, header, link, pax, seal};
-use crate::image::{assert_clean, build, build_with, scratch, shell, try_build};
-use lanefs_build::{Builder, Built, MkfsOptions, Source};
+use crate::image::{assert_clean, build, build_in, build_with, scratch, shell, try_build};
+use lanefs_build::{Builder, Built, MkfsOptions, Room, Source, Spare};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -347,6 +347,30 @@ fn as_many_links_as_ext4_allows_and_no_more() {
     assert_eq!(built.files, 1);
     let error = outcome(dir.path(), &links(65_001)).unwrap_err();
     assert_eq!(error, "/d/1: 65001 hard links; ext4 allows 65000");
+}
+
+/// 50,000 names of 251 bytes in blocks of 1 KiB fill 16,667 leaves; two levels lead to 15,621.
+#[test]
+fn a_third_level_of_an_index_needs_large_dir() {
+    use lanefs_ondisk::features::Incompat;
+    let dir = scratch();
+    let tree = dir.path().join("t");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("f"), "").unwrap();
+    (0..50_000)
+        .for_each(|n| std::fs::hard_link(tree.join("f"), tree.join(format!("{n:0>251}"))).unwrap());
+    let block_size = lanefs_ondisk::BlockSize::new(1024);
+    let image = dir.path().join("a.img");
+    for is_large in [false, true] {
+        let mut options = MkfsOptions { block_size, ..MkfsOptions::default() };
+        options.features.incompat.set(Incompat::LARGE_DIR, is_large);
+        let builder = Builder::new().source(Source::directory(&tree));
+        let built = build_in(&image, options, Room::Fitted(Spare::default()), builder);
+        assert_eq!(built.is_ok(), is_large, "{:?}", built.err().map(|error| error.to_string()));
+    }
+    assert_clean(&image);
+    let index = shell(dir.path(), "debugfs -R 'htree_dump /' a.img 2>/dev/null | head -20");
+    assert!(index.contains("Indirect levels: 2"), "{index}");
 }
 
 #[test]

@@ -114,8 +114,8 @@ fn a_blob_with_a_wrong_digest_is_refused() {
     }
 }
 
-/// Writes `NAME.tar` as go-containerregistry does, with which crane, ko and kaniko write archives: the
-/// configuration first, the list of images last.
+/// Writes `NAME.tar` as go-containerregistry does, with which crane, ko and kaniko write archives:
+/// the configuration first, the list of images last.
 fn crane(dir: &Path) {
     shell(
         dir,
@@ -345,6 +345,13 @@ fn one_of_several_platforms_under_a_name_is_chosen() {
         let error = built(absent).expect_err(absent).to_string();
         assert!(error.contains(absent), "{error}");
     }
+    // An index that states no platform does not say that it has this one.
+    json["manifests"] = json!([first]);
+    json["manifests"][0].as_object_mut().unwrap().remove("platform");
+    std::fs::write(dir.path().join("oci/index.json"), json.to_string()).unwrap();
+    let error = built("v1@linux/arm64").expect_err("no platform").to_string();
+    assert!(error.contains("v1@linux/arm64"), "{error}");
+    built("v1").unwrap();
 }
 
 #[test]

@@ -15,7 +15,7 @@ const SEED: &str = "hash_seed=5a5a5a5a-1111-2222-3333-444455556666";
 
 /// For each case: the size of the image file, and the arguments. If the file system is to be
 /// smaller than the file, the arguments end with a colon and the size of the file system.
-const CASES: [(&str, &str); 65] = [
+const CASES: [(&str, &str); 66] = [
     ("64M", "-t ext2"),
     ("64M", "-t ext3"),
     ("64M", "-t ext2 -j"),
@@ -51,6 +51,7 @@ const CASES: [(&str, &str); 65] = [
     ("600M", "-t ext4 -b 4096 -E resize=200000"),
     ("600M", "-t ext4 -E packed_meta_blocks=1"),
     ("256M", "-t ext4 -b 1024 -E packed_meta_blocks"),
+    ("64M", "-t ext4 -b 4096 -E packed_meta_blocks"),
     ("64M", "-t ext4 -E stride=16,stripe_width=48,root_owner=7:8,lazy_itable_init=0,test_fs"),
     ("64M", "-t ext4 -E lazy_journal_init=1,nodiscard -e remount-ro -M /srv/data -r 1"),
     ("64M", "-t ext4 -L scratch -m 0.7 -i 8192 -e panic"),
