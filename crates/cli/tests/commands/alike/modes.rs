@@ -1,6 +1,6 @@
 //! Random commands that change modes and access control lists.
 
-use super::{Case, Generator};
+use super::{Case, Generator, Listed};
 use fastrand::Rng;
 use std::fmt::Write;
 
@@ -37,8 +37,8 @@ impl Generator for Modes {
         if keeps_mode { plain(state) } else { state.to_owned() }
     }
 
-    fn is_listed(_: &str) -> bool {
-        false
+    fn listed(_: &str) -> Listed {
+        Listed::Nothing
     }
 }
 

@@ -1,6 +1,6 @@
 //! Random commands on names, contents, owners and times, searches and sums.
 
-use super::{Case, Generator, LISTED, PACKED, one};
+use super::{Case, Generator, LISTED, Listed, PACKED, one};
 use fastrand::Rng;
 use std::fmt::Write;
 
@@ -70,11 +70,11 @@ impl Generator for Names {
         state.to_owned()
     }
 
-    fn is_listed(command: &str) -> bool {
+    fn listed(command: &str) -> Listed {
         let words: Vec<&str> = command.split_whitespace().collect();
         let has = |word| words.contains(&word);
-        match words.get(2).copied() {
-            Some("rm") => has("@/k/") && ["-r", "-rf", "-R"].into_iter().any(has),
+        let (is_it, listed) = match words.get(2).copied() {
+            Some("rm") => (has("@/k/") && ["-r", "-rf", "-R"].into_iter().any(has), Listed::All),
             // GNU copies a part of a directory into itself before it fails.
             Some("cp") => {
                 let places: Vec<String> = words
@@ -88,14 +88,18 @@ impl Generator for Names {
                         .strip_prefix(source)
                         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
                 };
-                words.iter().any(|word| word.starts_with("-r") || *word == "-a")
-                    && sources.iter().any(within)
+                let is_it = words.iter().any(|word| word.starts_with("-r") || *word == "-a")
+                    && sources.iter().any(within);
+                (is_it, Listed::Files)
             }
-            Some("mv") => has("-n"),
+            Some("mv") => (has("-n"), Listed::ExitCode),
             // GNU's exit code is that of the last file.
-            Some("setfacl") => words.iter().filter(|word| word.starts_with('@')).count() > 1,
-            _ => false,
-        }
+            Some("setfacl") => {
+                (words.iter().filter(|word| word.starts_with('@')).count() > 1, Listed::ExitCode)
+            }
+            _ => (false, Listed::Nothing),
+        };
+        if is_it { listed } else { Listed::Nothing }
     }
 }
 
