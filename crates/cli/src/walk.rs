@@ -145,22 +145,22 @@ impl<'s, S: Tree> Walk<'s, S> {
         Ok(Visit::File(entry))
     }
 
-    /// Begins to read a directory. A directory that cannot be read is treated as empty, and its
-    /// error is returned.
+    /// Begins to read a directory. Returns the error of a directory that cannot be read; the walk
+    /// goes on with the names that can.
     fn enter(&mut self, dir: Entry<S::Node>) -> Result<(), Failure> {
         let is_first = self.entered.insert(dir.meta.identity) || !S::DIRECTORIES_HAVE_ONE_NAME;
-        let names = match (is_first, self.order) {
+        let (names, done) = match (is_first, self.order) {
             // The directories of a damaged image may form a cycle. This check keeps the walk from
             // following it forever.
-            (false, _) => Err(Failure::new(self.source.show(&dir.node), ENTERED)),
-            (true, Order::Stored) => self.source.list(&dir.node).map(Names::Stored),
+            (false, _) => (Names::None, Err(Failure::new(self.source.show(&dir.node), ENTERED))),
+            (true, Order::Stored) => match self.source.list(&dir.node) {
+                Ok(listing) => (Names::Stored(listing), Ok(())),
+                Err(failure) => (Names::None, Err(failure)),
+            },
             (true, Order::Sorted) => {
-                self.source.names(&dir.node).map(|names| Names::Sorted(names.into_iter()))
+                let (names, read) = self.source.names(&dir.node);
+                (Names::Sorted(names.into_iter()), read)
             }
-        };
-        let (names, done) = match names {
-            Ok(names) => (names, Ok(())),
-            Err(failure) => (Names::None, Err(failure)),
         };
         self.levels.push(Level { dir, names, path: self.path.len() });
         done

@@ -107,8 +107,9 @@ impl fmt::Debug for DirEntry {
 /// How a directory is opened to be read.
 pub(crate) const LISTED: OpenFlags = OpenFlags::READ.union(OpenFlags::DIRECTORY);
 
-/// An iterator over the entries of a directory, in the order of the hashes of their names, without
-/// "." and "..".
+/// An iterator over the entries of a directory without "." and "..": in the order of the hashes of
+/// their names, or without an index in that of their places. After an error it goes on with the
+/// entries that can be read.
 ///
 /// The iterator keeps the file system mounted, as an open [`crate::File`] does.
 ///
@@ -137,6 +138,8 @@ pub struct ReadDir {
     /// Where to read on; `None` at the end.
     cookie: Option<u64>,
     fetched: VecDeque<DirEntry>,
+    /// Whether a fault of the directory was returned.
+    is_told: bool,
 }
 
 impl ReadDir {
@@ -147,11 +150,11 @@ impl ReadDir {
         name: PathBuf,
     ) -> ReadDir {
         let dir = Arc::new(Dir { open, mounted, above, name });
-        ReadDir { dir, cookie: Some(0), fetched: VecDeque::new() }
+        ReadDir { dir, cookie: Some(0), fetched: VecDeque::new(), is_told: false }
     }
 
     fn fetch(&mut self, from: u64) -> Result<()> {
-        let (ReadDir { dir, cookie, fetched }, mut next) = (self, from);
+        let (ReadDir { dir, cookie, fetched, .. }, mut next) = (self, from);
         let each = &mut |entry: &lanefs_ext4::DirEntry<'_>| {
             if fetched.len() >= BATCH {
                 *cookie = Some(next);
@@ -186,6 +189,7 @@ impl Iterator for ReadDir {
         if self.fetched.is_empty()
             && let Some(from) = self.cookie.take()
             && let Err(error) = self.fetch(from)
+            && !std::mem::replace(&mut self.is_told, true)
         {
             return Some(Err(error));
         }

@@ -40,9 +40,11 @@ pub use crate::dir::blocks::{
 };
 pub use crate::dir::find::{Found, Look, find, find_by, find_dot, find_in, look_for, room_for};
 pub use crate::dir::index::Descent;
-pub use crate::dir::insert::{locate, locate_room, plan_insert, plan_room};
+pub use crate::dir::insert::{locate_room, plan_insert, plan_room};
 pub use crate::dir::names::NameIndex;
-pub use crate::dir::read::{DirEntry, cookie_of, hash_at, hasher_of, is_empty, read_from};
+pub use crate::dir::read::{
+    DirEntry, cookie_of, find_anywhere, hash_at, hasher_of, in_hash_order, is_empty, read_from,
+};
 
 #[cfg(test)]
 mod tests;

@@ -279,8 +279,9 @@ impl Vfs {
         self.fs().fsync(&file.inode, mode)
     }
 
-    /// Returns the entries after `cookie` (0: from the start) in hash order, including "." and
-    /// "..". The directory is locked meanwhile, so `each` must not use the file system.
+    /// Returns the entries after `cookie` (0: from the start), including "." and "..", as
+    /// [`lanefs_ext4::Fs::read_dir`]. The directory is locked meanwhile, so `each` must not use the
+    /// file system.
     pub fn read_dir(
         &self,
         dir: &OpenFile,

@@ -134,13 +134,7 @@ impl Listing<'_> {
             };
             let path = dir.path();
             self.section(place, &path)?;
-            let entries = match self.entries(&tree, &dir) {
-                Ok(entries) => entries,
-                Err(failure) => {
-                    self.report.fail(failure);
-                    continue;
-                }
-            };
+            let Some(entries) = self.report.given(self.entries(&tree, &dir)) else { continue };
             self.print(&users, place, &|name| path.join(name), &entries)?;
             if self.arguments.recursive {
                 let below = entries.into_iter().rev().filter(|entry| {
@@ -181,7 +175,7 @@ impl Listing<'_> {
                 entries.push(self.entry(tree, name.into(), &node));
             }
         }
-        for found in tree.entries(dir)? {
+        for found in tree.entries(dir, self.report) {
             let hidden = found.name.starts_with(b".");
             if hidden && !self.arguments.all && !self.arguments.almost_all {
                 continue;
@@ -336,7 +330,7 @@ fn draw(
 ) -> Result<(), Stop> {
     let tree = ImageTree::new(fs, &place.image);
     let entries = |dir: &ImageNode| {
-        let entries = report.given(tree.entries(dir)).unwrap_or_default();
+        let entries = tree.entries(dir, report);
         let is_shown = |entry: &Listed| {
             (arguments.all || !entry.name.starts_with(b"."))
                 && (!arguments.directories || entry.file_type == Some(FileType::Directory))

@@ -191,21 +191,18 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         let existing = self.plan.existing.below();
         while let Some(work) = self.next_work() {
             let _busy = Busy(self);
-            match self.source.names(&work.from) {
-                Ok(names) => {
-                    for name in names {
-                        let follow = self.plan.dereference == Dereference::Always;
-                        let done = self
-                            .source
-                            .child(&work.from, &name)
-                            .and_then(|child| self.resolve(&child, follow))
-                            .and_then(|child| {
-                                self.copy_entry(&child, &work.to, &name, existing, &work.way)
-                            });
-                        self.report.check(done);
-                    }
-                }
-                Err(failure) => self.report.fail(failure),
+            let (names, read) = self.source.names(&work.from);
+            self.report.check(read);
+            for name in names {
+                let follow = self.plan.dereference == Dereference::Always;
+                let done = self
+                    .source
+                    .child(&work.from, &name)
+                    .and_then(|child| self.resolve(&child, follow))
+                    .and_then(|child| {
+                        self.copy_entry(&child, &work.to, &name, existing, &work.way)
+                    });
+                self.report.check(done);
             }
         }
     }

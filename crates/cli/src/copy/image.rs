@@ -2,7 +2,7 @@
 
 use super::tree::OtherLists;
 use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree, TreeFile};
-use crate::cli::Failure;
+use crate::cli::{Failure, Report};
 use crate::copy::links::Trail;
 use lanefs::{Attr, FileSystem, FileType, Follow, NewKind, NewNode, Rename};
 use lanefs::{SetAttr, SetTime};
@@ -75,16 +75,18 @@ impl<'fs> ImageTree<'fs> {
         }
     }
 
-    /// Returns the entries of a directory, with their types.
-    pub fn entries(&self, dir: &ImageNode) -> Result<Vec<Listed>, Failure> {
-        let (mut listing, mut entries) = (self.list(dir)?, Vec::new());
-        while let Some(mut entry) = listing.next_entry()? {
+    /// Returns the entries of a directory that can be read, with their types. Reports faults.
+    pub fn entries(&self, dir: &ImageNode, report: &Report) -> Vec<Listed> {
+        let (mut listing, mut entries) = (report.given(self.list(dir)), Vec::new());
+        let next = || report.given(listing.as_mut()?.next_entry()).flatten();
+        for mut entry in std::iter::from_fn(next) {
             if entry.file_type.is_none() {
-                entry.file_type = Some(self.node_of(dir, &entry)?.attr().file_type);
+                let node = report.given(self.node_of(dir, &entry));
+                entry.file_type = node.map(|node| node.attr().file_type);
             }
             entries.push(entry);
         }
-        Ok(entries)
+        entries
     }
 
     /// Returns the file of an entry of `dir`, without a look-up of its name, which takes long in a
@@ -217,6 +219,8 @@ pub struct ImageListing<'fs> {
     cookie: u64,
     fetched: VecDeque<Listed>,
     at_end: bool,
+    /// A fault of the directory, returned after what can be read.
+    fault: Option<Failure>,
 }
 
 /// An entry of a directory.
@@ -236,14 +240,17 @@ impl Listing for ImageListing<'_> {
 impl ImageListing<'_> {
     fn next_entry(&mut self) -> Result<Option<Listed>, Failure> {
         if self.fetched.is_empty() && !self.at_end {
-            self.fetch()?;
+            self.fetch();
         }
-        Ok(self.fetched.pop_front())
+        match self.fetched.pop_front() {
+            // If reading fails, the listing reports the error once, after what can be read.
+            None => self.fault.take().map_or(Ok(None), Err),
+            entry => Ok(entry),
+        }
     }
 
-    fn fetch(&mut self) -> Result<(), Failure> {
-        let ImageListing { dir, cookie, fetched, at_end } = self;
-        // If reading fails, the listing reports the error once and then ends.
+    fn fetch(&mut self) {
+        let ImageListing { dir, cookie, fetched, at_end, fault } = self;
         *at_end = true;
         let from = *cookie;
         let read = dir.vfs.read_dir(&dir.open, from, &mut |entry| {
@@ -258,7 +265,7 @@ impl ImageListing<'_> {
             }
             ControlFlow::Continue(())
         });
-        read.map_err(|error| dir.failure(&error))
+        *fault = read.err().map(|error| dir.failure(&error)).or(fault.take());
     }
 }
 
@@ -280,7 +287,8 @@ impl<'fs> Tree for ImageTree<'fs> {
 
     fn list(&self, dir: &ImageNode) -> Result<ImageListing<'fs>, Failure> {
         let dir = self.open_for(dir, OpenFlags::READ | OpenFlags::DIRECTORY)?;
-        Ok(ImageListing { dir, cookie: 0, fetched: VecDeque::new(), at_end: false })
+        let fetched = VecDeque::new();
+        Ok(ImageListing { dir, cookie: 0, fetched, at_end: false, fault: None })
     }
 
     fn child(&self, dir: &ImageNode, name: &[u8]) -> Result<ImageNode, Failure> {

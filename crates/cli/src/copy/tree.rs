@@ -147,15 +147,18 @@ pub trait Tree: Sync {
     fn meta(&self, node: &Self::Node) -> Result<Meta, Failure>;
     /// Lists the names in a directory, in the order in which the directory stores them.
     fn list(&self, dir: &Self::Node) -> Result<Self::Listing<'_>, Failure>;
-    /// Returns the names in a directory in the order of their bytes. Copies of the same tree must
-    /// be equal, but a directory of the host may list its names in any order.
-    fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure> {
-        let (mut listing, mut names) = (self.list(dir)?, Vec::new());
-        while let Some(name) = listing.next()? {
-            names.push(name);
-        }
+    /// Returns the names in a directory that can be read, in the order of their bytes. Copies of
+    /// the same tree must be equal, but a directory of the host may list its names in any order.
+    fn names(&self, dir: &Self::Node) -> (Vec<Vec<u8>>, Result<(), Failure>) {
+        let mut names = Vec::new();
+        let read = self.list(dir).and_then(|mut listing| {
+            while let Some(name) = listing.next()? {
+                names.push(name);
+            }
+            Ok(())
+        });
         names.sort_unstable();
-        Ok(names)
+        (names, read)
     }
     /// Returns the file `name` in `dir`.
     fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node, Failure>;

@@ -34,6 +34,8 @@ pub struct Statistics {
     pub known_inodes: u64,
     /// Bytes of the tables that keep their look-up counts.
     pub known_bytes: u64,
+    /// Look-ups that the kernel forgot without having them: a count is wrong if it is not 0.
+    pub unknown_forgets: u64,
     /// Values that were replaced or removed but are not freed yet, since some thread may still read
     /// them. Counts those of the whole process.
     pub retired: u64,
@@ -72,6 +74,7 @@ impl Statistics {
             ("cache.cap_bytes", self.cache_cap),
             ("cache.known_inodes", self.known_inodes),
             ("cache.known_bytes", self.known_bytes),
+            ("cache.unknown_forgets", self.unknown_forgets),
             ("cache.retired", self.retired),
             ("free.blocks", self.free_blocks),
             ("free.inodes", self.free_inodes),
@@ -111,6 +114,7 @@ impl Fs {
             cache_cap: self.options.cache_bytes,
             known_inodes: known_inodes as u64,
             known_bytes: known_bytes as u64,
+            unknown_forgets: self.mount.known.unknown(),
             retired: lanefs_lanes::limbo() as u64,
             free_blocks: space.blocks_free,
             free_inodes: space.inodes_free,

@@ -11,8 +11,9 @@ use crate::object::fs::Fs;
 use crate::object::inode::Inode;
 use crate::object::meta::{Contents, MetaRef};
 use crate::object::state::{Concerns, InodeState};
-use crate::volume::MetaKind;
+use crate::volume::{BlockReader, MetaKind};
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::dirent::{DirFormat, Name, NameForm, Packed};
 use lanefs_ondisk::hash::{NameHash, NameHasher};
@@ -76,6 +77,21 @@ impl DirBlocks for Directory<'_> {
             None => self.look_at(n, |contents| look(contents))?,
         }
         Ok(())
+    }
+
+    fn unsound(&self, n: FileBlock, fault: &Error) -> Option<Arc<[u8]>> {
+        use lanefs_ondisk::htree::Cause as Index;
+        let is_read = match fault {
+            Error::Corruption(Corruption::Directory { cause, .. }) => {
+                !matches!(cause, dirent::Cause::Checksum { .. } | dirent::Cause::Hole)
+            }
+            Error::Corruption(Corruption::DirectoryIndex { cause, .. }) => {
+                !matches!(cause, Index::Checksum { .. })
+            }
+            _ => false,
+        };
+        let place = self.place(n).ok().filter(|_| is_read)?;
+        self.fs.read_block(place.0).ok()
     }
 
     fn count(&self) -> u32 {
@@ -173,8 +189,7 @@ impl<'d> Directory<'d> {
         FileData { fs: self.fs, inode: self.dir }
     }
 
-    /// Passes the entries after `cookie` (0: from the start) to `each`, in hash order, "." and ".."
-    /// first.
+    /// Passes the entries after `cookie` (0: from the start) to `each`, "." and ".." first.
     pub(crate) fn read_from(
         &self,
         cookie: u64,
@@ -192,9 +207,14 @@ impl<'d> Directory<'d> {
         if is_dot || self.context.indexing == Indexing::Indexed || self.is_inline() {
             return dir::find(&self.context, self, name);
         }
-        for n in (0..self.count).map(FileBlock) {
+        // A name is mostly looked up after its neighbours, in the order of the listing.
+        let first = self.dir.last_found.load(Ordering::Relaxed).min(self.count);
+        for n in (first..self.count).chain(0..first).map(FileBlock) {
             let found = self.look_at(n, |block| self.find_in(n, block, name))??;
             if found.is_some() {
+                if n.0 != first {
+                    self.dir.last_found.store(n.0, Ordering::Relaxed);
+                }
                 return Ok(found);
             }
         }
@@ -490,6 +510,7 @@ impl Directory<'_> {
     /// one in the text, or all entries if the text has no hash.
     fn find_long(&self, text: &NoKeyName, major: u32) -> Result<Option<Vec<u8>>, Error> {
         let mut found = None;
+        let major = if dir::in_hash_order(&self.context, self) { major } else { 0 };
         let mut look = |entry: &DirEntry<'_>| {
             if text.is_of(entry.name) {
                 found = Some(entry.name.to_vec());
@@ -534,8 +555,7 @@ impl Directory<'_> {
     fn shown_hasher(&self) -> Result<Option<NameHasher>, Error> {
         Ok(match self.context.indexing {
             Indexing::Indexed => Some(dir::hasher_of(&self.context, self)?),
-            Indexing::Possible if dir::DirBlocks::count(self) == 1 => Some(self.context.hasher),
-            Indexing::Possible | Indexing::Never => None,
+            _ => dir::in_hash_order(&self.context, self).then_some(self.context.hasher),
         })
     }
 }

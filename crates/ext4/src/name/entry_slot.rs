@@ -110,9 +110,10 @@ impl<'f> EntrySlot<'f> {
             (Some(n), _) => n,
             (None, DirLocking::Shared) => return Ok(None),
             (None, DirLocking::Exclusive) if dots => FileBlock(0),
-            (None, DirLocking::Exclusive) => {
-                dir::locate(&view.context, &view, name)?.unwrap_or(FileBlock(0))
-            }
+            (None, DirLocking::Exclusive) => match view.find(name)? {
+                Some(found) => found.block,
+                None => dir::locate_room(&view.context, &view, name)?.unwrap_or(FileBlock(0)),
+            },
         };
         let block = match other {
             Some(other) if other.n == n && Arc::ptr_eq(other.dir, dir) => other.block.clone(),

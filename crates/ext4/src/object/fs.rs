@@ -6,7 +6,7 @@ use crate::object::dirty::{Credits, Deferred, Dirty, Handle, RawRecord};
 use crate::object::fast_commits::FastCommits;
 use crate::object::inode::{Inode, InodeRef, Inodes, Parts};
 use crate::object::meta::{MetaCache, MetaSource};
-use crate::object::mount_ref::{MountRef, SMALL};
+use crate::object::mount_ref::{FOREIGN, MountRef, SMALL};
 use crate::object::orphan::{Orphans, SuperState};
 use crate::object::table::{TableRef, Tables};
 use crate::options::{Access, MountOptions, OnError};
@@ -327,9 +327,14 @@ impl Fs {
         let table = self.table_block(place.group, place.table_block)?;
         let base = self.tables.base(&table, self)?;
         let raw = self.volume.record_in(&base, place.offset).expected()?;
-        let decoded = disk::Inode::decode(raw, ino, self.volume.geometry(), self.volume.checksums)
-            .map_err(Error::from)
-            .inspect_err(|error| self.note_error(error))?;
+        let mut decoded =
+            disk::Inode::decode(raw, ino, self.volume.geometry(), self.volume.checksums)
+                .map_err(Error::from)
+                .inspect_err(|error| self.note_error(error))?;
+        if decoded.extra_isize == 0 {
+            // As in the kernel, the fields that the inode has room for are used from now on.
+            decoded.extra_isize = self.volume.extra_isize;
+        }
         if decoded.links == 0 && !self.finishing_orphans.load(Ordering::Acquire) {
             return Err(Error::Stale);
         }
@@ -343,7 +348,9 @@ impl Fs {
         });
         let mark = mark.max(self.mount.totals.evicted_mark.0.load(Ordering::Acquire));
         inode.flush_mark.store(mark, Ordering::Relaxed);
-        inode.know(self.mount.known.take(ino));
+        let known = self.mount.known.take(ino);
+        inode.has_foreign_policy.store(known & FOREIGN != 0, Ordering::Relaxed);
+        inode.know(known & !FOREIGN);
         self.inodes.insert(inode.clone(), |_| ());
         Ok(InodeRef::adopt(inode))
     }
@@ -405,13 +412,13 @@ impl Fs {
         loads.is_multiple_of(LOOK)
     }
 
-    /// Evicts objects if the caches are too large; with `may_commit`, asks for a commit if they stay
-    /// so. This is a separate function because the tool
-    /// that traces shared cache lines (`crates/trace`) recognises rare work by the function's name.
+    /// Evicts objects if the caches are too large; with `may_commit`, asks for a commit if they
+    /// stay so. This is a separate function because the tool that traces shared cache lines
+    /// (`crates/trace`) recognises rare work by the function's name.
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self, may_commit: bool) {
-        if self.evict_some(MOST, BUCKETS).is_none() {
+        if self.evict_some().is_none() {
             return;
         }
         lanefs_lanes::advance();
@@ -422,14 +429,13 @@ impl Fs {
         }
     }
 
-    /// Evicts up to `most` objects of each kind that takes more than 7/8 of its part of the cap,
-    /// and visits at most `buckets` buckets for each kind. Returns the number of evicted inodes and
-    /// metadata blocks. `None` if no kind takes so much; table blocks without contents do not count
-    /// for this result.
-    fn evict_some(&self, most: u64, buckets: usize) -> Option<usize> {
+    /// Evicts up to [`MOST`] objects of each kind that takes more than 7/8 of its part of the cap,
+    /// and visits at most [`BUCKETS`] buckets for each kind. Returns the number of evicted objects.
+    /// `None` if no kind takes so much; table blocks without contents do not count for this result.
+    fn evict_some(&self) -> Option<usize> {
         let settled = self.journal.settled();
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
-        let wanted = |excess: u64| excess.min(most) as usize;
+        let wanted = |excess: u64| excess.min(MOST) as usize;
         let too_many = [
             wanted(inodes.excess(self.inodes_and_mappings())),
             wanted(meta.excess(self.metadata_there())),
@@ -438,17 +444,17 @@ impl Fs {
         let mut evicted = 0;
         // Inodes are evicted first, because an inode in memory keeps its table block in memory.
         if too_many[0] > 0 {
-            evicted += self.inodes.evict(too_many[0], buckets, settled);
+            evicted += self.inodes.evict(too_many[0], BUCKETS, settled);
         }
         if too_many[1] > 0 {
-            evicted += self.meta.blocks.evict(too_many[1], buckets, settled);
+            evicted += self.meta.blocks.evict(too_many[1], BUCKETS, settled);
         }
         // A table block takes memory even without its contents, so it counts as at least half a
         // table block with contents.
         let left = tables.excess(self.tables.blocks.len() / 2);
         let too_many_tables = too_many[2].max(wanted(left));
         if too_many_tables > 0 {
-            self.tables.blocks.evict(too_many_tables, buckets, settled);
+            evicted += self.tables.blocks.evict(too_many_tables, BUCKETS, settled);
         }
         let any = too_many.iter().any(|many| *many > 0);
         let is_over = any
@@ -483,12 +489,7 @@ impl Fs {
         let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
         if self.pressure.eighth.swap(eighth, Ordering::Relaxed) != eighth {
             // What these rounds leave is for `reclaim`.
-            for _ in 0..MOST_ROUNDS {
-                if self.evict_some(MOST, BUCKETS).is_none_or(|n| n < MOST as usize / 2) {
-                    break;
-                }
-            }
-            LineHeap::trim_some();
+            self.evict_rounds(MOST_ROUNDS, 0);
         }
     }
 
@@ -496,9 +497,22 @@ impl Fs {
     pub(crate) fn reclaim(&self) {
         let now = lanefs_lanes::coarse_now().secs.cast_unsigned();
         if self.pressure.second.swap(now, Ordering::Relaxed) != now {
-            self.evict_some(u64::MAX, usize::MAX);
-            LineHeap::trim_some();
+            let (inodes, blocks, tables) = self.cached();
+            let there = inodes + blocks + tables;
+            self.evict_rounds(1 + there / 128, there / 512);
         }
+    }
+
+    /// Evicts in rounds, since one object can have the memory of many, until nothing is too much.
+    /// At most `poor` rounds may evict less than half of [`MOST`] objects.
+    fn evict_rounds(&self, rounds: usize, mut poor: usize) {
+        for _ in 0..rounds {
+            let Some(evicted) = self.evict_some() else { break };
+            let is_poor = usize::from(evicted < MOST as usize / 2);
+            let Some(left) = poor.checked_sub(is_poor) else { break };
+            poor = left;
+        }
+        LineHeap::trim_some();
     }
 
     /// Returns how many inodes, metadata blocks and inode-table blocks are in memory.
@@ -541,7 +555,7 @@ pub(crate) const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
 pub(crate) const MOST: u64 = 4 * LOOK;
 
 /// The largest number of checks after one commit.
-const MOST_ROUNDS: u32 = 32;
+const MOST_ROUNDS: usize = 32;
 
 /// The largest number of buckets that one check visits.
 pub(crate) const BUCKETS: usize = if cfg!(shuttle) { 8 } else { 1024 };

@@ -5,13 +5,13 @@ use crate::attr::{Attr, DirId, Rdev, Rights};
 use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::crypt::InodeCrypt;
 use crate::object::dirty::{Captured, CapturedRecord, Dirty, Handle, Journaled, RawRecord, Record};
-use crate::object::mount_ref::{Known, MapSlot, MountRef, WindowSlot};
+use crate::object::mount_ref::{FOREIGN, Known, MapSlot, MountRef, WindowSlot};
 use crate::object::state::{Concerns, FastPart, InodeState, LaneDeltas, StoredXattrs};
 use crate::object::table::TableRef;
 use crate::quota::Counted;
 use crate::verity::Verity;
 use lanefs_journal::Tid;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
     Hold, Holdable, Holds, LaneArc, Lines, Mutex, Pin, Rank, SeqCell, SharedLock, Shares,
@@ -73,6 +73,8 @@ pub struct Inode {
     pub(crate) place: WorkPlace,
     changes: LineStart,
     pub(crate) op: SharedLock,
+    /// For a directory of several blocks without an index: where a name was found last.
+    pub(crate) last_found: AtomicU32,
     /// Held by writes that extend the file while they hold `op` shared. Appends hold this lock
     /// exclusively, as do writes that first zero a part beyond the end. The other writes that
     /// extend the file hold it shared.
@@ -159,6 +161,7 @@ impl Inode {
             place: WorkPlace::default(),
             changes: LineStart,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
+            last_found: AtomicU32::new(0),
             growth: SharedLock::new(Rank::Growth, u64::from(ino.0)),
             mapping: Mutex::new(Rank::Mapping, ()),
             attr: SeqCell::new(attr),
@@ -254,9 +257,9 @@ impl Inode {
     #[inline]
     pub(crate) fn know(&self, n: u64) {
         // The number of holds increases first: while it is larger than `known`, the inode stays.
-        if self.holds.add(n) {
-            self.known.fetch_add(n, Ordering::Release);
-        }
+        let held = self.holds.add(n);
+        debug_assert!(held, "a held inode is not dead");
+        self.known.fetch_add(n, Ordering::Release);
     }
 
     /// Returns the attributes that access checks need. Takes no lock, and reads only cache lines
@@ -511,11 +514,9 @@ impl Cached for Inode {
         // using the inode. So eviction does not wait for the guard, and the inode stays.
         let Some(state) = self.state.try_lock() else { return Evicted::Nothing };
         let known = self.known.load(Ordering::Acquire);
-        // A kernel that knows a file with this mark opens it without another look-up.
-        let is_marked = known > 0 && self.has_foreign_policy.load(Ordering::Acquire);
         // An orphan whose deletion failed is not evicted, because only this object records where
         // its entry is in the orphan file or list.
-        let idle = self.is_settled(&state, settled) && state.orphan.is_none() && !is_marked;
+        let idle = self.is_settled(&state, settled) && state.orphan.is_none();
         if !idle || !(state.freed || lanefs_lanes::evict(self, known)) {
             drop(state);
             // The mappings of a quota file change without the operation lock.
@@ -524,7 +525,8 @@ impl Cached for Inode {
         }
         if !state.freed && known > 0 {
             // The guard is still held, and `Inodes::forget` and the next load wait for it.
-            self.mount.known.put(self.ino, known);
+            let is_foreign = self.has_foreign_policy.load(Ordering::Acquire);
+            self.mount.known.put(self.ino, if is_foreign { known | FOREIGN } else { known });
         }
         drop(state);
         // The inode has no holds, so the flush mark no longer changes. The mark is saved before any
@@ -682,10 +684,10 @@ impl Inodes {
     /// Removes `n` look-ups of a FUSE kernel, which `aside` counts for inodes that are not in
     /// memory. Returns the inode if it must be deleted.
     pub(crate) fn forget(&self, ino: Ino, n: u64, aside: &Known) -> Option<Arc<Inode>> {
-        self.forget_in_memory(ino, n).unwrap_or_else(|| {
+        self.forget_in_memory(ino, n, aside).unwrap_or_else(|| {
             // Without this lock, a load could take the count from `aside` before the second look.
             let _loader = self.cache.loader(u64::from(ino.0)).lock();
-            self.forget_in_memory(ino, n).unwrap_or_else(|| {
+            self.forget_in_memory(ino, n, aside).unwrap_or_else(|| {
                 aside.forget(ino, n);
                 None
             })
@@ -693,14 +695,14 @@ impl Inodes {
     }
 
     /// Does the same as [`Inodes::forget`] for an inode in memory; `None` if it is not there.
-    fn forget_in_memory(&self, ino: Ino, n: u64) -> Option<Option<Arc<Inode>>> {
+    fn forget_in_memory(&self, ino: Ino, n: u64, aside: &Known) -> Option<Option<Arc<Inode>>> {
         let inode = self.get(ino)?;
         let state = inode.state.lock();
         if inode.holds.is_dead() {
             return None;
         }
         // A kernel that forgets more than it knows must not end the holds of others.
-        let n = n.min(inode.known.load(Ordering::Acquire));
+        let n = aside.clamp(n, inode.known.load(Ordering::Acquire));
         inode.known.fetch_sub(n, Ordering::Release);
         let ended = inode.holds.subtract(n);
         drop(state);

@@ -181,12 +181,19 @@ impl Totals {
 /// The number of shards of [`Known`], a power of two.
 const SHARDS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
 
+/// The bit of a count in [`Known`] that keeps the mark `Inode::has_foreign_policy`: a kernel that
+/// knows a file opens it without another look-up.
+pub(crate) const FOREIGN: u64 = 1 << 63;
+
 /// Keeps the look-ups of a FUSE kernel for inodes that were evicted: it knows a node until it
 /// forgets it. The generation need not be kept: an inode that the kernel knows is not deleted, so
 /// the generation on disk stays.
 pub(crate) struct Known {
     /// [rank Bucket]
     shards: Box<[Padded<Shard>]>,
+    /// The look-ups that a kernel forgot without having them; 0 unless one of the two counts
+    /// wrongly.
+    unknown: AtomicU64,
 }
 
 type Shard = Mutex<HashMap<Ino, u64>>;
@@ -194,7 +201,7 @@ type Shard = Mutex<HashMap<Ino, u64>>;
 impl Known {
     fn new() -> Known {
         let shard = |_| Padded(Mutex::new(Rank::Bucket, HashMap::new()));
-        Known { shards: (0..SHARDS).map(shard).collect() }
+        Known { shards: (0..SHARDS).map(shard).collect(), unknown: AtomicU64::new(0) }
     }
 
     fn shard(&self, ino: Ino) -> &Shard {
@@ -202,12 +209,13 @@ impl Known {
         &self.shards[spread as usize % SHARDS]
     }
 
-    /// Eviction: keeps the `n` look-ups of `ino`.
+    /// Eviction: keeps the `n` look-ups of `ino`, which may have the bit [`FOREIGN`].
     pub(crate) fn put(&self, ino: Ino, n: u64) {
-        self.shard(ino).lock().insert(ino, n);
+        let before = self.shard(ino).lock().insert(ino, n);
+        debug_assert!(before.is_none(), "an inode is evicted once");
     }
 
-    /// Loading: returns the look-ups of `ino`, and keeps them no longer.
+    /// Loading: returns the look-ups of `ino`, perhaps with [`FOREIGN`], and keeps them no longer.
     pub(crate) fn take(&self, ino: Ino) -> u64 {
         let mut shard = self.shard(ino).lock();
         let (n, len) = (shard.remove(&ino).unwrap_or(0), shard.len());
@@ -219,10 +227,24 @@ impl Known {
 
     /// Removes `n` look-ups of `ino`.
     pub(crate) fn forget(&self, ino: Ino, n: u64) {
-        let left = self.take(ino).saturating_sub(n);
-        if left > 0 {
-            self.put(ino, left);
+        let kept = self.take(ino);
+        let known = self.clamp(n, kept & !FOREIGN);
+        if kept & !FOREIGN > known {
+            self.put(ino, kept - known);
         }
+    }
+
+    /// Returns how many of `n` look-ups to forget if `known` are known, and counts the others.
+    pub(crate) fn clamp(&self, n: u64, known: u64) -> u64 {
+        if n > known {
+            self.unknown.fetch_add(n - known, Ordering::Relaxed);
+        }
+        n.min(known)
+    }
+
+    /// Returns how many look-ups a kernel forgot that it did not have.
+    pub(crate) fn unknown(&self) -> u64 {
+        self.unknown.load(Ordering::Relaxed)
     }
 
     /// Returns the number of inodes, and the size of the tables in bytes.

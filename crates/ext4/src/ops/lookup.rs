@@ -20,7 +20,7 @@ use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::hash::NameHash;
 use lanefs_ondisk::inode::{Cause, Cause as InodeCause, InodeFlags};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
-use lanefs_plan::dir::{DirEntry, Found};
+use lanefs_plan::dir::{self, DirEntry, Found};
 use lanefs_plan::extent::{Extent, State};
 use lanefs_plan::mapping::Form;
 use lanefs_plan::{Error, InvalidArgument};
@@ -66,8 +66,8 @@ impl Fs {
         let view = Directory::of(self, dir)?;
         let (shown, Some(stored)) = (name.bytes(), view.stored(name)?) else { return Ok(None) };
         let name = stored.name();
-        let found = match view.leaf_of(name)? {
-            Some(leaf) => self.look_up_in(&view, leaf, name)?,
+        let sought = view.leaf_of(name).and_then(|leaf| match leaf {
+            Some(leaf) => self.look_up_in(&view, leaf, name),
             None => {
                 let found = view.find(name)?;
                 // A name that may be in several blocks changes only under the exclusive operation
@@ -78,8 +78,14 @@ impl Fs {
                 {
                     self.options.names.publish(dir.dir_id(), name.bytes(), named);
                 }
-                found
+                Ok(found)
             }
+        });
+        let found = match sought {
+            Err(damage @ Error::Corruption(_)) => {
+                Some(dir::find_anywhere(&view.context, &view, name).ok_or(damage)?)
+            }
+            sought => sought?,
         };
         // The inode is loaded only after the directory's lock was released, because dropping the
         // reference may delete the inode, and a deletion takes the operation lock of the deleted
@@ -159,8 +165,8 @@ impl Fs {
         }
     }
 
-    /// Passes the entries after `cookie` (0: from the start) to `each`, in hash order, "." and ".."
-    /// first.
+    /// Passes the entries after `cookie` (0: from the start) to `each`, "." and ".." first. An
+    /// error is returned after the entries that can be read.
     pub fn read_dir(
         &self,
         dir: &InodeRef,

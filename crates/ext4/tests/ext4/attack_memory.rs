@@ -1,7 +1,10 @@
 //! Checks that the caches stay within their cap, whatever kind of object fills them.
 
 use crate::image::{Image, directory, file};
-use lanefs_ext4::{Access, Atime, Error, Fs, InodeRef, MountOptions};
+use lanefs_ext4::{Access, Atime, Error, Fs, InodeRef, MasterKey, MountOptions};
+use lanefs_ondisk::Ino;
+use lanefs_ondisk::encryption::Policy;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 const DIRECTORIES: usize = 8;
@@ -177,6 +180,22 @@ fn a_commit_brings_the_caches_within_their_cap() {
     image.check();
 }
 
+/// Creates a file that a kernel knows twice, evicts what can go, and removes the file's name.
+fn removed_but_known(fs: &Fs, name: &str) -> (Ino, u32) {
+    let root = fs.root().unwrap();
+    let id = {
+        let inode = fs.create(&root, name.as_bytes(), &file(0o644)).unwrap();
+        fs.hold(&inode, 2);
+        (inode.ino(), inode.generation())
+    };
+    fs.sync().unwrap();
+    for n in 0..200 {
+        drop(named(fs, n % 40));
+    }
+    fs.unlink(&root, name.as_bytes()).unwrap();
+    id
+}
+
 #[test]
 fn look_ups_are_counted_exactly_while_other_threads_evict_and_load() {
     const NAMES: usize = 40;
@@ -193,7 +212,19 @@ fn look_ups_are_counted_exactly_while_other_threads_evict_and_load() {
         for thread in 0..4 {
             scope.spawn(move || {
                 let mut known = std::collections::VecDeque::new();
+                let mut nameless = None;
                 for n in 0..20_000 {
+                    // What has no name lives by the kernel's look-ups alone.
+                    if n % 200 == 0 {
+                        nameless = Some(removed_but_known(fs, &format!("known {thread}")));
+                    } else if n % 200 == 150
+                        && let Some((ino, generation)) = nameless.take()
+                    {
+                        fs.forget(ino, 1);
+                        assert!(fs.get(ino, Some(generation)).is_ok(), "{ino:?} is known");
+                        fs.forget(ino, 1);
+                        assert!(matches!(fs.get(ino, Some(generation)), Err(Error::Stale)));
+                    }
                     let inode = named(fs, (n * (thread + 3)) % NAMES);
                     fs.hold(&inode, 2);
                     known.push_back((inode.ino(), inode.generation()));
@@ -209,7 +240,8 @@ fn look_ups_are_counted_exactly_while_other_threads_evict_and_load() {
             });
         }
     });
-    assert_eq!(fs.statistics().known_inodes, 0, "all is forgotten");
+    let now = fs.statistics();
+    assert_eq!((now.known_inodes, now.unknown_forgets), (0, 0), "all is forgotten, and no more");
     for n in 0..NAMES {
         let (ino, generation) = {
             let inode = named(fs, n);
@@ -222,4 +254,52 @@ fn look_ups_are_counted_exactly_while_other_threads_evict_and_load() {
     drop(root);
     mount.close().unwrap();
     image.check();
+}
+
+#[test]
+fn a_file_of_another_policy_stays_barred_while_the_kernel_knows_it() {
+    let image = Image::made(&["-O", "encrypt", "-N", "4096"], "64M");
+    let key = MasterKey::new(&[7; 64]).unwrap();
+    let policy = Policy::aes_256(*key.identifier());
+    let options = MountOptions { cache_bytes: 0, keys: vec![key], ..MountOptions::default() };
+    let mount = image.mount_with(Access::ReadWrite, options.clone());
+    let (fs, root) = (mount.fs(), mount.fs().root().unwrap());
+    let secret = fs.create(&root, b"secret", &directory()).unwrap();
+    fs.set_encryption_policy(&secret, &policy).unwrap();
+    for n in 0..300 {
+        fs.create(&root, n.to_string().as_bytes(), &file(0o644)).unwrap();
+    }
+    drop((root, secret));
+    mount.close().unwrap();
+    // An attacker gives a file in plain text an encrypted name.
+    image.debugfs(&["ln 7 secret/0123456789abcdef"]);
+    let options = MountOptions { keys: Vec::new(), ..options };
+    let mount = image.mount_with(Access::ReadWrite, options);
+    let fs = mount.fs();
+    let secret = fs.find(&fs.root().unwrap(), b"secret").unwrap().unwrap();
+    let mut shown = Vec::new();
+    fs.read_dir(&secret, 2, &mut |entry| {
+        shown = entry.name.to_vec();
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let id = {
+        let found = fs.find(&secret, &shown).unwrap().unwrap();
+        assert!(matches!(fs.check_contents(&found), Err(Error::ForeignPolicy)));
+        fs.hold(&found, 1);
+        (found.ino(), found.generation())
+    };
+    drop(secret);
+    fs.sync().unwrap();
+    let patience = Instant::now() + Duration::from_secs(10);
+    while fs.statistics().known_inodes == 0 && Instant::now() < patience {
+        (100..300).for_each(|n| drop(named(fs, n)));
+    }
+    assert_eq!(fs.statistics().known_inodes, 1, "it is evicted");
+    let again = fs.get(id.0, Some(id.1)).unwrap();
+    assert!(matches!(fs.check_contents(&again), Err(Error::ForeignPolicy)));
+    drop(again);
+    fs.forget(id.0, 1);
+    assert_eq!(fs.statistics().unknown_forgets, 0);
+    mount.close().unwrap();
 }

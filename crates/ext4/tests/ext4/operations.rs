@@ -487,3 +487,27 @@ fn overwrites_in_one_second_change_an_inode_without_nanoseconds_once() {
     mount.close().unwrap();
     image.check();
 }
+
+#[test]
+fn an_inode_without_extra_fields_gets_them_for_late_times() {
+    let image = Image::made(&[], "32M");
+    let mount = image.mount(Access::ReadWrite);
+    let root = mount.fs().root().unwrap();
+    mount.fs().create(&root, b"f", &file(0o644)).unwrap();
+    drop(root);
+    mount.close().unwrap();
+    image.debugfs(&["sif /f extra_isize 0"]);
+    let late = Time { secs: 4_985_000_000, nanos: 123_456_789 };
+    let mount = image.mount(Access::ReadWrite);
+    let found = mount.fs().find(&mount.fs().root().unwrap(), b"f").unwrap().unwrap();
+    let set = SetAttr { mtime: Some(SetTime::At(late)), ..SetAttr::default() };
+    mount.fs().set_attr(&found, &set).unwrap();
+    drop(found);
+    mount.close().unwrap();
+    let mount = image.mount(Access::ReadOnly);
+    let found = mount.fs().find(&mount.fs().root().unwrap(), b"f").unwrap().unwrap();
+    assert_eq!(found.attr().mtime, late);
+    drop(found);
+    mount.close().unwrap();
+    image.check();
+}

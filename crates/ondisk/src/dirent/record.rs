@@ -171,8 +171,8 @@ impl Entry<'_> {
 /// Iterates over the entries of a linear block or leaf, unused records included, with all checks.
 ///
 /// # Errors
-/// Fails at once if the block has a wrong length or no tail. For a broken record, the iterator
-/// returns an error as its last item.
+/// Fails at once if the block has a wrong length or no tail. An entry with a fault is an error
+/// item; if the fault is its record's length, it is the last one.
 pub fn entries<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Entries<'a>, Cause> {
     Ok(Entries { records: records(format, block)? })
 }
@@ -267,11 +267,7 @@ impl<'a> Iterator for Entries<'a> {
     type Item = Result<Entry<'a>, Cause>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry = self.records.next()?.and_then(|record| record.check(&self.records.format));
-        if entry.is_err() {
-            self.records.at = self.records.end;
-        }
-        Some(entry)
+        Some(self.records.next()?.and_then(|record| record.check(&self.records.format)))
     }
 }
 

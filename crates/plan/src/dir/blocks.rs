@@ -24,6 +24,12 @@ pub trait DirBlocks {
         look(&self.block(n)?);
         Ok(())
     }
+    /// Returns the contents of block `n` although [`DirBlocks::block`] has found `fault` in them;
+    /// `None` if they cannot be read, or their checksum is wrong.
+    fn unsound(&self, n: FileBlock, fault: &Error) -> Option<Arc<[u8]>> {
+        let _ = (n, fault);
+        None
+    }
     /// Returns the number of blocks in the directory: its size divided by the block size.
     fn count(&self) -> u32;
 }
@@ -219,7 +225,7 @@ fn verify_leaf(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error>
 
 /// Calls `each` for every entry that is in use in a linear block or a leaf, except "." and "..".
 /// These must be the first two entries of a linear directory's first block, and may be nowhere
-/// else.
+/// else. Goes on behind a fault, and returns the first one.
 pub(crate) fn for_each_name<'a>(
     cx: &DirContext,
     n: FileBlock,
@@ -228,21 +234,22 @@ pub(crate) fn for_each_name<'a>(
 ) -> Result<(), Error> {
     let damaged = |cause| cx.damaged(n, cause);
     let starts_directory = n == FileBlock(0) && cx.indexing != Indexing::Indexed;
-    let names_begin = match starts_directory {
-        true => dirent::dots(&cx.format, block).map_err(damaged)?.1.offset + 1,
-        false => 0,
+    let (names_begin, mut fault) = match starts_directory.then(|| dirent::dots(&cx.format, block)) {
+        Some(Ok((_, dot_dot))) => (dot_dot.offset + 1, Ok(())),
+        Some(Err(cause)) => (0, Err(cause)),
+        None => (0, Ok(())),
     };
     for entry in dirent::entries(&cx.format, block).map_err(damaged)? {
-        let entry = entry.map_err(damaged)?;
-        if entry.ino.is_none() || entry.offset < names_begin {
-            continue;
+        match entry {
+            Ok(entry) if entry.ino.is_none() || entry.offset < names_begin => {}
+            Ok(Entry { offset, name: b"." | b"..", .. }) => {
+                fault = fault.and(Err(Cause::MisplacedDot { offset }));
+            }
+            Ok(entry) => each(&entry)?,
+            Err(cause) => fault = fault.and(Err(cause)),
         }
-        if entry.is_dot() {
-            return Err(damaged(Cause::MisplacedDot { offset: entry.offset }));
-        }
-        each(&entry)?;
     }
-    Ok(())
+    fault.map_err(damaged)
 }
 
 // The planned changes of a directory.

@@ -3,8 +3,7 @@
 use crate::dir::blocks::Growth;
 use crate::dir::index::{Frame, Index, Path, frame_index, kind_at};
 use crate::dir::{
-    DirBlocks, DirContext, Indexing, Look, Plan, blocks::for_each_name, has_names, look_for,
-    room_for,
+    DirBlocks, DirContext, Indexing, Look, Plan, blocks::for_each_name, has_names, room_for,
 };
 use crate::error::Expected;
 use crate::error::{Error, InvalidArgument};
@@ -213,63 +212,36 @@ impl Tree<'_> {
 
 // Finds or creates room for a name.
 
-/// Returns the block that contains `name`, or else the first block with room for it. `None` if no
-/// block has room. Does not look for "." and "..".
-///
-/// # Errors
-/// A corruption error that names the block, and the errors of `blocks`.
-pub fn locate(
-    cx: &DirContext,
-    blocks: &dyn DirBlocks,
-    name: Name<'_>,
-) -> Result<Option<FileBlock>, Error> {
-    locate_by(cx, blocks, name, look_for)
-}
-
 /// Returns the first block with room for `name`, or `None` if no block has room. It does not matter
 /// whether the name exists.
 ///
 /// # Errors
-/// The errors of [`locate`].
+/// A corruption error that names the block, and the errors of `blocks`.
 pub fn locate_room(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
     name: Name<'_>,
 ) -> Result<Option<FileBlock>, Error> {
-    locate_by(cx, blocks, name, room_for)
-}
-
-fn locate_by(
-    cx: &DirContext,
-    blocks: &dyn DirBlocks,
-    name: Name<'_>,
-    look: fn(&DirContext, FileBlock, &[u8], Name<'_>) -> Result<Look, Error>,
-) -> Result<Option<FileBlock>, Error> {
-    let mut room = None;
-    let mut is_here = |n: FileBlock| -> Result<bool, Error> {
-        let seen = look(cx, n, &blocks.block(n)?, name)?;
-        if matches!(seen, Look::Room(_)) {
-            room = room.or(Some(n));
-        }
-        Ok(matches!(seen, Look::There(_)))
+    let has_room = |n: FileBlock| -> Result<bool, Error> {
+        Ok(matches!(room_for(cx, n, &blocks.block(n)?, name)?, Look::Room(_)))
     };
     if cx.indexing != Indexing::Indexed {
         for n in (0..blocks.count()).map(FileBlock) {
-            if is_here(n)? {
+            if has_room(n)? {
                 return Ok(Some(n));
             }
         }
-        return Ok(room);
+        return Ok(None);
     }
     let index = Index::open(cx, blocks)?;
     let hash = index.hasher.hash(name.bytes()).major;
     let mut path = index.descend(hash)?;
     loop {
-        if is_here(path.leaf())? {
+        if has_room(path.leaf())? {
             return Ok(Some(path.leaf()));
         }
         if !path.advance_within(hash)? {
-            return Ok(room);
+            return Ok(None);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Reads a directory in hash order.
+//! Reads a directory: in hash order, or without an index block by block.
 
 use crate::dir::index::{Index, Path};
-use crate::dir::{DirBlocks, DirContext, Indexing, blocks::for_each_name};
+use crate::dir::{DirBlocks, DirContext, Found, Indexing, blocks::for_each_name};
 use crate::error::Error;
 use lanefs_ondisk::checksum::Seed;
-use lanefs_ondisk::dirent::Entry;
+use lanefs_ondisk::dirent::{Entry, Name};
 use lanefs_ondisk::hash::{HashVersion, NameHasher};
 use lanefs_ondisk::htree::Cause;
 use lanefs_ondisk::{FileBlock, FileType, Ino, dirent};
@@ -26,31 +26,65 @@ pub struct DirEntry<'a> {
 
 /// Calls `each` with the entries after `cookie`, until `each` breaks or no entries remain. A cookie
 /// is either 0, for the start, or the `next` of a delivered entry. "." and ".." come first, then
-/// all other entries in the order of their hashes, even in linear directories. So an entry that
-/// exists during a whole series of calls is delivered exactly once, even if other entries are added
-/// and removed between the calls. (This does not hold among names that are equal in 57 bits of
-/// their hashes. If such a name is added or removed, a reader that stopped among these names may
-/// miss another one or get it twice. If there are more than 64 such names, some of them share a
-/// cookie, and the reader may miss some in any case. With half MD4 and TEA, only someone who knows
-/// the file system's hash seed can construct so many such names. With the legacy hash, which has no
-/// seed, anyone can.)
+/// all other entries: in the order of their hashes ([`in_hash_order`]), or in that of their places,
+/// which do not change. So an entry that exists during a whole series of calls is delivered exactly
+/// once, even if other entries are added and removed between the calls. (This does not hold among
+/// names that are equal in 57 bits of their hashes. If such a name is added or removed, a reader
+/// that stopped among these names may miss another one or get it twice. If there are more than 64
+/// such names, some of them share a cookie, and the reader may miss some in any case. With half MD4
+/// and TEA, only someone who knows the file system's hash seed can construct so many such names.
+/// With the legacy hash, which has no seed, anyone can.)
 ///
 /// # Errors
-/// A corruption error that names the block, and the errors of `blocks`. Some entries may have been
-/// delivered before the error.
+/// A corruption error that names the block, and the errors of `blocks`. As the kernel does, it goes
+/// on behind a fault, and reads all blocks if the index is damaged. So after an error too, what can
+/// be read was delivered, until `each` broke.
 pub fn read_from(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
     cookie: u64,
     each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<(), Error> {
-    if cookie < 2 && read_dots(cx, blocks, cookie, each)?.is_break() {
+    let dots = match cookie {
+        0 | 1 => read_dots(cx, blocks, cookie, each),
+        _ => Ok(ControlFlow::Continue(())),
+    };
+    if matches!(dots, Ok(ControlFlow::Break(()))) {
         return Ok(());
     }
     let from = Position::from_cookie(cookie);
+    let read = match cx.indexing {
+        Indexing::Indexed => {
+            let mut reached = from;
+            let indexed = read_indexed(cx, blocks, from, &mut |entry| {
+                let flow = each(entry);
+                reached = Position::from_cookie(entry.next);
+                flow
+            });
+            match indexed {
+                Err(fault @ Error::Corruption(_)) => {
+                    let hasher = hasher_of(cx, blocks).unwrap_or(cx.hasher);
+                    let cx = &DirContext { indexing: Indexing::Never, hasher, ..*cx };
+                    // The blocks of the index may be faults of their own: they have no names.
+                    let _further = read_linear(cx, blocks, reached, each);
+                    Err(fault)
+                }
+                read => read,
+            }
+        }
+        _ if in_hash_order(cx, blocks) => read_linear(cx, blocks, from, each),
+        _ => read_in_place(cx, blocks, from.0, each),
+    };
+    dots.and(read)
+}
+
+/// Returns whether the entries are read in the order of their hashes, as in the kernel: with an
+/// index, or if the directory gets one when its only block is full.
+pub fn in_hash_order(cx: &DirContext, blocks: &dyn DirBlocks) -> bool {
     match cx.indexing {
-        Indexing::Indexed => read_indexed(cx, blocks, from, each),
-        Indexing::Never | Indexing::Possible => read_linear(cx, blocks, from, each),
+        Indexing::Indexed => true,
+        Indexing::Possible => blocks.count() == 1,
+        Indexing::Never => false,
     }
 }
 
@@ -126,6 +160,83 @@ fn read_dots(
     Ok(ControlFlow::Continue(()))
 }
 
+/// The largest number of faulty blocks that one call passes: a damaged size can be that of
+/// billions.
+const MOST_FAULTY: u32 = 1000;
+
+/// Calls `each` with the names of blocks `from..`, until `each` breaks. Returns the first fault
+/// after it has read what can be read.
+fn for_each_in(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    from: u32,
+    mut each: impl FnMut(FileBlock, &Entry<'_>) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    let (mut fault, mut faulty) = (Ok(()), 0);
+    for n in (from..blocks.count()).map(FileBlock) {
+        let mut flow = ControlFlow::Continue(());
+        let mut visit = |block: &[u8]| {
+            for_each_name(cx, n, block, |entry| {
+                if flow.is_continue() {
+                    flow = each(n, entry);
+                }
+                Ok(())
+            })
+        };
+        let read = match blocks.block(n) {
+            Ok(block) => visit(&block),
+            Err(found) => {
+                blocks.unsound(n, &found).map_or(Ok(()), |block| visit(&block)).and(Err(found))
+            }
+        };
+        faulty += u32::from(read.is_err());
+        let may_go_on = matches!(read, Ok(()) | Err(Error::Corruption(_))) && faulty < MOST_FAULTY;
+        fault = fault.and(read);
+        if flow.is_break() || !may_go_on {
+            break;
+        }
+    }
+    fault
+}
+
+/// Finds an entry other than "." and ".." wherever it can be read, in a directory with a fault.
+pub fn find_anywhere(cx: &DirContext, blocks: &dyn DirBlocks, name: Name<'_>) -> Option<Found> {
+    let folding = cx.hasher.folding;
+    let wanted = folding.form(name.bytes());
+    let cx = &DirContext { indexing: Indexing::Never, ..*cx };
+    let mut found = None;
+    let _faults =
+        for_each_in(cx, blocks, 0, |n, entry| match folding.has_form(entry.name, &wanted) {
+            true => {
+                found = Found::new(n, entry);
+                ControlFlow::Break(())
+            }
+            false => ControlFlow::Continue(()),
+        });
+    found
+}
+
+/// Reads the entries of a linear directory in the order of their places. `from` is the block's
+/// number and the entry's offset in it, of 16 bits: an entry keeps its place.
+fn read_in_place(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    from: u64,
+    each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    let first = u32::try_from(from >> 16).unwrap_or(u32::MAX);
+    for_each_in(cx, blocks, first, |n, entry| {
+        let place = Position(u64::from(n.0) << 16 | entry.offset as u64);
+        match entry.ino {
+            Some(ino) if place.0 >= from => {
+                let (file_type, next) = (entry.file_type, place.after().cookie());
+                each(&DirEntry { ino, file_type, name: entry.name, next })
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    })
+}
+
 /// Reads the entries of a linear directory in the order of their hashes. Each pass reads all
 /// blocks, in order to find the entries that come next.
 fn read_linear(
@@ -136,16 +247,13 @@ fn read_linear(
 ) -> Result<(), Error> {
     loop {
         let mut window = Window::new(from);
-        for n in (0..blocks.count()).map(FileBlock) {
-            let block = blocks.block(n)?;
-            for_each_name(cx, n, &block, |entry| {
-                window.offer(Key::of(&cx.hasher, entry.name).0, entry);
-                Ok(())
-            })?;
-        }
+        let read = for_each_in(cx, blocks, 0, |_, entry| {
+            window.offer(Key::of(&cx.hasher, entry.name).0, entry);
+            ControlFlow::Continue(())
+        });
         match window.deliver(each)? {
             Delivered::Until(position) => from = position,
-            Delivered::All | Delivered::Stopped => return Ok(()),
+            Delivered::All | Delivered::Stopped => return read,
         }
     }
 }

@@ -246,13 +246,19 @@ impl Server {
         let input: abi::ReadIn = request.take()?;
         let dir = self.inode(request.header.nodeid)?;
         let room = MAX_DATA.min(input.size as usize);
-        self.fs().read_dir(&dir, input.offset, &mut |entry| {
+        let start = outbox.len();
+        let read = self.fs().read_dir(&dir, input.offset, &mut |entry| {
             if outbox.len() + dirent_len(entry.name) > room {
                 return ControlFlow::Break(());
             }
             put_dirent(outbox, entry.ino, entry.next, entry.file_type, entry.name);
             ControlFlow::Continue(())
-        })?;
+        });
+        // A directory with a fault is listed as far as it can be read; the file system has noted
+        // it.
+        if outbox.len() == start {
+            read?;
+        }
         self.record_read(&dir);
         Ok(())
     }
@@ -268,7 +274,7 @@ impl Server {
         let mut names = Vec::new();
         let mut entries = Vec::new();
         let mut needed = 0;
-        self.fs().read_dir(&dir, input.offset, &mut |entry: &DirEntry<'_>| {
+        let read = self.fs().read_dir(&dir, input.offset, &mut |entry: &DirEntry<'_>| {
             needed += size_of::<abi::EntryOut>() + dirent_len(entry.name);
             if needed > room {
                 return ControlFlow::Break(());
@@ -277,7 +283,10 @@ impl Server {
             names.extend_from_slice(entry.name);
             entries.push((entry.ino, entry.next, entry.file_type, start..names.len()));
             ControlFlow::Continue(())
-        })?;
+        });
+        if entries.is_empty() {
+            read?;
+        }
         for (ino, next, file_type, name) in entries {
             let name = &names[name];
             // The kernel accepts no nodes for "." and "..". A damaged inode has no node either, but

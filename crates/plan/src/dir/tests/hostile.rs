@@ -31,7 +31,7 @@ fn run_all(cx: &DirContext, blocks: &Vec<Arc<[u8]>>, rng: &mut fastrand::Rng) {
         if let Ok(Some(found)) = find(cx, blocks, name(&bytes)) {
             edit(cx, blocks, &found);
         }
-        let _ = locate(cx, blocks, name(&bytes));
+        let _ = locate_room(cx, blocks, name(&bytes));
         let _ = plan_room(cx, blocks, name(&bytes));
         if let Ok(plan) = plan_insert(cx, blocks, name(&bytes), Ino(5), FileType::Regular) {
             assert!(plan.updates.len() <= MOST_UPDATED && plan.appended.len() <= MOST_APPENDED);

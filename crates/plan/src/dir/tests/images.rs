@@ -187,7 +187,7 @@ fn read_what_the_kernel_made(options: &[&str], count: usize) {
     let read = directory.read_all(usize::MAX);
     let hashes: Vec<u32> =
         read.iter().skip(2).map(|(name, _)| directory.cx.hasher.hash(name).major).collect();
-    assert!(hashes.is_sorted());
+    assert!(hashes.is_sorted() || !in_hash_order(&directory.cx, &directory.blocks));
     assert_eq!(read.into_iter().skip(2).collect::<BTreeMap<_, _>>(), directory.model);
     for (bytes, ino) in &directory.model {
         let found = find(&directory.cx, &directory.blocks, name(bytes)).expect("sound");

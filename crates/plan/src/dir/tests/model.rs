@@ -170,7 +170,7 @@ fn room_is_made_without_a_change_of_the_names_and_then_it_is_found() {
                 continue;
             }
             let at = |directory: &Directory| {
-                locate(&directory.cx, &directory.blocks, name(&new)).expect("sound")
+                locate_room(&directory.cx, &directory.blocks, name(&new)).expect("sound")
             };
             if at(&directory).is_none() {
                 let plan = plan_room(&directory.cx, &directory.blocks, name(&new)).expect("room");
