@@ -3,12 +3,15 @@
 //!
 //! A pool holds the remaining credits of the transaction. Lanes draw credits from the pool into
 //! their stashes, so that joining usually touches only the cache line of the thread's lane. A stash
-//! is valid for only one transaction. A thread that finds too few credits in the pool and the
-//! stashes leaves the transaction, requests its commit, and waits in a queue. No thread draws
-//! credits that an earlier thread in the queue needs. So an operation that needs many credits is
-//! not overtaken for ever by operations that need few. But if the pool has enough for all threads
-//! in the queue, no thread waits for its turn. If the queue released only one thread at a time, it
-//! would never become empty, because released threads soon join again.
+//! is valid for only one transaction. No thread takes credits from the stash of another lane: that
+//! would move the lines of all lanes, again and again at the end of each transaction. A thread that
+//! finds too few credits in its stash and the pool leaves the transaction, requests its commit, and
+//! waits in a queue. So a transaction closes with up to [`Limits::stashes`] credits unused.
+//!
+//! No thread draws credits that an earlier thread in the queue needs. So an operation that needs
+//! many credits is not overtaken for ever by operations that need few. But if the pool has enough
+//! for all threads in the queue, no thread waits for its turn. If the queue released only one
+//! thread at a time, it would never become empty, because released threads soon join again.
 
 use crate::error::Error;
 use crate::limits::Limits;
@@ -25,10 +28,8 @@ pub(crate) struct Credits {
     /// The pool is on cache lines of its own, because each join reads the other fields. Lock rank:
     /// [`Rank::Journal`].
     pool: Padded<Mutex<Pool>>,
-    /// The length of the queue. A waiter writes the length under the pool's lock before it first
-    /// looks into the stashes. A thread that gives credits back reads the length under its stash's
-    /// lock. So the thread that gives credits back sees every waiter that has already looked into
-    /// this stash.
+    /// The length of the queue, written under the pool's lock. A thread that gives credits back and
+    /// misses a new waiter keeps them in its stash; the waiter then waits for the commit.
     waiting: Padded<AtomicU64>,
 }
 
@@ -124,11 +125,6 @@ impl Credits {
     ) -> Result<(), Short> {
         let mut pool = self.pool.0.lock();
         let ahead = pool.ahead(ticket.map(|t| t.number));
-        // A thread takes grains from the stashes of all lanes only if no other thread is ahead of
-        // it in the queue.
-        if ahead == 0 && pool.left < grains {
-            self.collect(tid, &mut pool);
-        }
         if pool.left < grains.saturating_add(ahead) {
             if ticket.is_some() {
                 pool.short_in = Some(tid);
@@ -143,15 +139,6 @@ impl Credits {
         stash.move_to(tid);
         stash.grains += extra;
         Ok(())
-    }
-
-    /// Takes back the grains that lanes have drawn for `tid` and not used.
-    fn collect(&self, tid: Tid, pool: &mut Pool) {
-        for stash in self.stashes.iter() {
-            let mut stash = stash.lock();
-            stash.move_to(tid);
-            pool.left += std::mem::take(&mut stash.grains);
-        }
     }
 
     /// Takes back the unused `grains` of a handle that leaves `tid`.
@@ -178,10 +165,10 @@ impl Credits {
         pool.call();
     }
 
-    /// Returns the number of grains that a lane may keep in its stash. Each lane in use has an
-    /// equal share. So lanes seldom have to take grains from each other's stashes.
+    /// Returns the number of grains with which a lane fills its stash, half of what the stash may
+    /// have. Each lane in use has an equal share.
     fn keep(&self) -> u64 {
-        u64::from(self.limits.stashes) * self.limits.grains / Lane::given().len() as u64
+        u64::from(self.limits.stashes) * self.limits.grains / (2 * Lane::given().len() as u64)
     }
 
     /// Opens a new transaction with all its credits. The stashes of the previous transaction become
@@ -228,8 +215,7 @@ impl Pool {
     }
 
     /// Wakes every waiter for which there are enough grains in addition to those for earlier
-    /// waiters. Wakes the first waiter in any case, because there may be enough grains in the
-    /// stashes, or something to commit.
+    /// waiters. Wakes the first waiter in any case, because there may be something to commit.
     fn call(&mut self) {
         let mut wanted = 0u64;
         for (position, request) in self.queue.iter_mut().enumerate() {
@@ -282,8 +268,8 @@ impl Drop for Ticket<'_> {
         pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
         // This thread took its own grains, so the pool has no more grains for the other waiters
-        // than before. Only the waiter that is now first in the queue is woken, because only the
-        // first waiter may take grains from the stashes.
+        // than before. Only the waiter that is now first in the queue is woken: it requests the
+        // next commit.
         pool.queue.front_mut().map(Request::call);
     }
 }

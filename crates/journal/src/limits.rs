@@ -18,7 +18,8 @@ pub(crate) struct Limits {
     /// The largest number of blocks that one transaction can have. Images and revoke blocks count;
     /// descriptors and the commit block do not.
     pub(crate) capacity: u32,
-    /// The number of unused credits that all lanes together may keep in their stashes.
+    /// The largest number of unused credits in the stashes of all lanes together, with which a
+    /// transaction may close.
     pub(crate) stashes: u32,
 }
 
@@ -57,14 +58,13 @@ impl Limits {
         if capacity < 8 {
             return Err(Error::LogTooSmall { blocks: usable });
         }
-        let stashes = (usable / 8).min(capacity / 2);
-        Ok(Limits { grains: revokes.max(1).into(), capacity, stashes })
+        Ok(Limits { grains: revokes.max(1).into(), capacity, stashes: capacity / 4 })
     }
 
     /// Computes the limits without a log, where only memory limits a transaction.
     pub(crate) fn without_log(block_size: BlockSize, image_cap: u64) -> Limits {
         let capacity = in_memory(block_size, image_cap);
-        Limits { grains: 64, capacity, stashes: capacity / 2 }
+        Limits { grains: 64, capacity, stashes: capacity / 4 }
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_smallest_log_takes_handles_of_sixty_credits() {
         assert!(limits(1023, KIB).unwrap().capacity >= 4 * 60);
-        assert_eq!(limits(1023, KIB).unwrap().stashes, 124);
+        assert_eq!(limits(1023, KIB).unwrap().stashes, 62);
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
                 let tags = (bytes - 32) / 16;
                 let total = u64::from(capacity) + u64::from(capacity.div_ceil(tags)) + 2;
                 assert!(total < u64::from(usable), "{capacity} in {usable}");
-                assert!(limits.stashes * 2 <= capacity);
+                assert!(limits.stashes * 4 <= capacity);
             }
         }
     }
