@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// Counts the lines that move between processors while the processors run one operation after
 /// another.
 ///
-/// A read moves a line if another processor has written the line since this processor last used it.
-/// A write moves or invalidates a line if another processor has the line. The first access to a
-/// line does not count, since it occurs only once.
+/// A read moves a line if another processor has written the line since this processor last used it:
+/// each reader counts, not only the first. A write moves or invalidates a line if another processor
+/// has the line. The first access to a line does not count, since it occurs only once.
 #[derive(Debug, Default)]
 pub struct Bus {
     lines: HashMap<Line, Copies>,
@@ -18,7 +18,7 @@ pub struct Bus {
 #[derive(Debug, Default)]
 struct Copies {
     holders: HashSet<usize>,
-    /// Whether the line's only holder has written it.
+    /// Whether any processor has written the line.
     written: bool,
 }
 
@@ -72,8 +72,6 @@ impl Bus {
             if touch.is_written() {
                 copies.holders.clear();
                 copies.written = true;
-            } else if !has {
-                copies.written = false;
             }
             copies.holders.insert(who);
         }

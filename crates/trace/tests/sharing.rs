@@ -3,7 +3,7 @@
 
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::unscheduled::{Mutex, RwLock};
-use lanefs_trace::{Bus, Footprint, Granule, Transfers, Workers, conflicts, record};
+use lanefs_trace::{Bus, Footprint, Granule, Line, Transfers, Workers, conflicts, record};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
@@ -197,6 +197,33 @@ fn a_line_that_goes_round_moves_once_for_each_operation() {
         },
     );
     assert_eq!((transfers.total(), transfers.hottest()), (8, 8));
+}
+
+#[test]
+fn after_a_write_each_reader_moves_the_line() {
+    let words = Words::new();
+    let words = &words;
+    let mut bus = Bus::new();
+    let mut moved = Vec::new();
+    Workers::with(
+        4,
+        |number| number,
+        |workers| {
+            for thread in [0, 1, 2, 3, 0, 1, 2, 3, 3] {
+                let access = move |me: &mut usize| match *me {
+                    0 => words.0[0].store(1, Ordering::Relaxed),
+                    _ => assert!(words.0[0].load(Ordering::Relaxed) == 1),
+                };
+                let traced = move |me: &mut usize| {
+                    record(|| access(me)).expect("this machine is supported").1
+                };
+                let footprint = workers.on(thread, traced);
+                let lines = bus.moves(thread, &footprint);
+                moved.push(lines.contains(&Line(words.0[0].as_ptr() as u64 / 64)));
+            }
+        },
+    );
+    assert_eq!(moved, [false, true, true, true, true, true, true, true, false]);
 }
 
 #[test]
