@@ -414,7 +414,7 @@ fn all_files_that_cannot_be_read_are_named_and_lost_attributes_told() {
     let (status, said) = as_user(dir.path(), &format!("{made}; {LANEFS} mkfs a.img 16M --from t"));
     assert!(!status.success());
     assert!(said.contains("t/d/f, t/e, t/g: permission denied: the owner can read"), "{said}");
-    let made = "rm -rf t; mkdir t; for n in $(seq 150); do : >t/$n; done; chmod 0 t/*";
+    let made = "rm -rf t; mkdir t; for n in $(seq 150); do echo x >t/$n; done; chmod 0 t/*";
     let (_, said) = as_user(dir.path(), &format!("{made}; {LANEFS} mkfs a.img 16M --from t"));
     assert!(said.contains(" and 50 more: permission denied"), "{said}");
     let made = "rm -rf t; mkdir t; touch t/f; setfattr -n user.a -v 1 t/f; chmod 200 t/f";
