@@ -15,7 +15,9 @@ mod report;
 #[cfg(test)]
 pub use contents::parse_counters;
 
-pub use contents::{MountedImage, counters, no_file_system, other_contents, refuse_contents};
+pub use contents::{
+    MountedImage, counters, format_of, no_file_system, other_contents, refuse_contents,
+};
 pub use facts::{
     Block, file_facts, filled, from_hex, hex, keep_bytes, place_facts, quoted, read_blocks,
     type_letter, type_name, type_of_letter, unquoted,
@@ -24,7 +26,8 @@ pub use figures::{Screen, Shown, Size, counted, human, parse_size, parse_time, s
 pub use glob::{Case, Glob};
 pub use images::{
     HOLDS_IMAGE, Images, WholeImage, announce_mmp, change_each, open_array_to_mount, open_image,
-    open_image_to_mount, open_source, open_with_notes, print_each, refuse_image, with_each,
+    open_image_to_mount, open_source, open_with_notes, print_each, refuse_image, tell_notes,
+    with_each,
 };
 pub use mode::{
     AclItem, ModeChange, Scope, effective, entry_text, mode_string, process_umask, rights,

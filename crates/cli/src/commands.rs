@@ -42,7 +42,8 @@ const TERM_WIDTH: usize = 100;
 #[derive(Debug, Parser)]
 #[command(name = "lanefs", version, max_term_width = TERM_WIDTH)]
 #[command(after_help = "\
-IMAGE:/PATH names a file in an image. md:MEMBER,MEMBER,... names a RAID-5 array and can be given
+IMAGE:/PATH names a file in an image. IMAGE@WHICH names a partition of a disk: by number, name=,
+label=, uuid=, partuuid= or root; without it the only ext4 file system is taken. md:MEMBER,MEMBER,... names a RAID-5 array and can be given
 wherever an image can. Exit codes: 0 success, 1 failure, 2 wrong usage.")]
 struct Arguments {
     #[command(subcommand)]
@@ -81,6 +82,7 @@ macro_rules! commands {
 commands! {
     Mkfs "mkfs": mkfs Arguments run;
     Info "info": info Arguments run;
+    Disk "disk": info Disk disk;
     Ls "ls": list Ls ls;
     Tree "tree": list Tree tree;
     Stat "stat": stat Arguments run;

@@ -10,6 +10,7 @@ use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
 use lanefs::{FileSystem, FileType, OpenOptions};
+use lanefs_device::{FileDevice, OpenOptions as DeviceOptions, PartitionTable};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -66,7 +67,24 @@ fn candidates(typed: &OsStr) -> Vec<CompletionCandidate> {
     {
         return found;
     }
-    PathCompleter::any().complete(typed)
+    let mut found = PathCompleter::any().complete(typed);
+    found.extend(partitions(typed).unwrap_or_default());
+    found
+}
+
+/// Returns the numbers of the partitions that complete `IMAGE@`.
+fn partitions(typed: &OsStr) -> Option<Vec<CompletionCandidate>> {
+    let at = typed.as_bytes().iter().rposition(|&byte| byte == b'@')?;
+    let image = OsStr::from_bytes(typed.as_bytes().get(..at)?);
+    let disk = FileDevice::peek(image, DeviceOptions::default()).ok()?;
+    let table = PartitionTable::of_sectors(&disk, disk.sector()).ok()??;
+    let found = table.partitions.iter().filter(|found| !found.is_extended).map(|found| {
+        let mut name = image.to_owned();
+        name.push(format!("@{}", found.number));
+        name
+    });
+    let found = found.filter(|name| name.as_bytes().starts_with(typed.as_bytes()));
+    Some(found.map(CompletionCandidate::new).collect())
 }
 
 /// Returns the entries of an image that complete `typed`; `None` if the image cannot be read.

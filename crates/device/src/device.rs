@@ -168,6 +168,28 @@ pub trait Device: Send + Sync {
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 
+/// Reads bytes at an offset that need not be aligned as the device requires. Returns false if they
+/// are not within the device.
+///
+/// # Errors
+/// If the device fails.
+pub fn read_unaligned(
+    device: &dyn Device,
+    offset: u64,
+    bytes: &mut [u8],
+) -> Result<bool, DeviceError> {
+    let alignment = u64::from(device.alignment()).max(1);
+    let start = offset / alignment * alignment;
+    let end = offset.checked_add(bytes.len() as u64);
+    let end = end.and_then(|end| end.checked_next_multiple_of(alignment));
+    let Some(end) = end.filter(|end| *end <= device.len()) else { return Ok(false) };
+    let mut whole = vec![0; (end - start) as usize];
+    device.read_at(start, &mut whole)?;
+    let from = (offset - start) as usize;
+    bytes.copy_from_slice(&whole[from..from + bytes.len()]);
+    Ok(true)
+}
+
 /// A shared device is a device too, so a wrapper takes a concrete type or an `Arc<dyn Device>`.
 impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     fn len(&self) -> u64 {

@@ -6,8 +6,12 @@ use crate::device::{Access, Device};
 use crate::direct::Direct;
 use crate::host_use::{Host, User, is_write_protected};
 use crate::image_lock;
-use crate::partitions::{Partition, PartitionTable, SECTOR};
+use crate::partitions::{
+    Partition, PartitionError, PartitionTable, Pick, Place, SECTOR, Which, before_at, file_of,
+    split,
+};
 use lanefs_lanes::Process;
+use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -20,11 +24,13 @@ use thiserror::Error;
 /// The part of the file that is the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenOptions {
-    /// The offset of the device in the file, in bytes.
+    /// The offset of the device in the file, or in the partition that the name chooses, in bytes.
     pub offset: u64,
     /// The device's length in bytes. With `None` the device goes to the end of the partition that
     /// holds the offset, or to the end of the file if no partition does.
     pub len: Option<u64>,
+    /// What the name of a disk stands for if it chooses no partition.
+    pub pick: Pick,
 }
 
 /// The error of opening an image.
@@ -80,6 +86,14 @@ pub enum OpenError {
         /// The number of bytes from the start to the end of the partition.
         room: u64,
     },
+    /// The partition that the name of the image chooses cannot be used.
+    #[error("{}: {cause}", path.display())]
+    Partition {
+        /// The image, with the name of the partition.
+        path: PathBuf,
+        /// The reason.
+        cause: PartitionError,
+    },
     /// The host returned an error.
     #[error("{}: {source}", path.display())]
     Io {
@@ -112,7 +126,8 @@ pub struct FileDevice {
     file: File,
     /// The exclusive claim on a block device that is opened for writing. As long as this file is
     /// open, the kernel refuses mounts, arrays and other exclusive opens of the block device.
-    claim: Option<File>,
+    claim: Option<Arc<File>>,
+    lock: Arc<Lock>,
     start: u64,
     /// Changed only by [`Device::lengthen`].
     len: AtomicU64,
@@ -120,6 +135,7 @@ pub struct FileDevice {
     to_end: bool,
     /// The partition that holds the start of the device.
     partition: Option<Partition>,
+    notes: Vec<String>,
     access: Access,
     is_block: bool,
     /// Whether writes are refused if the file has become shorter.
@@ -134,7 +150,14 @@ pub struct FileDevice {
     has_dsync: AtomicBool,
 }
 
-impl Drop for FileDevice {
+/// The locks of an open file, shared by the devices that are parts of it.
+#[derive(Debug)]
+struct Lock {
+    file: File,
+    opener: Process,
+}
+
+impl Drop for Lock {
     fn drop(&mut self) {
         // Closing the file may not be enough to release the locks, because a forked child that has
         // not reached its exec still has the file open. A child that drops its copy of the device
@@ -147,7 +170,10 @@ impl Drop for FileDevice {
 }
 
 impl FileDevice {
-    /// Opens the file or block device at `path` and locks it.
+    /// Opens the file or block device at `path` and locks it. `path` may also name a partition of a
+    /// disk: `PATH@WHICH`, where WHICH is a number, `name=`, `label=`, `uuid=`, `partuuid=`, or
+    /// `root`, which is the partition of that type or else the only ext4. A file that has the whole
+    /// name wins.
     ///
     /// # Errors
     /// [`OpenError::InUse`] if another user's lock or claim excludes `access`;
@@ -157,9 +183,10 @@ impl FileDevice {
         access: Access,
         options: OpenOptions,
     ) -> Result<FileDevice, OpenError> {
-        let path = path.as_ref();
+        let device = FileDevice::open_unlocked(path.as_ref(), access, options)?;
+        // The lock covers the whole disk.
+        let path = file_of(path.as_ref());
         let in_use = |by| OpenError::InUse { path: path.into(), by };
-        let device = FileDevice::open_unlocked(path, access, options)?;
         let lock = match access {
             Access::ReadOnly => FlockOperation::NonBlockingLockShared,
             Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
@@ -182,12 +209,19 @@ impl FileDevice {
                 return Err(in_use(User::Host));
             }
         } else {
-            let part = device.start..device.start.saturating_add(device.len());
-            if let Some(user) = host.loop_user(&metadata, part, access) {
-                return Err(in_use(user));
-            }
+            device.refuse_loop_user(path)?;
         }
         Ok(device)
+    }
+
+    fn refuse_loop_user(&self, path: &Path) -> Result<(), OpenError> {
+        let failed = |source| OpenError::Io { path: path.into(), source };
+        let metadata = self.file.metadata().map_err(failed)?;
+        let part = self.start..self.start.saturating_add(self.len());
+        match Host::this().loop_user(&metadata, part, self.access) {
+            Some(by) => Err(OpenError::InUse { path: path.into(), by }),
+            None => Ok(()),
+        }
     }
 
     /// Opens the file or block device at `path` for reading while others may use and change it.
@@ -199,10 +233,57 @@ impl FileDevice {
         FileDevice::open_unlocked(path.as_ref(), Access::ReadOnly, options)
     }
 
+    /// Opens another partition of the same disk, named as for [`FileDevice::open`], with the same
+    /// access and under the same lock.
+    ///
+    /// # Errors
+    /// The same as for [`FileDevice::open`]; [`OpenError::InUse`] if the two share bytes.
+    pub fn beside(
+        &self,
+        name: impl AsRef<Path>,
+        options: OpenOptions,
+    ) -> Result<FileDevice, OpenError> {
+        let (path, which) = split(name.as_ref());
+        let failed = |source| OpenError::Io { path: path.into(), source };
+        let file = self.file.try_clone().map_err(failed)?;
+        let (claim, lock) = (self.claim.clone(), self.lock.clone());
+        let part = (name.as_ref(), which, options);
+        let other = FileDevice::part_of(file, (claim, lock), part, (self.access, self.is_block))?;
+        let apart =
+            other.start + other.len() <= self.start || self.start + self.len() <= other.start;
+        if !apart {
+            return Err(OpenError::InUse { path: path.into(), by: User::Lock });
+        }
+        if !other.is_block {
+            other.refuse_loop_user(path)?;
+        }
+        Ok(other)
+    }
+
     /// Returns the partition that holds the start of the device, if the file is a disk and the
     /// device does not begin at offset 0.
     pub fn partition(&self) -> Option<&Partition> {
         self.partition.as_ref()
+    }
+
+    /// Returns what the user should know about the choice of the partition.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Returns the offset of the device in the file, in bytes.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Returns the size of a sector, in bytes, in which an MBR of the disk counts.
+    pub fn sector(&self) -> u64 {
+        sector_of(&self.file, self.is_block)
+    }
+
+    /// Returns whether the device is a whole file or block device.
+    pub fn is_whole(&self) -> bool {
+        self.start == 0 && self.to_end && self.partition.is_none()
     }
 
     /// Returns whether this is a block device that is claimed exclusively.
@@ -235,12 +316,12 @@ impl FileDevice {
             // The second claim was refused, which shows that `take` has claimed the device.
             (Ok(taken), Err(OpenError::InUse { .. })) => Ok(Ok(taken)),
             (Err(error), Ok(claim)) => {
-                self.claim = Some(claim);
+                self.claim = Some(Arc::new(claim));
                 Ok(Err(error))
             }
             (Err(_), Err(error)) => Err(error),
             (Ok(taken), Ok(claim)) => {
-                self.claim = Some(claim);
+                self.claim = Some(Arc::new(claim));
                 Ok(Err(untake(taken)))
             }
             (Ok(taken), Err(error)) => {
@@ -255,8 +336,18 @@ impl FileDevice {
         access: Access,
         options: OpenOptions,
     ) -> Result<FileDevice, OpenError> {
+        let name = path;
+        let (path, which) = split(name);
         let failed = |source: io::Error| OpenError::Io { path: path.into(), source };
-        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+        let kind = match std::fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_disk(before_at(path)) => {
+                return Err(OpenError::Partition {
+                    path: path.into(),
+                    cause: PartitionError::NoName,
+                });
+            }
+            found => found.map_err(failed)?.file_type(),
+        };
         if !kind.is_file() && !kind.is_block_device() {
             return Err(OpenError::NotADevice { path: path.into() });
         }
@@ -269,11 +360,11 @@ impl FileDevice {
                 if is_write_protected(&claim).map_err(|e| failed(e.into()))? {
                     return Err(OpenError::WriteProtected { path: path.into() });
                 }
-                Some(claim)
+                Some(Arc::new(claim))
             }
             false => None,
         };
-        let mut file = File::options().read(true).write(writes).open(path).map_err(failed)?;
+        let file = File::options().read(true).write(writes).open(path).map_err(failed)?;
         if let Some(claim) = &claim {
             let number = |file: &File| file.metadata().map(|metadata| metadata.rdev());
             if number(claim).map_err(failed)? != number(&file).map_err(failed)? {
@@ -281,16 +372,35 @@ impl FileDevice {
                 return Err(OpenError::InUse { path: path.into(), by: User::Host });
             }
         }
+        let lock = Lock { file: file.try_clone().map_err(failed)?, opener: Process::this() };
+        let part = (name, which, options);
+        FileDevice::part_of(file, (claim, Arc::new(lock)), part, (access, kind.is_block_device()))
+    }
+
+    fn part_of(
+        mut file: File,
+        (claim, lock): (Option<Arc<File>>, Arc<Lock>),
+        (name, which, options): (&Path, Option<Which<'_>>, OpenOptions),
+        (access, is_block): (Access, bool),
+    ) -> Result<FileDevice, OpenError> {
+        let failed = |source: io::Error| OpenError::Io { path: name.into(), source };
         // The metadata of a block device does not contain the device's size, but seeking to the end
         // of the device returns the size.
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let (offset, is_block) = (options.offset, kind.is_block_device());
-        let partition = partition_at(&file, size, offset, is_block);
-        let len = length(path, options, size, partition.as_ref())?;
+        let pick = if options.len.is_none() { options.pick } else { Pick::Nothing };
+        let found = find(&file, size, is_block, which, (options.offset, pick));
+        let refused = |cause| OpenError::Partition { path: name.into(), cause };
+        let Place { start, partition, overlaps, notes } = found.map_err(refused)?;
+        if let (Access::ReadWrite, Some(other), Some(this)) = (access, overlaps, &partition) {
+            return Err(refused(PartitionError::Overlap(this.number, other)));
+        }
+        let len = length(name, (start, options.len), size, partition.as_ref())?;
         Ok(FileDevice {
             file,
             claim,
-            start: offset,
+            lock,
+            start,
+            notes,
             len: AtomicU64::new(len),
             to_end: options.len.is_none(),
             partition,
@@ -364,31 +474,49 @@ fn remove_new(path: &Path, file: &File) {
     }
 }
 
+/// Finds the part of a disk of `size` bytes that a name and an offset stand for.
+fn find(
+    file: &File,
+    size: u64,
+    is_block: bool,
+    which: Option<Which<'_>>,
+    at: (u64, Pick),
+) -> Result<Place, PartitionError> {
+    let disk = (size, sector_of(file, is_block));
+    Place::find(which, at, disk, &|at, bytes| file.read_exact_at(bytes, at).ok())
+}
+
+/// Returns whether `path` is a disk with a partition table.
+fn is_disk(path: Option<&Path>) -> bool {
+    let open = |path| FileDevice::peek(path, OpenOptions::default()).ok();
+    let disk = path.filter(|path| path.exists()).and_then(open);
+    disk.is_some_and(|disk| matches!(PartitionTable::of(&disk), Ok(Some(_))))
+}
+
+fn sector_of(file: &File, is_block: bool) -> u64 {
+    match is_block {
+        true => rustix::fs::ioctl_blksszget(file).map_or(SECTOR, u64::from),
+        false => SECTOR,
+    }
+}
+
 /// Returns the partition that holds the byte at `offset` of a disk of `size` bytes. The disk itself
 /// begins at offset 0, so no partition holds that byte.
 fn partition_at(file: &File, size: u64, offset: u64, is_block: bool) -> Option<Partition> {
-    if offset == 0 {
-        return None;
-    }
-    let sector = match is_block {
-        true => rustix::fs::ioctl_blksszget(file).map_or(SECTOR, u64::from),
-        false => SECTOR,
-    };
-    let table =
-        PartitionTable::read(size, sector, &|at, bytes| file.read_exact_at(bytes, at).ok())?;
-    table.holder(offset).cloned()
+    find(file, size, is_block, None, (offset, Pick::Nothing)).ok()?.partition
 }
 
-/// Returns the length of the part of a file of `size` bytes that `options` ask for.
+/// Returns the length of the part of a file of `size` bytes that begins at `offset` and has `wanted`
+/// bytes, or goes to the end.
 fn length(
     path: &Path,
-    options: OpenOptions,
+    (offset, wanted): (u64, Option<u64>),
     size: u64,
     partition: Option<&Partition>,
 ) -> Result<u64, OpenError> {
-    let (path, offset) = (PathBuf::from(path), options.offset);
-    if let (Some(len), Some(partition)) = (options.len, partition) {
-        let room = partition.bytes.end - offset;
+    let path = PathBuf::from(path);
+    if let (Some(len), Some(partition)) = (wanted, partition) {
+        let room = partition.bytes.end.saturating_sub(offset);
         if len > room {
             let partition = partition.number;
             return Err(OpenError::BeyondPartition { path, partition, offset, len, room });
@@ -396,7 +524,7 @@ fn length(
     }
     let end = partition.map_or(size, |partition| partition.bytes.end.min(size));
     let rest = end.checked_sub(offset);
-    match (rest, options.len) {
+    match (rest, wanted) {
         (Some(rest), wanted) if wanted.unwrap_or(rest) <= rest => Ok(wanted.unwrap_or(rest)),
         (_, wanted) => Err(OpenError::OutOfRange { path, offset, len: wanted.unwrap_or(0), size }),
     }

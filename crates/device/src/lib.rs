@@ -23,13 +23,16 @@ mod recording;
 mod replay;
 mod stdout;
 
-pub use device::{Access, Device, DeviceError, Operation};
+pub use device::{Access, Device, DeviceError, Operation, read_unaligned};
 pub use faulty::{Duration, Fault, FaultyDevice};
 pub use file::{FileDevice, OpenError, OpenOptions};
 pub use gated::{GatedDevice, Pace};
 pub use host_use::User;
 pub use overlay::OverlayDevice;
-pub use partitions::{Partition, PartitionTable, TableKind};
+pub use partitions::{
+    BadTable, Ext4, Partition, PartitionError, PartitionGrowth, PartitionTable, Pick, TableCopy,
+    TableKind, file_of,
+};
 pub use ram::RamDevice;
 pub use recording::{Event, Recording, RecordingDevice};
 pub use replay::{Kept, Replay};

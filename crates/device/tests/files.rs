@@ -1,11 +1,18 @@
 //! Tests devices that are files or block devices of the host, and compares their contents with what
 //! the host sees.
 
-use lanefs_device::{
-    Access, Device, FileDevice, OpenError, OpenOptions, PartitionTable, RamDevice, TableKind, User,
-};
+#[path = "files/partitions.rs"]
+mod partitions;
+
+use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, RamDevice, User};
 use std::path::Path;
 use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+fn part_at(offset: u64, len: Option<u64>) -> OpenOptions {
+    OpenOptions { offset, len, ..OpenOptions::default() }
+}
 
 fn open(path: &Path, access: Access) -> Result<FileDevice, OpenError> {
     FileDevice::open(path, access, OpenOptions::default())
@@ -33,7 +40,7 @@ fn a_part_of_a_file_is_a_device_and_nothing_beyond_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     std::fs::write(&path, vec![7; 10_000]).unwrap();
-    let part = OpenOptions { offset: 1000, len: Some(5000) };
+    let part = part_at(1000, Some(5000));
     let device = FileDevice::open(&path, Access::ReadWrite, part).unwrap();
     assert_eq!(device.len(), 5000);
     device.write_vectored_at(0, &[&[1; 10], &[], &[2; 10]]).unwrap();
@@ -53,7 +60,7 @@ fn a_part_of_a_file_is_a_device_and_nothing_beyond_it() {
     want[1100..5100].fill(0);
     want[5990..6000].fill(3);
     assert_eq!(bytes, want);
-    let beyond = OpenOptions { offset: 1000, len: Some(9001) };
+    let beyond = part_at(1000, Some(9001));
     let refused = FileDevice::open(&path, Access::ReadOnly, beyond);
     assert!(matches!(refused, Err(OpenError::OutOfRange { .. })));
     assert!(matches!(open(dir.path(), Access::ReadOnly), Err(OpenError::NotADevice { .. })));
@@ -270,7 +277,7 @@ fn direct_io_of_an_image_file_needs_whole_pages() {
     }
     agree_at_the_end(&device);
     drop(device);
-    let part = OpenOptions { offset: 512, len: None };
+    let part = part_at(512, None);
     let mut device = FileDevice::open(&path, Access::ReadWrite, part).unwrap();
     let refused = device.with_direct_io(&path).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
@@ -297,152 +304,6 @@ fn loop_device(path: &Path) -> Option<String> {
             println!("skipped: no loop device here: {other:?}");
             None
         }
-    }
-}
-
-const MIB: u64 = 1 << 20;
-
-/// Writes a boot record in sector `at`, with entries of a type, a first sector and a length.
-fn boot_record(disk: &dyn Device, at: u64, entries: &[(u8, u32, u32)]) {
-    let mut sector = [0; 512];
-    for (entry, (kind, start, sectors)) in sector[446..].chunks_mut(16).zip(entries) {
-        entry[4] = *kind;
-        entry[8..12].copy_from_slice(&start.to_le_bytes());
-        entry[12..].copy_from_slice(&sectors.to_le_bytes());
-    }
-    sector[510..].copy_from_slice(b"\x55\xaa");
-    disk.write_at(at * 512, &sector).unwrap();
-}
-
-/// Returns the header of a GPT with `count` entries. The header is in sector `at`, and the entries
-/// begin in sector `table`.
-fn gpt_header(at: u64, table: u64, count: u32) -> [u8; 92] {
-    let mut header = [0; 92];
-    header[..8].copy_from_slice(b"EFI PART");
-    header[24..32].copy_from_slice(&at.to_le_bytes());
-    header[72..80].copy_from_slice(&table.to_le_bytes());
-    header[80..84].copy_from_slice(&count.to_le_bytes());
-    header[84..88].copy_from_slice(&128_u32.to_le_bytes());
-    header
-}
-
-fn gpt_entry(first: u64, last: u64) -> [u8; 128] {
-    let mut entry = [0; 128];
-    entry[0] = 0xaf;
-    entry[32..40].copy_from_slice(&first.to_le_bytes());
-    entry[40..48].copy_from_slice(&last.to_le_bytes());
-    entry
-}
-
-#[test]
-fn a_part_that_begins_in_a_partition_ends_with_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("disk");
-    let disk = FileDevice::create(&path, 16 * MIB).unwrap();
-    boot_record(&disk, 0, &[(0x83, 2048, 4096), (0x05, 8192, 16384)]);
-    boot_record(&disk, 8192, &[(0x83, 2048, 2048), (0x05, 6144, 8192)]);
-    // The second logical partition leads back to the first one.
-    boot_record(&disk, 14336, &[(0x83, 2048, 4096), (0x05, 0, 8192)]);
-    drop(disk);
-    let part =
-        |offset, len| FileDevice::open(&path, Access::ReadWrite, OpenOptions { offset, len });
-    for (offset, len, number) in [
-        (MIB, 2 * MIB, Some(1)),
-        (MIB + 512, 2 * MIB - 512, Some(1)),
-        (3 * MIB - 1, 1, Some(1)),
-        (3 * MIB, 13 * MIB, None),
-        (5 * MIB, MIB, Some(5)),
-        (8 * MIB, 2 * MIB, Some(6)),
-        (10 * MIB, 2 * MIB, Some(2)),
-        (12 * MIB, 4 * MIB, None),
-    ] {
-        let device = part(offset, None).unwrap();
-        assert_eq!((device.len(), device.partition().map(|p| p.number)), (len, number), "{offset}");
-        drop(device);
-        assert_eq!(part(offset, Some(len)).unwrap().len(), len);
-        let refused = part(offset, Some(len + 1)).unwrap_err();
-        match number {
-            Some(number) => {
-                let what = format!("beyond partition {number}, which has {len} bytes");
-                assert!(refused.to_string().contains(&what), "{refused}");
-            }
-            None => assert!(matches!(refused, OpenError::OutOfRange { .. }), "{refused}"),
-        }
-    }
-    // A device can grow when its partition has grown.
-    let device = part(MIB, None).unwrap();
-    device.lengthen(2 * MIB).unwrap();
-    device.lengthen(2 * MIB + 1).unwrap_err();
-    let mut raw = [0; 512];
-    FileDevice::peek(&path, OpenOptions::default()).unwrap().read_at(0, &mut raw).unwrap();
-    raw[446 + 13] = 0x12;
-    std::os::unix::fs::FileExt::write_all_at(
-        &std::fs::File::options().write(true).open(&path).unwrap(),
-        &raw,
-        0,
-    )
-    .unwrap();
-    device.lengthen(2 * MIB + 4096).unwrap();
-    assert_eq!(device.len(), 2 * MIB + MIB / 4);
-}
-
-#[test]
-fn both_tables_of_a_gpt_and_both_sizes_of_sectors_are_read() {
-    for sector in [512, 4096] {
-        let disk = RamDevice::create(16 * MIB).unwrap();
-        let last = 16 * MIB / sector - 1;
-        let entries = [gpt_entry(MIB / sector, 2 * MIB / sector - 1), [0; 128]];
-        let entries = [entries[0], entries[1], gpt_entry(4 * MIB / sector, 4 * MIB / sector)];
-        boot_record(&disk, 0, &[(0xee, 1, u32::MAX)]);
-        for (at, table) in [(last, last - 4), (1, 2)] {
-            disk.write_at(table * sector, entries.as_flattened()).unwrap();
-            disk.write_at(at * sector, &gpt_header(at, table, 3)).unwrap();
-            let found = PartitionTable::of(&disk).unwrap();
-            assert_eq!(found.kind, TableKind::Gpt);
-            let of = |p: &lanefs_device::Partition| (p.number, p.bytes.clone());
-            let found: Vec<_> = found.partitions.iter().map(of).collect();
-            assert_eq!(found, [(1, MIB..2 * MIB), (3, 4 * MIB..4 * MIB + sector)]);
-        }
-        // The entry of the MBR is no partition, even if both headers are lost.
-        for at in [last, 1] {
-            disk.write_at(at * sector, &[0; 92]).unwrap();
-        }
-        let lost = PartitionTable { kind: TableKind::Gpt, partitions: Vec::new() };
-        assert_eq!(PartitionTable::of(&disk), Some(lost));
-        // The copy of a larger disk's table, which an offset moved, has no partitions.
-        let end = RamDevice::create(MIB).unwrap();
-        end.write_at(MIB - sector, &gpt_header(last, last - 4, 3)).unwrap();
-        assert_eq!(PartitionTable::of(&end), None);
-    }
-}
-
-#[test]
-fn a_table_of_any_numbers_is_read_without_a_panic() {
-    let mut random = fastrand::Rng::with_seed(34);
-    let number = |random: &mut fastrand::Rng| match random.u8(..4) {
-        0 => u64::MAX >> random.u8(..64),
-        1 => random.u64(..40_000),
-        _ => random.u64(..),
-    };
-    for _ in 0..2000 {
-        let disk = RamDevice::create(4 * MIB).unwrap();
-        let kinds = [0, 0x05, 0x0f, 0x83, 0xee];
-        for at in [0, 1, 2, 7] {
-            let entry = |random: &mut fastrand::Rng| {
-                let kind = kinds[random.usize(..kinds.len())];
-                (kind, number(random).min(9) as u32, number(random) as u32)
-            };
-            let entries: Vec<_> = (0..4).map(|_| entry(&mut random)).collect();
-            boot_record(&disk, at, &entries);
-        }
-        let header = gpt_header(1, number(&mut random), random.u32(..));
-        disk.write_at(512, &header[..random.usize(..92)]).unwrap();
-        let entry = gpt_entry(number(&mut random), number(&mut random));
-        disk.write_at(1024, &entry).unwrap();
-        let Some(table) = PartitionTable::of(&disk) else { continue };
-        assert!(table.partitions.len() < 300);
-        assert!(table.partitions.iter().all(|p| p.bytes.start < p.bytes.end));
-        table.holder(number(&mut random));
     }
 }
 

@@ -102,7 +102,7 @@ impl Scene {
             Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(&image).arg("64M").status();
         assert!(made.unwrap().success());
         std::fs::create_dir(dir.path().join("mnt")).unwrap();
-        let part = OpenOptions { offset: 0, len: None };
+        let part = OpenOptions::default();
         let device = Arc::new(Slow {
             inner: FileDevice::open(&image, Access::ReadWrite, part).unwrap(),
             read: AtomicU64::new(0),

@@ -137,7 +137,7 @@ impl Scene {
         let log: HashSet<u64> = log.split_whitespace().filter_map(|n| n.parse().ok()).collect();
         assert!(log.len() > 1000, "the log has {} blocks", log.len());
         std::fs::create_dir(dir.path().join("mnt")).unwrap();
-        let part = OpenOptions { offset: 0, len: None };
+        let part = OpenOptions::default();
         let device = Arc::new(Troubled {
             inner: FileDevice::open(&image, Access::ReadWrite, part).unwrap(),
             trouble: AtomicU8::new(Trouble::Nothing as u8),

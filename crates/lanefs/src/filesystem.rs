@@ -6,7 +6,7 @@ use crate::metadata::Metadata;
 use crate::mounted::{Mounted, Shared};
 use crate::options::{FileOptions, OpenOptions, UMASK};
 use crate::source::Source;
-use lanefs_device::{Device, FileDevice};
+use lanefs_device::{Device, FileDevice, Pick};
 use lanefs_ext4::{InodeRef, NewKind, Rename, StatFs, Statistics};
 use lanefs_lanes::LaneArc;
 use lanefs_mkfs::{Contents, MkfsOptions as FormatOptions};
@@ -88,14 +88,16 @@ impl FileSystem {
     }
 
     /// Opens the image or block device at `image` for reading and writing. `image` may also be the
-    /// name of an array: see [`Source::open`].
+    /// name of an array or of a partition, such as `disk.img@2`: see [`Source::open`]. A disk
+    /// without the name of a partition stands for its only ext4 file system.
     pub fn open(image: impl AsRef<Path>) -> Result<FileSystem> {
         FileSystem::open_with(image, &OpenOptions::new())
     }
 
     /// Opens the image or block device at `image` with `options`.
     pub fn open_with(image: impl AsRef<Path>, options: &OpenOptions) -> Result<FileSystem> {
-        let part = lanefs_device::OpenOptions { offset: options.offset, len: options.len };
+        let (offset, len) = (options.offset, options.len);
+        let part = lanefs_device::OpenOptions { offset, len, pick: Pick::OnlyExt4 };
         let source = Source::open(image, options.access(), part)?;
         FileSystem::open_source(source, options)
     }

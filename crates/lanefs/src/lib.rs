@@ -86,8 +86,8 @@ pub use source::Source;
 /// Devices that a file system can be on. A program can bring its own [`Device`](device::Device).
 pub mod device {
     pub use lanefs_device::{
-        Access, Device, DeviceError, FileDevice, GatedDevice, OpenError, OpenOptions, Operation,
-        Pace, Partition, RamDevice, User, forward,
+        Access, BadTable, Device, DeviceError, FileDevice, GatedDevice, OpenError, OpenOptions,
+        Operation, Pace, Partition, PartitionError, Pick, RamDevice, User, file_of, forward,
     };
 }
 

@@ -26,8 +26,9 @@ pub enum Source {
 }
 
 impl Source {
-    /// Opens the source `name`: the path of an image or block device, or the name of an array. An
-    /// array is `md:MEMBER,MEMBER,...` in any order, with `missing` for a missing member. `md:UUID`
+    /// Opens the source `name`: the path of an image or block device, `PATH@WHICH` for a partition
+    /// of a disk, or the name of an array. WHICH is a number, `name=`, `label=`, `uuid=`,
+    /// `partuuid=`, or `root`, which is the partition of that type or else the only ext4. An array is `md:MEMBER,MEMBER,...` in any order, with `missing` for a missing member. `md:UUID`
     /// searches the host's block devices for the members. `md:UUID,DIRECTORY` searches a directory
     /// for them.
     ///
@@ -80,10 +81,15 @@ impl Source {
         }
     }
 
-    /// Returns notes for the user, one for each unused member of an array.
+    /// Returns notes for the user: each unused member of an array, the partition that was picked,
+    /// a damaged partition table.
     pub fn notes(&self) -> Vec<String> {
-        let out = self.array().map(OpenArray::left_out).unwrap_or_default();
-        out.iter().map(|out| format!("left out: {out}")).collect()
+        match self {
+            Source::Image(device) => device.notes().to_vec(),
+            Source::Array(array) => {
+                array.left_out().iter().map(|out| format!("left out: {out}")).collect()
+            }
+        }
     }
 
     /// Marks an array clean. The file system on it must be closed first.

@@ -1,6 +1,6 @@
 //! Recognises the present contents of a device by the marks that formats have at fixed offsets.
 
-use lanefs_device::{Device, DeviceError};
+use lanefs_device::{Device, DeviceError, read_unaligned as read};
 
 /// A mark at an offset.
 struct Mark {
@@ -134,20 +134,4 @@ fn has(device: &dyn Device, offset: u64, magic: &[u8]) -> Result<bool, DeviceErr
     let mut found = [0; 16];
     let Some(found) = found.get_mut(..magic.len()) else { return Ok(false) };
     Ok(read(device, offset, found)? && found == magic)
-}
-
-/// Reads bytes at an offset that need not be aligned as the device requires. Returns false if the
-/// bytes are beyond the device's end.
-fn read(device: &dyn Device, offset: u64, bytes: &mut [u8]) -> Result<bool, DeviceError> {
-    let alignment = u64::from(device.alignment()).max(1);
-    let start = offset / alignment * alignment;
-    let end = (offset + bytes.len() as u64).next_multiple_of(alignment);
-    if end > device.len() {
-        return Ok(false);
-    }
-    let mut whole = vec![0; (end - start) as usize];
-    device.read_at(start, &mut whole)?;
-    let from = (offset - start) as usize;
-    bytes.copy_from_slice(&whole[from..from + bytes.len()]);
-    Ok(true)
 }

@@ -4,7 +4,7 @@
 use crate::cli::{Failure, ImageArguments};
 use lanefs::Source;
 use lanefs_check::{Backup, Base};
-use lanefs_device::{Device, PartitionTable, TableKind};
+use lanefs_device::{Device, Ext4, PartitionTable, read_unaligned};
 use lanefs_fuse::MountEntry;
 use lanefs_mkfs::existing_signature;
 use lanefs_ondisk::md::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
@@ -121,6 +121,27 @@ fn array_name(device: &dyn Device) -> Option<String> {
     Some(Superblock::decode(&bytes, device.len()).ok()?.name())
 }
 
+/// Names the format of the contents of a device, and the command that opens it.
+pub fn format_of(device: &dyn Device) -> Option<(&'static str, String)> {
+    let format = existing_signature(device).ok()??;
+    Some((format, opener(format)))
+}
+
+/// Returns the command that opens such contents, on a block device.
+fn opener(format: &str) -> String {
+    match format {
+        "LUKS" => "cryptsetup open".into(),
+        "LVM2 physical volume" => "vgchange -ay".into(),
+        "md superblock" => "mdadm --assemble".into(),
+        "swap" => "swapon".into(),
+        "zfs" => "zpool import".into(),
+        "bcache" => "bcache-super-show".into(),
+        "external ext4 journal" => "lanefs mount -o journal_path=".into(),
+        table if table.ends_with("partition table") => "lanefs disk".into(),
+        other => format!("mount -t {other}"),
+    }
+}
+
 /// Names the format of the contents. `None` if no format is recognised.
 fn recognised(device: &dyn Device) -> Option<String> {
     let head = head(device)?;
@@ -135,7 +156,9 @@ fn recognised(device: &dyn Device) -> Option<String> {
                 .into()
         }
         table if table.ends_with("partition table") => partitioned(device, table),
-        other => format!("it looks like {}", with_article(other)),
+        other => {
+            format!("it looks like {}, which {} opens", with_article(other), opener(other))
+        }
     })
 }
 
@@ -172,44 +195,32 @@ fn is_text(head: &[u8]) -> bool {
 }
 
 fn partitioned(device: &dyn Device, name: &str) -> String {
-    let table = PartitionTable::of(device);
-    let name = match table.as_ref().map(|table| table.kind) {
-        Some(TableKind::Gpt) => "GPT partition table",
-        Some(TableKind::Mbr) => "MBR partition table",
-        None => name,
+    let (name, partitions) = match PartitionTable::of(device) {
+        Ok(Some(table)) => (format!("{} partition table", table.kind), table.partitions),
+        Ok(None) => (name.to_owned(), Vec::new()),
+        Err(bad) => return format!("it is a disk, but {bad}"),
     };
-    let mut partitions = table.map(|table| table.partitions).unwrap_or_default();
-    partitions.retain(|partition| !partition.is_extended);
+    let name = with_article(&name);
+    let is_ext = |start: u64| Ext4::at(device, start).is_some();
+    let mut partitions: Vec<_> = partitions.iter().filter(|found| !found.is_extended).collect();
     // Partitions with an ext4 file system come first.
-    let is_ext =
-        |start: u64| start.checked_add(MAGIC_AT).and_then(|at| read(device, at)) == Some(MAGIC);
     partitions.sort_by_key(|partition| !is_ext(partition.bytes.start));
-    let listed: Vec<String> = partitions
-        .iter()
-        .take(LISTED)
-        .map(|partition| {
-            let (number, start) = (partition.number, partition.bytes.start);
-            let holds = if is_ext(start) { " (ext4)" } else { "" };
-            format!("--offset {start} for partition {number}{holds}")
-        })
-        .collect();
-    let name = with_article(name);
-    match listed.is_empty() {
+    let listed = partitions.iter().take(LISTED).map(|partition| {
+        let (number, start) = (partition.number, partition.bytes.start);
+        let holds = if is_ext(start) { " (ext4)" } else { "" };
+        format!("@{number} or --offset {start} for partition {number}{holds}")
+    });
+    match partitions.is_empty() {
         true => format!("it is a disk with {name}, without partitions"),
-        false => format!("it is a disk with {name}: use {}", listed.join(", ")),
+        false => {
+            format!("it is a disk with {name}: use {}", listed.collect::<Vec<_>>().join(", "))
+        }
     }
 }
 
 fn read<const N: usize>(device: &dyn Device, at: u64) -> Option<[u8; N]> {
-    let alignment = u64::from(device.alignment()).max(1);
-    let start = at / alignment * alignment;
-    let end = at.checked_add(N as u64)?.checked_next_multiple_of(alignment)?;
-    if end > device.len() {
-        return None;
-    }
-    let mut whole = vec![0; usize::try_from(end - start).ok()?];
-    device.read_at(start, &mut whole).ok()?;
-    whole.get((at - start) as usize..)?.first_chunk().copied()
+    let mut bytes = [0; N];
+    read_unaligned(device, at, &mut bytes).ok()?.then_some(bytes)
 }
 
 /// The extended attribute whose value lists the server's counters (`lanefs_fuse::Control`).

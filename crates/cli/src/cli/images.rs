@@ -5,7 +5,9 @@ use crate::cli::{
     no_file_system, other_contents, read_keys,
 };
 use lanefs::{Cause, Error, FileSystem, OpenOptions, Source};
-use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions as DeviceOptions, User};
+use lanefs_device::{
+    Access, Device, FileDevice, OpenError, OpenOptions as DeviceOptions, Pick, User, file_of,
+};
 use lanefs_ext4::Exclusive;
 use lanefs_fuse::MountEntry;
 use lanefs_offline::{Image, has_journal_elsewhere};
@@ -48,14 +50,25 @@ impl Images {
         let count = intents.len();
         let files = arguments.journal.path().map(Path::to_path_buf).into_iter().collect();
         let mut images = Images { open: Vec::new(), files };
-        for (image, real, intent) in intents {
-            let mut options = match intent {
+        let mut disks: Vec<(Identity, Arc<FileDevice>)> = Vec::new();
+        for (image, real, intent) in &intents {
+            let mut options = match *intent {
                 Intent::Read => OpenOptions::new().read_only(),
                 Intent::Change => OpenOptions::new(),
             };
             options = options.keys(&keys);
-            let whole = WholeImage::open(&image, arguments.image, intent.access())?;
+            let disk = disks.iter().find(|(disk, _)| disk.is_same_file(real));
+            // All partitions of a disk are opened as the most demanding use needs it.
+            let uses = intents.iter().filter(|(_, other, _)| other.is_same_file(real));
+            let most = uses.map(|(.., intent)| *intent).max().unwrap_or(*intent);
+            let whole = match disk {
+                Some((_, disk)) => WholeImage::beside(disk, image, arguments.image)?,
+                None => WholeImage::open(image, arguments.image, most.access())?,
+            };
             images.files.extend(whole.files());
+            if let Source::Image(device) = &whole.source {
+                disks.push((real.clone(), device.clone()));
+            }
             let source = whole.into_source();
             let device = source.device();
             // A single image always gets the journal device. Among several images, only those whose
@@ -72,7 +85,7 @@ impl Images {
                     None => Failure::within(image.display(), &error),
                 },
             )?;
-            images.open.push((real, fs));
+            images.open.push((real.clone(), fs));
         }
         Ok(images)
     }
@@ -138,12 +151,20 @@ struct Identity {
     name: PathBuf,
     /// The numbers of the device and inode, and that of a block device itself.
     file: Option<(u64, u64, u64)>,
+    /// Where the partition begins that the name chooses, in bytes; otherwise 0.
+    start: u64,
+}
+
+impl Identity {
+    fn is_same_file(&self, other: &Identity) -> bool {
+        self.file.is_some() && self.file == other.file
+    }
 }
 
 impl PartialEq for Identity {
     fn eq(&self, other: &Identity) -> bool {
         match (self.file, other.file) {
-            (Some(this), Some(that)) => this == that,
+            (Some(this), Some(that)) => this == that && self.start == other.start,
             (None, None) => self.name == other.name,
             _ => false,
         }
@@ -153,14 +174,18 @@ impl PartialEq for Identity {
 /// Identifies an image. Its name need not lead to it any more: `/proc/self/fd/3` may be a file that
 /// was deleted.
 fn identity(image: &Path) -> Result<Identity, Failure> {
+    let disk = file_of(image);
     let file = match Source::array_name(image) {
         Some(_) => None,
         None => {
-            let found = image.metadata().map_err(|error| match place_meant(image) {
+            let found = disk.metadata().map_err(|error| match place_meant(image) {
                 Some(place) => {
                     Failure::new(image.display(), format_args!("not a directory: {place}"))
                 }
-                None => Failure::host(image.display(), &error),
+                None => match FileDevice::peek(image, DeviceOptions::default()) {
+                    Err(error @ OpenError::Partition { .. }) => error.into(),
+                    _ => Failure::host(image.display(), &error),
+                },
             })?;
             match found.rdev() {
                 0 => Some((found.dev(), found.ino(), 0)),
@@ -168,7 +193,11 @@ fn identity(image: &Path) -> Result<Identity, Failure> {
             }
         }
     };
-    Ok(Identity { name: image.into(), file })
+    let start = match file {
+        Some(_) if disk != image => FileDevice::peek(image, DeviceOptions::default())?.start(),
+        _ => 0,
+    };
+    Ok(Identity { name: image.into(), file, start })
 }
 
 /// If a file lies on the way to `path`, as in `disk.img/etc`, returns a hint to write
@@ -234,32 +263,53 @@ pub fn open_with_notes(
     part: DeviceOptions,
 ) -> Result<Source, Failure> {
     let source = open_source(path, access, part)?;
-    for note in source.notes() {
-        complain(format_args!("lanefs: {}: {note}", path.display()));
-    }
+    tell_notes(path, &source.notes());
     Ok(source)
+}
+
+/// Prints the remarks about the members of an array, or the choice of a partition.
+pub fn tell_notes(image: &Path, notes: &[String]) {
+    notes.iter().for_each(|note| complain(format_args!("lanefs: {}: {note}", image.display())));
 }
 
 /// An open image or array, locked until it is closed or dropped.
 pub struct WholeImage<'p> {
     path: &'p Path,
     source: Source,
-    part: DeviceOptions,
 }
 
 impl<'p> WholeImage<'p> {
-    /// Opens the image. If the image is an array, prints the remarks about its members.
+    /// Opens the image. If the image is a disk whose name chooses no partition, opens its only ext4
+    /// file system. Prints the notes about the members of an array and the choice of a partition.
     pub fn open(
         path: &'p Path,
         arguments: ImageArguments,
         access: Access,
     ) -> Result<WholeImage<'p>, Failure> {
-        let part = DeviceOptions { offset: arguments.offset.bytes(), len: None };
+        WholeImage::open_part(path, arguments.part(Pick::OnlyExt4), access)
+    }
+
+    /// Does the same as [`WholeImage::open`] for the part of the image that `part` asks for.
+    pub fn open_part(
+        path: &'p Path,
+        part: DeviceOptions,
+        access: Access,
+    ) -> Result<WholeImage<'p>, Failure> {
         let source = open_with_notes(path, access, part)?;
         if access == Access::ReadWrite {
             announce_mmp("lanefs", path, &source.device());
         }
-        Ok(WholeImage { path, source, part })
+        Ok(WholeImage { path, source })
+    }
+
+    /// Opens another partition of the disk of which `disk` is one, with the same access.
+    fn beside(
+        disk: &FileDevice,
+        path: &'p Path,
+        arguments: ImageArguments,
+    ) -> Result<WholeImage<'p>, Failure> {
+        let device = disk.beside(path, arguments.part(Pick::OnlyExt4))?;
+        Ok(WholeImage { path, source: Source::Image(Arc::new(device)) })
     }
 
     /// Returns the device that holds the file system.
@@ -267,10 +317,18 @@ impl<'p> WholeImage<'p> {
         self.source.device()
     }
 
+    /// Returns the number and the first byte of the partition that is the image.
+    pub fn partition(&self) -> Option<(u32, u64)> {
+        let Source::Image(device) = &self.source else { return None };
+        let partition = device.partition()?;
+        (partition.bytes.start == device.start()).then_some((partition.number, device.start()))
+    }
+
     /// Returns whether the file system takes up a whole image file, so that the file's length may
     /// be changed.
     pub fn is_whole_file(&self) -> bool {
-        self.source.array().is_none() && self.part.offset == 0 && self.path.is_file()
+        let Source::Image(device) = &self.source else { return false };
+        device.is_whole() && !device.is_block_device()
     }
 
     /// Fails if a file system of `bytes` bytes would reach beyond the partition in which it begins.
@@ -283,7 +341,10 @@ impl<'p> WholeImage<'p> {
         match partition {
             Some(partition) if bytes > room => {
                 let number = partition.number;
-                let why = format_args!("{bytes} bytes: partition {number} has room for {room}");
+                let why = format_args!(
+                    "{bytes} bytes: partition {number} has room for {room}; lanefs resize \
+                     --grow-partition makes it larger"
+                );
                 Err(Failure::new(self.path.display(), why))
             }
             _ => Ok(()),
@@ -305,7 +366,7 @@ impl<'p> WholeImage<'p> {
     /// Returns the paths of the files or devices that hold the image.
     pub fn files(&self) -> Vec<PathBuf> {
         match self.source.array() {
-            None => vec![self.path.into()],
+            None => vec![file_of(self.path).into()],
             Some(array) => array.metadata().members().into_iter().map(|m| m.name).collect(),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::cli::{Failure, Size};
 use lanefs::MasterKey;
-use lanefs::device::{Access, Device, FileDevice, OpenOptions};
+use lanefs::device::{Access, Device, FileDevice, OpenOptions, Pick};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -171,6 +171,13 @@ pub struct ImageArguments {
     /// disk image
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub offset: Size,
+}
+
+impl ImageArguments {
+    /// Returns the part of the image that is to be opened.
+    pub fn part(self, pick: Pick) -> OpenOptions {
+        OpenOptions { offset: self.offset.bytes(), len: None, pick }
+    }
 }
 
 /// Options of every command that works on files in an image.

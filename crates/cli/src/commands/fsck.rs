@@ -3,6 +3,7 @@
 use super::{check, recover, repair};
 use crate::cli::{Failure, Report};
 use clap::{Args, FromArgMatches};
+use lanefs::device::file_of;
 use lanefs_check::{Harm, Phase, Progress};
 use lanefs_fuse::MountEntry;
 use std::ffi::OsString;
@@ -151,7 +152,8 @@ fn progress(arguments: &Arguments) -> impl Fn(Progress) + Sync {
 
 /// Returns whether the image or device is mounted by Lanefs.
 fn is_mounted(image: &Path) -> bool {
-    let Ok(path) = image.canonicalize() else { return false };
+    let Ok(path) = file_of(image).canonicalize() else { return false };
     let mounts = MountEntry::all().unwrap_or_default();
-    mounts.iter().any(|mount| mount.source.canonicalize().is_ok_and(|source| source == path))
+    let is_there = |mount: &MountEntry| file_of(&mount.source).canonicalize().ok();
+    mounts.iter().any(|mount| is_there(mount).is_some_and(|source| source == path))
 }

@@ -1,13 +1,14 @@
-//! `lanefs info`
+//! What an image is: its superblock (`info`), or its partition table (`disk`).
 
 use super::raid;
 use super::tune::DEFAULT_OPTIONS;
 use crate::cli::{
-    Failure, ImageArguments, OutputArguments, Report, Shown, filled, human, no_file_system,
-    open_source, printable, show_time,
+    Failure, ImageArguments, OutputArguments, Report, Shown, filled, format_of, human,
+    no_file_system, open_source, printable, show_time, tell_notes,
 };
-use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
+use lanefs::device::{Access, Device, FileDevice, OpenError, Pick};
 use lanefs::{Source, Time};
+use lanefs_device::{Ext4, OpenOptions as DeviceOptions, Partition, PartitionTable, TableCopy};
 use lanefs_ext4::{Primary, Wholeness, Witness};
 use lanefs_ondisk::Group;
 use lanefs_ondisk::features::{Incompat, Support};
@@ -47,6 +48,152 @@ pub struct Arguments {
     options: ImageArguments,
 }
 
+/// Shows the partition table of a disk, and what each partition holds
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+IMAGE@WHICH names a partition in every command. WHICH is its number, name=NAME, partuuid=UUID, the
+label=LABEL or uuid=UUID of its ext4 file system, or root: the partition with the type of this
+machine's root, or else the only ext4. A file that has the whole name wins over @. Commands beside
+the partitions that hold other formats want a block device: losetup -P --find --show IMAGE makes
+one for each partition.
+
+Examples:
+  lanefs disk disk.img
+  lanefs disk --json disk.img | jq '.partitions[] | select(.holds == \"ext4\") | .number'
+  lanefs ls disk.img@2:/etc
+  lanefs mount disk.img@label=home mnt
+  lanefs resize --grow-partition disk.img@2 +10G")]
+pub struct Disk {
+    /// The disk image or block device
+    image: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `lanefs disk`.
+pub fn disk(arguments: &Disk) -> ExitCode {
+    Report::run("disk", |_| {
+        let facts = facts_of_disk(&arguments.image)?;
+        let output = OutputArguments { json: arguments.json, quiet: false };
+        Ok(output.print(&facts, lines_of_disk(&arguments.image, &facts))?)
+    })
+}
+
+fn facts_of_disk(image: &Path) -> Result<Value, Failure> {
+    let open = |part| match FileDevice::open(image, Access::ReadOnly, part) {
+        Err(OpenError::InUse { .. }) => FileDevice::peek(image, part),
+        opened => opened,
+    };
+    let whole = open(DeviceOptions::default())?;
+    let about = Failure::about(image);
+    let table = PartitionTable::of_sectors(&whole, whole.sector()).map_err(&about)?;
+    let Some(table) = table else {
+        let what = match format_of(&whole) {
+            Some((format, _)) => format!("no partition table: it holds {format}"),
+            None => "no partition table".into(),
+        };
+        return Err(Failure::new(image.display(), what));
+    };
+    let of_partition = |partition: &Partition| {
+        let (offset, size) = (partition.bytes.start, partition.bytes.end - partition.bytes.start);
+        let len = whole.len().saturating_sub(offset).min(size);
+        let part = DeviceOptions { offset, len: Some(len), ..DeviceOptions::default() };
+        let device =
+            (len > 0 && !partition.is_extended).then(|| FileDevice::peek(image, part).ok());
+        let holds = device.flatten().and_then(|device| format_of(&device));
+        let ext4 = Ext4::at(&whole, offset);
+        json!({
+            "number": partition.number,
+            "start": offset,
+            "bytes": size,
+            "type": partition.kind,
+            "type_name": type_name(&partition.kind),
+            "name": partition.name,
+            "partuuid": partition.uuid,
+            "overlaps": table.overlapping(partition).map(|other| other.number),
+            "holds": holds.as_ref().map(|(format, _)| *format),
+            "label": ext4.as_ref().map(|ext4| &ext4.label),
+            "uuid": ext4.as_ref().map(|ext4| &ext4.uuid),
+            "opened_by": match (&ext4, holds) {
+                (Some(_), _) => Some(format!("lanefs ls {}@{}:/", image.display(), partition.number)),
+                (None, holds) => holds.map(|(_, opener)| opener),
+            },
+        })
+    };
+    Ok(json!({
+        "image": image.display().to_string(),
+        "table": table.kind.to_string(),
+        "backup_used": table.copy == TableCopy::Backup,
+        "sector_size": table.sector,
+        "bytes": whole.len(),
+        "partitions": table.partitions.iter().map(of_partition).collect::<Vec<_>>(),
+    }))
+}
+
+fn lines_of_disk(image: &Path, facts: &Value) -> Vec<String> {
+    let word = |value: &Value| printable(value.as_str().unwrap_or_default()).to_string();
+    let quoted = |value: &Value| match &*word(value) {
+        "" => String::new(),
+        text => format!(" \"{text}\""),
+    };
+    let size = |value: &Value| human(value.as_u64().unwrap_or(0));
+    let (table, sector) = (word(&facts["table"]), &facts["sector_size"]);
+    let bytes = size(&facts["bytes"]);
+    let name = image.display();
+    let mut lines =
+        vec![format!("{name}: {table} partition table, {bytes}, sectors of {sector} bytes")];
+    if facts["backup_used"] == true {
+        lines.push("the primary table is damaged or missing: this is the backup".into());
+    }
+    for found in facts["partitions"].as_array().into_iter().flatten() {
+        let kind = if found["type_name"].is_null() { &found["type"] } else { &found["type_name"] };
+        lines.push(format!(
+            "{}: {}{}, {} from byte {}, partuuid {}",
+            found["number"],
+            word(kind),
+            quoted(&found["name"]),
+            size(&found["bytes"]),
+            found["start"],
+            word(&found["partuuid"]),
+        ));
+        if let Some(other) = found["overlaps"].as_u64() {
+            lines.push(format!("   overlaps partition {other}"));
+        }
+        if !found["holds"].is_null() {
+            let uuid = match &*word(&found["uuid"]) {
+                "" => String::new(),
+                uuid => format!(", uuid {uuid}"),
+            };
+            let (format, label) = (word(&found["holds"]), quoted(&found["label"]));
+            lines.push(format!("   {format}{label}{uuid}: {}", word(&found["opened_by"])));
+        }
+    }
+    lines
+}
+
+/// Returns the name of a usual type of partitions.
+fn type_name(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "0x05" | "0x0f" | "0x85" => "extended",
+        "0x06" | "0x0b" | "0x0c" | "0x0e" => "FAT",
+        "0x07" => "NTFS or exFAT",
+        "0x82" | "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f" => "Linux swap",
+        "0x83" | "0fc63daf-8483-4772-8e79-3d69d8477de4" => "Linux",
+        "0x8e" | "e6d6d379-f507-44c2-a23c-238f2a3df928" => "Linux LVM",
+        "0xef" | "c12a7328-f81f-11d2-ba4b-00a0c93ec93b" => "EFI system",
+        "0xfd" | "a19d880f-05fc-4d3b-a006-743f0f84911e" => "Linux RAID",
+        "21686148-6449-6e6f-744e-656564454649" => "BIOS boot",
+        "4f68bce3-e8cd-4db1-96e7-fbcaf984b709" => "Linux root (x86-64)",
+        "b921b045-1df0-41c3-af44-4c6f280d3fae" => "Linux root (ARM 64)",
+        "933ac7e1-2eb4-4f13-b844-0e14e2aef915" => "Linux home",
+        "bc13c2ff-59e6-4262-a352-b275fd6f7172" => "Linux extended boot",
+        "ca7d7ccb-63ed-4c53-861c-1742536059cc" => "Linux LUKS",
+        "ebd0a0a2-b9e5-4433-87c0-68b6b72699c7" => "Microsoft data",
+        _ => return None,
+    })
+}
+
 /// Runs `lanefs info`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     run_as("info", arguments)
@@ -68,7 +215,7 @@ fn run_as(command: &'static str, arguments: &Arguments) -> ExitCode {
 
 fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     let image = arguments.image.as_path();
-    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
+    let part = arguments.options.part(Pick::OnlyExt4);
     let mut left_out = Vec::new();
     let (device, in_use) = match Source::array_name(image) {
         Some(_) if part.offset > 0 => (open_source(image, Access::ReadOnly, part)?.device(), None),
@@ -79,9 +226,9 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
             (Arc::new(array) as Arc<dyn Device>, in_use)
         }
         None => match FileDevice::open(image, Access::ReadOnly, part) {
-            Ok(device) => (shared(device), None),
+            Ok(device) => (shared(device, image), None),
             Err(OpenError::InUse { by, .. }) => {
-                (shared(FileDevice::peek(image, part)?), Some(by.to_string()))
+                (shared(FileDevice::peek(image, part)?, image), Some(by.to_string()))
             }
             Err(error) => return Err(error.into()),
         },
@@ -122,7 +269,8 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     Ok(facts)
 }
 
-fn shared(device: FileDevice) -> Arc<dyn Device> {
+fn shared(device: FileDevice, image: &Path) -> Arc<dyn Device> {
+    tell_notes(image, device.notes());
     Arc::new(device)
 }
 

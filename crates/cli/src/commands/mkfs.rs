@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 /// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    Report::run("mkfs", |report| Ok(run_with(arguments, report)?))
+    Report::run("mkfs", |report| Ok(run_with(&arguments.on_disk()?, report)?))
 }
 
 fn run_with(arguments: &Arguments, report: &Report) -> Result<(), Failure> {

@@ -5,12 +5,12 @@ mod block;
 use super::raid::{ArrayFigures, LiveArray, LiveControl};
 use crate::cli::{
     advised, announce_mmp, complain, no_file_system, open_array_to_mount, open_image_to_mount,
-    read_keys,
+    read_keys, tell_notes,
 };
 use crate::commands::mount::block::{failed, message, warn};
 use block::Attached;
 use lanefs::{Cause, Source};
-use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
+use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, Pick, file_of};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
 use lanefs_fuse::{
@@ -21,6 +21,7 @@ use lanefs_raid5::{ArrayOptions, OpenArray};
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ Exit codes: 0 mounted (with -f: unmounted without an error), 1 failure, 2 wrong 
 Examples:
   lanefs mount disk.img mnt
   lanefs mount -o ro,noatime disk.img mnt
-  lanefs mount -o offset=1M disk.img mnt        a partition that starts at 1 MiB
+  lanefs mount disk.img@2 mnt                   partition 2 of a disk (docs/disks.md)
   lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
   lanefs mount -f /dev/sdx1 mnt                 in the foreground
   lanefs mount -o remount,ro disk.img mnt       as root: read-only from now on, the image is clean
@@ -87,7 +88,8 @@ Other options:
                         the mount. io_uring needs 8 to 64 threads and up to 64 MiB of buffers for
                         each processor")]
 pub struct Arguments {
-    /// Image file, block device, or array (md:MEMBER,... or md:UUID)
+    /// Image file, block device, partition of either (IMAGE@WHICH), or array (md:MEMBER,... or
+    /// md:UUID)
     pub source: PathBuf,
     /// Directory to mount on
     pub mount_point: PathBuf,
@@ -277,6 +279,15 @@ fn start(arguments: &Arguments, mut options: Options, ids: Ids) -> Result<Starte
     Ok(Started { session, mount_point, signals, ending, array })
 }
 
+/// Returns `path`, the file of the image `name`, with the name of the partition.
+fn at_partition(path: &Path, name: &Path) -> PathBuf {
+    let of_file = file_of(name).as_os_str().len();
+    let which = name.as_os_str().as_bytes().get(of_file..).unwrap_or_default();
+    let mut path = path.as_os_str().to_owned();
+    path.push(OsStr::from_bytes(which));
+    path.into()
+}
+
 /// Opens the device of the journal, if the options name one.
 fn open_journal(options: &Options) -> Result<Option<Arc<dyn Device>>, Box<dyn Error>> {
     let Some(path) = &options.journal else { return Ok(None) };
@@ -294,15 +305,21 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
             return Err(format!("{}: -o rows is for arrays", name.display()).into());
         }
         let failed = |source| OpenError::Io { path: name.into(), source };
+        let disk = file_of(name);
         // A file that was deleted can still be mounted by its name in `/proc/self/fd`.
-        let path = match name.canonicalize() {
-            Err(_) if name.exists() => std::path::absolute(name).map_err(failed)?,
+        let path = match disk.canonicalize() {
+            Err(_) if disk.exists() => std::path::absolute(disk).map_err(failed)?,
             found => found.map_err(failed)?,
         };
-        let mut device = open_device(&path, options)?;
+        let mut device = open_device(&at_partition(&path, name), options)?;
+        tell_notes(name, device.notes());
         go_direct(&mut device, &path, options.direct)?;
         let attached = block::attach(&path, &mut device, &arguments.mount_point, options)?;
-        let (device, shown) = (Arc::new(device), path.into_os_string());
+        let mut shown = path.into_os_string();
+        if let Some(partition) = device.partition().filter(|_| options.offset == 0) {
+            shown.push(format!("@{}", partition.number));
+        }
+        let device = Arc::new(device);
         return Ok(Opened { device, attached, array: None, shown });
     }
     if options.direct == DirectIo::Always {
@@ -313,7 +330,7 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
         .into());
     }
     options.read_only |= options.no_recovery;
-    let part = OpenOptions { offset: options.offset, len: options.size_limit };
+    let part = part_of(options);
     let open = |access| {
         let mut how = ArrayOptions::new(access);
         how.policies.rows = options.rows.unwrap_or(how.policies.rows);
@@ -327,9 +344,7 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
         }
         opened => opened?,
     };
-    for note in source.notes() {
-        complain(format_args!("lanefs mount: {}: {note}", name.display()));
-    }
+    tell_notes(name, &source.notes());
     let device = source.device();
     Ok(match source {
         Source::Array(array) => {
@@ -367,7 +382,7 @@ fn shown_name(array: &OpenArray) -> OsString {
 
 /// Opens the device for writing, or read-only if the options or the host require that.
 fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenError> {
-    let part = OpenOptions { offset: options.offset, len: options.size_limit };
+    let part = part_of(options);
     options.read_only |= options.no_recovery;
     if !options.read_only {
         match open_image_to_mount(source, Access::ReadWrite, part) {
@@ -376,6 +391,10 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
         }
     }
     open_image_to_mount(source, Access::ReadOnly, part)
+}
+
+fn part_of(options: &Options) -> OpenOptions {
+    OpenOptions { offset: options.offset, len: options.size_limit, pick: Pick::OnlyExt4 }
 }
 
 fn access_of(options: &Options) -> Access {

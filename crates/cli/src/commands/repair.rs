@@ -5,7 +5,7 @@ use crate::cli::{
     Failure, ImageArguments, JournalArguments, OutputArguments, Report as Failures, WholeImage,
     printable,
 };
-use lanefs::device::{Access, Device};
+use lanefs::device::{Access, Device, OpenOptions, Pick};
 use lanefs_check::repair::{Action, Plan, Shared, plan};
 use lanefs_check::{Error, Finding, Harm, Place};
 use lanefs_ext4::{Exclusive, Fault};
@@ -99,10 +99,16 @@ pub fn code(arguments: &Arguments) -> u8 {
     }
 }
 
+/// Returns the part of the image to repair. Which file system of a disk is to be overwritten, only
+/// its user says.
+fn part_of(arguments: &Arguments) -> OpenOptions {
+    arguments.options.part(Pick::Nothing)
+}
+
 fn undo(arguments: &Arguments, file: &Path) -> Result<u8, Failure> {
     let bytes = std::fs::read(file).map_err(Failure::on_host(file))?;
     let undo = Undo::decode(&bytes).map_err(Failure::about(file))?;
-    let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
+    let whole = WholeImage::open_part(&arguments.image, part_of(arguments), Access::ReadWrite)?;
     let exclusive = take(&whole, arguments)?;
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
     let applied = undo.apply(&*device);
@@ -119,7 +125,7 @@ fn undo(arguments: &Arguments, file: &Path) -> Result<u8, Failure> {
 
 fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let access = if arguments.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-    let whole = WholeImage::open(&arguments.image, arguments.options, access)?;
+    let whole = WholeImage::open_part(&arguments.image, part_of(arguments), access)?;
     whole.refuse_other_contents()?;
     let shared = if arguments.cut_shared { Shared::Cut } else { Shared::Clone };
     let exclusive = if arguments.dry_run { None } else { take(&whole, arguments)? };

@@ -2,17 +2,17 @@
 
 use crate::cli::{
     Failure, ImageArguments, JournalArguments, MadeFile, MountedImage, OutputArguments, Report,
-    WholeImage, complain, human, no_file_system, parse_size,
+    WholeImage, complain, human, no_file_system, open_image, parse_size,
 };
 use crate::commands::tune::parse_uuid;
-use lanefs::device::{Access, FileDevice, OpenOptions};
+use lanefs::device::{Access, Device, FileDevice, OpenOptions, file_of};
+use lanefs_device::PartitionGrowth;
 use lanefs_offline::{
     Copied, FeatureChange, Image, Settings, copy_device, copy_file, has_journal_elsewhere,
 };
 use lanefs_ondisk::features::{Features, RoCompat};
 use serde_json::json;
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -29,6 +29,9 @@ is recovered first. If the command is interrupted, run it again.
 A growth that needs more blocks for descriptors than the resize inode reserves is refused. Only root
 and the owner of the mount can enlarge a mounted file system, and only if it has a journal so long
 that the changes of one group fit into a quarter of it; otherwise unmount the file system first.
+With --grow-partition a partition grows before its file system (docs/disks.md): no other partition
+may be in the way. An image file grows if there is too little room. A logical partition is refused.
+
 File systems with sparse_super2 or bigalloc cannot be resized; those with meta_bg, ea_inode,
 inline_data or stable_inodes cannot be made smaller.
 
@@ -37,7 +40,9 @@ Examples:
   lanefs resize disk.img +5G                   # by 5 GiB
   lanefs resize disk.img auto                  # as small as it can be
   lanefs resize /dev/sdx1                      # to the whole device
-  lanefs resize mnt +5G                        # a mounted one")]
+  lanefs resize mnt +5G                        # a mounted one
+  lanefs resize --grow-partition disk.img@2 +10G   # the partition too, and the disk image
+  lanefs resize --grow-partition disk.img@2        # over all the room behind the partition")]
 pub struct Resize {
     /// The image, or the directory that it is mounted on
     image: PathBuf,
@@ -45,6 +50,10 @@ pub struct Resize {
     /// the size of the file, device or partition]
     #[arg(allow_hyphen_values = true)]
     size: Option<Target>,
+    /// Make the partition, and if needed the disk image, large enough first [default size: the room
+    /// behind the partition]
+    #[arg(long)]
+    grow_partition: bool,
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
@@ -86,7 +95,14 @@ struct Resized {
 
 fn resize_image(arguments: &Resize) -> Result<Resized, Failure> {
     if let Some(mounted) = MountedImage::of(&arguments.image, arguments.options) {
+        if arguments.grow_partition {
+            let why = "it is mounted: its partition can grow after lanefs umount";
+            return Err(Failure::new(arguments.image.display(), why));
+        }
         return grow_mounted(arguments, &mounted);
+    }
+    if arguments.grow_partition {
+        grow_partition(arguments)?;
     }
     let whole = WholeImage::open(&arguments.image, arguments.options, Access::ReadWrite)?;
     let journal = arguments.journal.open(Access::ReadWrite)?;
@@ -142,13 +158,47 @@ fn resize_image(arguments: &Resize) -> Result<Resized, Failure> {
     Ok(Resized { before, after })
 }
 
+/// Makes the partition as large as its file system is to become, unless it is that large. First
+/// checks that the file system can become so large.
+fn grow_partition(arguments: &Resize) -> Result<(), Failure> {
+    let path = arguments.image.as_path();
+    let refused = |why: &str| Failure::new(path.display(), why);
+    let whole = WholeImage::open(path, arguments.options, Access::ReadWrite)?;
+    let (number, start) = whole.partition().ok_or_else(|| refused("it is not in a partition"))?;
+    let journal = arguments.journal.open(Access::ReadWrite)?;
+    let opened = whole.file_system(journal.as_ref())?;
+    let wanted = match arguments.size {
+        None => None,
+        Some(Target::To(bytes)) => Some(bytes),
+        Some(Target::By(bytes)) => Some(bytes_of(&opened).saturating_add(bytes)),
+        Some(Target::Less(_) | Target::Smallest) => {
+            return Err(refused("--grow-partition makes larger, not smaller"));
+        }
+    };
+    let end = wanted.map(|bytes| start.saturating_add(bytes));
+    let plan = |disk: &FileDevice| {
+        let planned = PartitionGrowth::plan(disk, disk.sector(), number, end);
+        planned.map_err(Failure::about(path))
+    };
+    let disk = file_of(path);
+    let size = plan(&FileDevice::peek(disk, OpenOptions::default())?)?.size();
+    let blocks = wanted.unwrap_or(size) >> opened.geometry().block_size().bits();
+    if blocks > opened.geometry().block_count() {
+        lanefs_mkfs::resize::resized(opened.superblock(), blocks).map_err(Failure::about(path))?;
+    }
+    drop(opened);
+    whole.close()?;
+    let disk = open_image(disk, Access::ReadWrite, OpenOptions::default())?;
+    plan(&disk)?.apply(&disk).map_err(Failure::about(path))
+}
+
 /// Makes a mounted file system larger.
 fn grow_mounted(arguments: &Resize, mounted: &MountedImage) -> Result<Resized, Failure> {
     let place = arguments.image.display();
     let (blocks, block_bytes) = mounted.size()?;
     let before = blocks * block_bytes;
     let wanted = match arguments.size {
-        None => length_of(&mounted.source)?,
+        None => FileDevice::peek(&mounted.source, OpenOptions::default())?.len(),
         Some(Target::To(bytes)) => bytes,
         Some(Target::By(bytes)) => before.saturating_add(bytes),
         Some(Target::Less(_) | Target::Smallest) => 0,
@@ -169,12 +219,6 @@ fn grow_mounted(arguments: &Resize, mounted: &MountedImage) -> Result<Resized, F
     })?;
     let (blocks, _) = mounted.size()?;
     Ok(Resized { before, after: blocks * block_bytes })
-}
-
-/// Returns the length of a file or block device in bytes.
-fn length_of(path: &std::path::Path) -> Result<u64, Failure> {
-    let length = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
-    length.map_err(Failure::on_host(path))
 }
 
 fn bytes_of(image: &Image) -> u64 {

@@ -2,6 +2,7 @@
 
 use crate::cli::{Failure, Report, host_cause};
 use lanefs::Source;
+use lanefs::device::file_of;
 use lanefs_fuse::{Busy, Ended, MountEntry, Watch, detach};
 use lanefs_raid5::Candidate;
 use rustix::fs::FlockOperation;
@@ -21,7 +22,7 @@ usage.
 
 Examples:
   lanefs umount mnt
-  lanefs umount disk.img
+  lanefs umount disk.img          a disk: from all directories of all its partitions
   lanefs umount md:a.img,b.img,c.img
   lanefs umount --lazy mnt        even while it is in use")]
 pub struct Arguments {
@@ -52,7 +53,7 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     // waits only for servers that it can watch.
     let images = match Source::array_name(&first.source) {
         Some(array) => array.paths().iter().map(File::open).collect(),
-        None => vec![File::open(&first.source)],
+        None => vec![File::open(file_of(&first.source))],
     };
     let busy = if arguments.lazy { Busy::Detach } else { Busy::Refuse };
     // There is one watch for each mount. An image has several mounts if it is mounted read-only on

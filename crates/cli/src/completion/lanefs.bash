@@ -16,8 +16,8 @@ _lanefs_typed() {
 
 _lanefs() {
     local cur prev words cword quoted= at REPLY
-    # A colon splits words in bash; the words of lanefs hold colons.
-    _get_comp_words_by_ref -n : cur prev words cword || return
+    # A colon and an @ split words in bash; the words of lanefs hold both.
+    _get_comp_words_by_ref -n :@ cur prev words cword || return
     # A blank in a name is typed as "\ ", or after a quote that is still open.
     [[ $cur == [\"\']* ]] && quoted=1
     for at in "${!words[@]}"; do
@@ -28,8 +28,12 @@ _lanefs() {
     cur=$REPLY
     mapfile -t COMPREPLY < <(LANEFS_COMPLETE=bash _CLAP_COMPLETE_INDEX=$cword _CLAP_IFS=$'\n' \
         "${words[0]}" -- "${words[@]}" 2>/dev/null)
-    # In quotes, a colon splits nothing.
-    [[ $quoted ]] || __ltrim_colon_completions "$cur"
+    # In quotes, neither splits. Bash replaces only what follows the last one.
+    if [[ ! $quoted ]]; then
+        local breaks=
+        for at in : @; do [[ $COMP_WORDBREAKS == *$at* ]] && breaks+=$at; done
+        [[ $breaks ]] && COMPREPLY=("${COMPREPLY[@]#"${cur%"${cur##*["$breaks"]}"}"}")
+    fi
     [[ ${COMPREPLY-} == *[/:=] ]] && compopt -o nospace
     compopt -o filenames 2>/dev/null
 }

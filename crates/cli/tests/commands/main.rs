@@ -10,6 +10,7 @@ mod attributes;
 mod change;
 mod check;
 mod copy;
+mod disk;
 mod external_journal;
 mod in_use;
 mod installed;

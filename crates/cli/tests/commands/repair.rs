@@ -212,13 +212,17 @@ fn mmp_is_mended(number: u32) {
 fn assert_named(path: &Path, words: &str) {
     let (disk, undo) = (path.to_str().unwrap(), path.with_extension("undo"));
     let before = std::fs::read(path).unwrap();
+    // Commands that destroy nothing take the only ext4 of a disk.
+    let picked = words.contains("for partition 1");
+    let looking: &[&[&str]] = if picked { &[] } else { &[&["ls", disk], &["check", disk]] };
     for line in [
-        &["ls", disk][..],
-        &["check", disk],
-        &["repair", "-n", disk],
+        &["repair", "-n", disk][..],
         &["repair", disk],
         &["repair", "--undo", undo.to_str().unwrap(), disk],
-    ] {
+    ]
+    .iter()
+    .chain(looking)
+    {
         let (status, said) = tool(LANEFS, line);
         assert!(said.contains(words), "{line:?} {words}: {said}");
         assert!(status == Some(1) || status == Some(8), "{line:?}: {said}");

@@ -1,5 +1,6 @@
 //! The mount table, as in /proc/self/mountinfo.
 
+use lanefs_device::{FileDevice, OpenOptions, file_of};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -34,7 +35,7 @@ impl MountEntry {
     }
 
     /// Returns the topmost Lanefs mount on directory `path`; if there is none, all mounts of the
-    /// image `path`, the most recent first.
+    /// image `path` and, if it names no partition, of its partitions, the most recent first.
     ///
     /// # Errors
     /// `path` or the table cannot be read.
@@ -42,8 +43,17 @@ impl MountEntry {
         let table = std::fs::read("/proc/self/mountinfo")?;
         // If the server of a mount has terminated, the root of the mount cannot be read. The path
         // is then used without resolving it.
-        let path = path.canonicalize().or_else(|_| std::path::absolute(path))?;
-        Ok(find(&table, &path))
+        let file = file_of(path);
+        let found = file.canonicalize().or_else(|_| std::path::absolute(file))?;
+        if file == path {
+            return Ok(find(&table, &found));
+        }
+        // The table has the number of a partition, whatever name it was given.
+        let device = FileDevice::peek(path, OpenOptions::default()).map_err(io::Error::other)?;
+        let number = device.partition().map_or(0, |partition| partition.number);
+        let mut name = found.into_os_string();
+        name.push(format!("@{number}"));
+        Ok(find(&table, Path::new(&name)))
     }
 }
 
@@ -52,7 +62,7 @@ fn find(table: &[u8], path: &Path) -> Vec<MountEntry> {
     if let Some(on) = entries.iter().position(|entry| entry.mount_point == path) {
         return vec![entries.swap_remove(on)];
     }
-    entries.retain(|entry| entry.source == path);
+    entries.retain(|entry| entry.source == path || file_of(&entry.source) == path);
     entries
 }
 

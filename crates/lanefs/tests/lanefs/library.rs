@@ -497,3 +497,37 @@ fn a_directory_that_ignores_case_finds_names_behind_the_name_cache() {
     fs.close().unwrap();
     assert_clean(&image.path);
 }
+
+#[test]
+fn a_partition_is_opened_by_its_name_and_the_only_ext4_without() {
+    use lanefs::device::{Access, Device, FileDevice, OpenOptions as Part};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let disk = FileDevice::create(&path, 64 << 20).unwrap();
+    let mut record = [0; 512];
+    for (at, start) in [(446, 2048_u32), (462, 67_584)] {
+        record[at + 4] = 0x83;
+        record[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        record[at + 12..at + 16].copy_from_slice(&60_000_u32.to_le_bytes());
+    }
+    record[510..].copy_from_slice(b"\x55\xaa");
+    disk.write_at(0, &record).unwrap();
+    drop(disk);
+    let named = |which: &str| format!("{}{which}", path.display());
+    let format = |which: &str, label: &str| {
+        let part = FileDevice::open(named(which), Access::ReadWrite, Part::default()).unwrap();
+        let options = lanefs::FormatOptions::default().label(label);
+        lanefs::FileSystem::format(&part, &options).unwrap();
+    };
+    format("@2", "two");
+    let fs = lanefs::FileSystem::open(&path).unwrap();
+    fs.write("/file", "of the only one").unwrap();
+    fs.close().unwrap();
+    format("@1", "one");
+    for which in ["@2", "@label=two"] {
+        let fs = lanefs::FileSystem::open(named(which)).unwrap();
+        assert_eq!(fs.read_to_string("/file").unwrap(), "of the only one");
+    }
+    let several = lanefs::FileSystem::open(&path).unwrap_err().to_string();
+    assert!(several.contains("1 \"one\" (29 MiB), 2 \"two\" (29 MiB)"), "{several}");
+}

@@ -1,9 +1,10 @@
 //! The arguments of `lanefs mkfs`.
 
-use crate::cli::{Failure, OutputArguments, Size, from_hex, parse_ids};
+use crate::cli::{Failure, OutputArguments, Size, from_hex, open_image, parse_ids};
 use crate::commands::mkfs::words::{self, Operand, Wanted, parse_kind, parse_usage};
 use crate::commands::tune::{JournalWords, parse_journal, parse_on_error, parse_uuid};
 use lanefs_build::{IdMap, OnLoss, Spare};
+use lanefs_device::{Access, FileDevice, OpenError, OpenOptions, file_of};
 use lanefs_mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features};
@@ -15,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// Makes an ext4 file system in an image file or on a block device
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 // The usage shows the image first, because an image after an option that takes several values would
 // be parsed as one of these values.
 #[command(override_usage = "lanefs mkfs <IMAGE> [SIZE] [OPTIONS]")]
@@ -24,6 +25,7 @@ Examples:
   lanefs mkfs disk.img --size 8G
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0
   lanefs mkfs -t ext3 -b 1024 -O ^dir_index -E stride=16,lazy_itable_init=0 -m 1 disk.img 64M
+  lanefs mkfs disk.img@2                                      partition 2 of a disk
   lanefs mkfs disk.img --size 64M --root-owner 1000:1000      user 1000 can mount it and write to it
   lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      filled with the tree rootfs
   docker save alpine | lanefs mkfs disk.img --size auto+1G --from docker:-
@@ -46,7 +48,8 @@ Differences from mke2fs:
 - With bigalloc no files can be given (-d, --from), and no size that follows from them.
 - The PATH of -J device=PATH may be an image file.")]
 pub struct Arguments {
-    /// Image file (made if it does not exist), block device, or array (md:...)
+    /// Image file (made if it does not exist), block device, partition (DISK@WHICH), or array
+    /// (md:...)
     #[arg(value_name = "IMAGE")]
     pub(super) image: PathBuf,
     /// Size of the file system (suffixes K, M, G, T) [default: the size of the existing file or
@@ -61,6 +64,9 @@ pub struct Arguments {
     /// Start of the file system in the image, in bytes (suffixes K, M, G, T)
     #[arg(long, default_value = "0")]
     offset: Size,
+    /// The start of the partition that the image names.
+    #[arg(skip)]
+    partition_start: u64,
     /// Block size: 1K to 64K, a power of two. The kernel mounts blocks up to its page size (often
     /// 4K) [default: 1K for sizes under 512M, else 4K]
     #[arg(short, long)]
@@ -135,7 +141,7 @@ pub struct Arguments {
 }
 
 /// Options of mke2fs, in its spelling.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "As in mke2fs")]
 struct Mke2fs {
     /// Kind: ext2, ext3 or ext4
@@ -211,7 +217,26 @@ impl Arguments {
     pub(super) fn offset(&self) -> u64 {
         // An offset that cannot be parsed is ignored here, because `options` has reported the error
         // before the image is used.
-        words::offset(&self.words.extended).ok().flatten().unwrap_or(self.offset).bytes()
+        let given = words::offset(&self.words.extended).ok().flatten().unwrap_or(self.offset);
+        given.bytes().saturating_add(self.partition_start)
+    }
+
+    /// Returns the arguments for the disk of the image if the image is a partition, `DISK@WHICH`:
+    /// then the file system begins where the partition does.
+    pub(super) fn on_disk(&self) -> Result<Arguments, Failure> {
+        let disk = file_of(&self.image);
+        if disk == self.image {
+            // A new file is not given a name that was meant as one of a partition.
+            let found = FileDevice::peek(disk, OpenOptions::default());
+            return match found {
+                Err(error @ OpenError::Partition { .. }) => Err(error.into()),
+                _ => Ok(self.clone()),
+            };
+        }
+        // The device is dropped: the disk is opened again for the file system.
+        let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+        let partition_start = open_image(&self.image, access, OpenOptions::default())?.start();
+        Ok(Arguments { image: disk.into(), partition_start, ..self.clone() })
     }
 
     /// Returns whether a journal device is to be made, rather than a file system.
@@ -330,7 +355,7 @@ fn source_date_epoch() -> Result<Option<u64>, String> {
 }
 
 /// The options for the contents of the new file system.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Filling")]
 pub struct From {
     /// Fill the file system with the files of these sources: directories, tars (plain, gzip, zstd,

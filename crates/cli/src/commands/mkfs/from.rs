@@ -235,7 +235,7 @@ impl<'a> Place<'a> {
             return Err(Failure::new(path.display(), why));
         }
         if Image::array_name(path).is_some() {
-            let whole = OpenOptions { offset, len: None };
+            let whole = OpenOptions { offset, ..OpenOptions::default() };
             let source = open_with_notes(path, Access::ReadWrite, whole)?;
             refuse_overwriting(arguments, &*source.device())?;
             place.array = Some(source);
@@ -316,7 +316,7 @@ impl<'a> Place<'a> {
             return Ok(source.device());
         }
         let len = arguments.size();
-        let part = OpenOptions { offset: self.offset, len };
+        let part = OpenOptions { offset: self.offset, len, ..OpenOptions::default() };
         let file = self.file();
         let named =
             |failure: Failure| failure.renamed(&file.to_string_lossy(), self.path.display());

@@ -19,7 +19,7 @@ pub(super) fn refuse_overwriting(
 }
 
 pub(super) fn whole_of(arguments: &Arguments) -> OpenOptions {
-    OpenOptions { offset: arguments.offset(), len: None }
+    OpenOptions { offset: arguments.offset(), ..OpenOptions::default() }
 }
 
 /// Takes stride and stripe width from the array that holds the file system, unless options give

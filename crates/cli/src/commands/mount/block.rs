@@ -77,11 +77,7 @@ pub fn attach(
     let is_root = rustix::process::geteuid().is_root();
     // Only a device opened for writing is claimed, since several processes may read the same
     // device.
-    if !is_root
-        || !device.is_claimed()
-        || options.shown_source.is_some()
-        || !is_whole(device, options)
-    {
+    if !is_root || !device.is_claimed() || options.shown_source.is_some() || !is_whole(device) {
         return Ok(None);
     }
     let refused = |source: io::Error| MountError::Refused { path: mount_point.into(), source };
@@ -110,9 +106,8 @@ pub fn attach(
 
 /// Returns whether `device` is the whole block device and consists of whole pages, as the kernel
 /// requires for type `fuseblk`.
-fn is_whole(device: &FileDevice, options: &Options) -> bool {
-    let whole = options.offset == 0 && options.size_limit.is_none();
-    whole && device.len().is_multiple_of(rustix::param::page_size() as u64)
+fn is_whole(device: &FileDevice) -> bool {
+    device.is_whole() && device.len().is_multiple_of(rustix::param::page_size() as u64)
 }
 
 /// Prints a warning, as mount(8) does when it mounts with options other than those that the user
