@@ -1,8 +1,9 @@
 //! Writes a repair that was planned elsewhere. If the process is killed at any write, the damage
 //! does not become worse.
 //!
-//! - *With an undo file*: the old content of every block is in the file, durably, before the first
-//!   block is written in place. [`crate::Undo::apply`] puts the old blocks back.
+//! - *With an undo file*: the old and the new content of every block is in the file, durably,
+//!   before the first block is written in place. [`Undo::apply`] puts the old blocks back, and
+//!   [`Undo::redo`] writes the new ones.
 //! - *Through the log*: all blocks of the repair are one transaction of the image's own log. After
 //!   a crash, either a replay completes the transaction, or the log has no transaction. If a
 //!   recovery of the image would change blocks, these blocks are written in place before the
@@ -41,14 +42,17 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Returns the old content of all blocks.
+    /// Returns the old and the new content of all blocks. The superblock's block is among them: it
+    /// shows whether somebody else has written to the file system since.
     ///
     /// # Errors
     /// The errors of the device.
     pub fn undo(&self, device: &dyn Device) -> Result<Undo, Error> {
         let bits = self.block_size.bits();
-        let places = self.recovery.iter().chain(&self.blocks).map(|(block, _)| block.0 << bits);
-        Undo::read(device, places, self.block_size.bytes())
+        let writes = self.recovery.iter().chain(&self.blocks);
+        let writes = writes.map(|(block, new)| (block.0 << bits, Some(new)));
+        let superblock = (SUPERBLOCK_OFFSET >> bits << bits, None);
+        Undo::read(device, [superblock].into_iter().chain(writes), self.block_size.bytes())
     }
 
     /// Returns whether the blocks of the repair can be written as one transaction of the image's
@@ -77,7 +81,7 @@ impl Repair {
         write_superblock(&**device, &after)
     }
 
-    /// Writes the repair in place. The caller has an undo file.
+    /// Writes the repair in place, without an undo file.
     ///
     /// # Errors
     /// The errors of the device.

@@ -8,6 +8,7 @@ use crate::cli::{
 use lanefs::device::{Access, Device, OpenOptions, Pick};
 use lanefs_check::repair::{Action, Plan, Shared, plan};
 use lanefs_check::{Error, Finding, Harm, Place};
+use lanefs_device::OverlayDevice;
 use lanefs_ext4::{Exclusive, Fault};
 use lanefs_offline::{Repair, Undo, view_without_fast_commits, view_without_log_elsewhere};
 use serde_json::{Value, json};
@@ -25,16 +26,18 @@ const LEFT: u8 = 4;
 const FAILED: u8 = 8;
 /// The most undo files beside an image that this command makes.
 const MOST_UNDO: u32 = 99;
+const NO_ROOM: &str = "its log cannot take the repair as one transaction: give --undo FILE, so \
+                       that a kill loses nothing more, or --no-undo";
 
 /// Repairs an image, as e2fsck -y does
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The whole repair is planned in memory first, and lanefs check judges the plan. Then it is written as
 one transaction of the image's own log. A kill at any time causes no further loss, and another run
-completes the repair. If the log cannot take the repair, the old blocks are saved first in a new
-file beside the image, disk.img.undo, and the repair is written in place; so it is with --undo. A
-block device or an array then needs --undo or --no-undo. A log on its own device is replayed first,
-and fast commits become a transaction first; the undo file does not take that back.
+completes the repair. If the log cannot take the repair, the old and new blocks are saved first in a
+new file beside the image, disk.img.undo, and the repair is written in place; so it is with --undo.
+A block device or an array then needs --undo or --no-undo. A log on its own device is replayed
+first, and fast commits become a transaction first; the undo file does not take that back.
 
 Exit codes, as of e2fsck: 0 it was clean, 1 it was repaired, 4 faults are left (or, with -n, there
 is something to repair), 8 the repair failed or the image has parts that the checker does not know,
@@ -131,6 +134,8 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let exclusive = if arguments.dry_run { None } else { take(&whole, arguments)? };
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
     let journal = arguments.journal.open(access)?;
+    let completed = complete(device, arguments);
+    let (device, mut undo) = completed.map_err(|error| whole.failure(error))?;
     let replayed = replay_elsewhere(device, journal.as_ref(), arguments);
     let (device, is_replayed) = replayed.map_err(|error| whole.failure(error))?;
     let (device, replaced) = replace_fast_commits(device, arguments);
@@ -138,6 +143,11 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
         (Error::FastCommits, Err(why)) => whole.failure(why),
         (error, _) => whole.failure(error),
     })?;
+    let is_completed = undo.is_some();
+    if is_completed {
+        let what = "an interrupted repair is completed".into();
+        plan.actions.insert(0, Action { place: Place::Superblock, what });
+    }
     if is_replayed {
         let what = "replayed from its own device".into();
         plan.actions.insert(0, Action { place: Place::Journal, what });
@@ -149,12 +159,12 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     }
     let repair = blocks(&plan).map_err(|error| whole.failure(error))?;
     let writes = !repair.recovery.is_empty() || !repair.blocks.is_empty();
-    let mut undo = None;
     if writes && !arguments.dry_run {
-        undo = write(arguments, &whole, &device, &plan, &repair)?;
+        undo = write(arguments, &whole, &device, &plan, &repair)?.or(undo);
     }
     failures.printed(print(&plan, &repair, undo.as_deref(), arguments));
-    let code = match (plan.leaves_faults(), writes || is_replayed || mends_mmp) {
+    let changes = writes || is_completed || is_replayed || mends_mmp;
+    let code = match (plan.leaves_faults(), changes) {
         _ if !plan.after.unchecked.is_empty() => FAILED,
         (true, _) => LEFT,
         (false, true) if arguments.dry_run => LEFT,
@@ -164,6 +174,32 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     drop((plan, repair, device, exclusive));
     whole.close()?;
     Ok(code)
+}
+
+/// Completes an earlier repair in place that was interrupted: writes the new blocks of its undo
+/// file. With `--dry-run`, changes only a view of the image in memory. Returns the device to
+/// repair, and that undo file.
+fn complete(
+    device: Arc<dyn Device>,
+    arguments: &Arguments,
+) -> Result<(Arc<dyn Device>, Option<PathBuf>), lanefs_offline::Error> {
+    let beside = (1..=MOST_UNDO).map(|n| undo_name(&arguments.image, n));
+    for file in beside.chain(arguments.undo.clone()).filter(|file| file.is_file()) {
+        let undo = File::open(&file).ok().and_then(|mut file| Undo::load(&mut file));
+        let is_interrupted = |undo: &Undo| undo.is_interrupted(&*device).unwrap_or(false);
+        let Some(undo) = undo.filter(is_interrupted) else { continue };
+        let device = match arguments.dry_run {
+            true => Arc::new(OverlayDevice::new(device, u64::MAX)),
+            false => device,
+        };
+        undo.redo(&*device)?;
+        let target = std::fs::read_link(&file);
+        if target.is_ok() && !arguments.dry_run {
+            let _ = std::fs::remove_file(&file);
+        }
+        return Ok((device, Some(target.unwrap_or(file))));
+    }
+    Ok((device, None))
 }
 
 /// Replays a log that is on another device. With `--dry-run`, changes only a view of the image in
@@ -226,55 +262,96 @@ fn write(
     plan: &Plan,
     repair: &Repair,
 ) -> Result<Option<PathBuf>, Failure> {
-    if arguments.undo.is_none() && plan.has_log && repair.fits_log(device) {
-        repair.write_to_log(device).map_err(|error| whole.failure(error))?;
+    let in_log = arguments.undo.is_none() && plan.has_log && repair.fits_log(device);
+    if in_log || arguments.no_undo {
+        let written = match in_log {
+            true => repair.write_to_log(device),
+            false => repair.write_in_place(&**device),
+        };
+        written.map_err(|error| whole.failure(error))?;
         return Ok(None);
     }
-    let old = repair.undo(&**device).map_err(|error| whole.failure(error))?.encode();
-    let file = match &arguments.undo {
+    let undo = repair.undo(&**device).map_err(|error| whole.failure(error))?;
+    let (bytes, image) = (undo.encode(), arguments.image.as_path());
+    let is_alone = image.is_file() && whole.files() == [image];
+    let (file, link) = match &arguments.undo {
         Some(file) => {
-            Some(save(file, &old).map(|()| file.clone()).map_err(Failure::on_host(file))?)
+            save(file, &bytes).map_err(Failure::on_host(file))?;
+            // The next run finds the undo file by this link, if this run is killed.
+            let link = |name: &Path| link(file, name);
+            (file.clone(), is_alone.then(|| beside(image, link).ok()).flatten())
         }
-        None if arguments.no_undo => None,
-        None => Some(save_beside(whole, &arguments.image, &old)?),
+        None if !is_alone => return Err(whole.failure(NO_ROOM)),
+        None => {
+            let saved = beside(image, |name| save(name, &bytes));
+            (saved.map_err(|why| whole.failure(format_args!("{NO_ROOM} ({why})")))?, None)
+        }
     };
-    repair.write_in_place(&**device).map_err(|error| match &file {
-        Some(file) => whole.failure(format_args!("{error}; old blocks are in {}", file.display())),
-        None => whole.failure(error),
-    })?;
-    Ok(file)
+    let old = |error| whole.failure(format_args!("{error}; old blocks are in {}", file.display()));
+    undo.redo(&**device).map_err(old)?;
+    link.map(std::fs::remove_file);
+    Ok(Some(file))
 }
 
-/// Writes the old blocks to a new file in the folder of the image.
-fn save_beside(whole: &WholeImage<'_>, image: &Path, bytes: &[u8]) -> Result<PathBuf, Failure> {
-    const WHY: &str = "its log cannot take the repair as one transaction: give --undo FILE, so \
-                       that a kill loses nothing more, or --no-undo";
-    if !image.is_file() || whole.files() != [image] {
-        return Err(whole.failure(WHY));
-    }
+/// Makes a new file beside the image, with a name for an undo file. Returns the name.
+fn beside(image: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<PathBuf, String> {
     for n in 1..=MOST_UNDO {
-        let number = if n == 1 { String::new() } else { format!("-{n}") };
-        let mut name = image.as_os_str().to_owned();
-        name.push(format!(".undo{number}"));
-        match save(Path::new(&name), bytes) {
+        let name = undo_name(image, n);
+        match make(&name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                return Err(whole.failure(format_args!("{WHY} ({}: {error})", name.display())));
-            }
-            Ok(()) => return Ok(name.into()),
+            Err(error) => return Err(format!("{}: {error}", name.display())),
+            Ok(()) => return Ok(name),
         }
     }
-    Err(whole.failure(format_args!("{WHY} (it has {MOST_UNDO} undo files already)")))
+    Err(format!("it has {MOST_UNDO} undo files already"))
 }
 
-/// Writes a new file, durably. If that fails, there is no such file.
+/// Returns the name of the `n`th undo file, which is the same for each path of the image.
+fn undo_name(image: &Path, n: u32) -> PathBuf {
+    let number = if n == 1 { String::new() } else { format!("-{n}") };
+    let real = Some(image).filter(|image| image.is_symlink()).map(std::fs::canonicalize);
+    let real = real.and_then(Result::ok).unwrap_or_else(|| image.to_owned());
+    let mut name = real.into_os_string();
+    name.push(format!(".undo{number}"));
+    name.into()
+}
+
+/// Makes a link to an undo file, durably.
+fn link(file: &Path, name: &Path) -> io::Result<()> {
+    let file = std::fs::canonicalize(file)?;
+    if std::fs::read_link(name).is_ok_and(|target| target == file) {
+        return Ok(());
+    }
+    std::os::unix::fs::symlink(file, name)?;
+    sync_folder(name)
+}
+
+/// Writes a new file, durably. If that fails, there is no such file. A file with the same bytes, or
+/// with the first of them, is that of an earlier run, which was killed before it wrote a block.
 fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create_new(path)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
-    });
-    written.inspect_err(|_| drop(std::fs::remove_file(path)))
+    let is_begun = || {
+        let is_short = |it: std::fs::Metadata| it.is_file() && it.len() <= bytes.len() as u64;
+        std::fs::metadata(path).is_ok_and(is_short)
+            && std::fs::read(path).is_ok_and(|begun| bytes.starts_with(&begun))
+    };
+    let (file, is_new) = match File::create_new(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_begun() => {
+            (File::options().write(true).open(path), false)
+        }
+        created => (created, true),
+    };
+    let mut file = file?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.and_then(|()| sync_folder(path)).inspect_err(|_| {
+        if is_new {
+            drop(std::fs::remove_file(path));
+        }
+    })
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn print(

@@ -58,7 +58,13 @@ fn an_undo_file_brings_the_old_image_back() {
     let (status, said) = repair(&["--undo-apply", undo, path]);
     assert_eq!(status, Some(0), "{said}");
     assert!(std::fs::read(&image.path).unwrap() == before, "all old blocks are back");
-    // An undo file is never overwritten, and is refused if it is not whole.
+    // An undo file is never overwritten, except by the same bytes, and is refused if it is not
+    // whole.
+    assert_eq!(repair(&["--undo", undo, path]).0, Some(1));
+    assert_eq!(repair(&["--undo-apply", undo, path]).0, Some(0));
+    assert!(std::fs::read(&image.path).unwrap() == before);
+    debugfs(path, &["mkdir d", "unlink d"]);
+    let before = std::fs::read(&image.path).unwrap();
     let (status, said) = repair(&["--undo", undo, path]);
     assert_eq!(status, Some(8), "{said}");
     assert!(std::fs::read(&image.path).unwrap() == before);
@@ -106,10 +112,137 @@ fn an_image_without_a_log_is_repaired_with_an_undo_file_beside_it() {
     assert_eq!(repair(&["--no-undo", "--undo", "a", path]).0, Some(2));
     // If no undo file can be made, nothing is written.
     assert!(repair(&["--undo-apply", &second, path]).0 == Some(0) && is_back());
-    (3..100).for_each(|n| std::fs::write(format!("{path}.undo-{n}"), "").unwrap());
+    (2..100).for_each(|n| std::fs::write(format!("{path}.undo-{n}"), "x").unwrap());
     let (status, said) = repair(&[path]);
     assert_eq!(status, Some(8), "{said}");
     assert!(said.contains("give --undo FILE") && said.contains("--no-undo") && is_back(), "{said}");
+}
+
+/// An image whose repair is written in place, before and after the repair.
+struct InPlace {
+    image: Image,
+    before: Vec<u8>,
+    after: Vec<u8>,
+    /// The offsets of the sectors that the repair changes.
+    changed: Vec<usize>,
+}
+
+const SECTOR: usize = 512;
+
+impl InPlace {
+    fn new() -> InPlace {
+        let image = Image::new("32M");
+        let path = image.path.to_str().unwrap();
+        assert_eq!(tool("mke2fs", &["-q", "-F", "-t", "ext2", "-b", "4096", path]).0, Some(0));
+        let sif = "sif d/e mode 0";
+        debugfs(path, &["mkdir d", "mkdir d/e", "mkdir f", sif, "unlink d", "unlink f"]);
+        let before = std::fs::read(&image.path).unwrap();
+        assert_eq!(repair(&["--quiet", "--no-undo", path]).0, Some(1));
+        let after = std::fs::read(&image.path).unwrap();
+        let sectors = before.chunks(SECTOR).zip(after.chunks(SECTOR)).enumerate();
+        let changed: Vec<usize> =
+            sectors.filter(|(_, (old, new))| old != new).map(|(n, _)| n * SECTOR).collect();
+        assert!(changed.len() > 5, "{changed:?}");
+        InPlace { image, before, after, changed }
+    }
+
+    fn path(&self) -> &str {
+        self.image.path.to_str().unwrap()
+    }
+
+    /// Puts the state back in which only these sectors are written.
+    fn interrupt(&self, written: &[usize]) {
+        let mut now = self.before.clone();
+        for at in written {
+            now[*at..at + SECTOR].copy_from_slice(&self.after[*at..at + SECTOR]);
+        }
+        std::fs::write(&self.image.path, &now).unwrap();
+    }
+
+    fn assert_completed(&self, arguments: &[&str]) -> String {
+        let (status, said) = repair(arguments);
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains("an interrupted repair is completed"), "{said}");
+        assert!(std::fs::read(&self.image.path).unwrap() == self.after, "{said}");
+        said
+    }
+}
+
+#[test]
+fn a_repair_in_place_that_was_interrupted_is_completed_by_its_undo_file() {
+    let it = InPlace::new();
+    let (path, undo) = (it.path(), format!("{}.undo", it.path()));
+    it.interrupt(&[]);
+    assert_eq!(repair(&[path]).0, Some(1));
+    assert!(std::fs::read(path).unwrap() == it.after);
+    let old = std::fs::read(&undo).unwrap();
+    for written in 1..it.changed.len() {
+        // In the order of the writes, and in another one, which a power cut may leave.
+        let (first, last) = it.changed.split_at(written);
+        for some in [first, last] {
+            it.interrupt(some);
+            let before = std::fs::read(path).unwrap();
+            let (status, said) = repair(&["-n", path]);
+            assert!(status == Some(4) && said.contains("is completed"), "{said}");
+            assert!(std::fs::read(path).unwrap() == before, "a dry run writes nothing");
+            let said = it.assert_completed(&[path]);
+            assert!(said.contains(&format!("the old blocks are in {undo}:")), "{said}");
+        }
+    }
+    // With other options, another path of the image, and a number after a gap.
+    let some = &it.changed[..2];
+    it.interrupt(some);
+    it.assert_completed(&["--cut-shared", path]);
+    it.interrupt(some);
+    it.assert_completed(&["--undo", &format!("{path}.other"), path]);
+    assert!(!Path::new(&format!("{path}.other")).exists());
+    let link = it.image.dir.path().join("link");
+    std::os::unix::fs::symlink(path, &link).unwrap();
+    it.interrupt(some);
+    it.assert_completed(&[link.to_str().unwrap()]);
+    let (third, second) = (format!("{undo}-3"), format!("{undo}-2"));
+    std::fs::rename(&undo, &third).unwrap();
+    it.interrupt(some);
+    it.assert_completed(&[path]);
+    assert_eq!(repair(&[path]).0, Some(0), "it is clean");
+    // An image that was changed since is repaired as it is.
+    it.interrupt(some);
+    debugfs(path, &["ssv mkfs_time 20200101000000"]);
+    assert!(!repair(&["-n", path]).1.contains("is completed"));
+    std::fs::write(path, &it.after).unwrap();
+    debugfs(path, &["mkdir g", "unlink g"]);
+    assert_eq!(repair(&["--quiet", path]).0, Some(1));
+    assert!(std::fs::read(&third).unwrap() == old && Path::new(&undo).exists());
+    assert!(!Path::new(&second).exists());
+    assert_eq!(tool("e2fsck", &["-fn", path]).0, Some(0));
+}
+
+#[test]
+fn a_repair_with_a_named_undo_file_that_was_killed_is_completed_with_or_without_its_name() {
+    let it = InPlace::new();
+    let (path, link) = (it.path(), format!("{}.undo", it.path()));
+    let file = it.image.dir.path().join("elsewhere");
+    let undo = file.to_str().unwrap();
+    it.interrupt(&[]);
+    assert_eq!(repair(&["--undo", undo, path]).0, Some(1));
+    assert!(std::fs::symlink_metadata(&link).is_err(), "only for the time of the writes");
+    let whole = std::fs::read(&file).unwrap();
+    it.interrupt(&it.changed[1..]);
+    it.assert_completed(&["--undo", undo, path]);
+    it.interrupt(&it.changed[1..]);
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let said = it.assert_completed(&[path]);
+    assert!(said.contains(&format!("the old blocks are in {undo}:")), "{said}");
+    assert!(std::fs::symlink_metadata(&link).is_err());
+    // A run that was killed before its first write, or while it wrote the undo file.
+    for len in [0, 3, whole.len() / 2, whole.len()] {
+        it.interrupt(&[]);
+        std::fs::write(&file, &whole[..len]).unwrap();
+        let (status, said) = repair(&["--undo", undo, path]);
+        assert_eq!(status, Some(1), "{said}");
+        assert!(std::fs::read(path).unwrap() == it.after, "{said}");
+        assert!(std::fs::read(&file).unwrap() == whole);
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 
 const CAP: u64 = 1 << 30;
+/// What a power cut writes as a whole or not at all.
+const SECTOR: usize = 512;
 
 /// How many repairs were tried, and how often they were interrupted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,10 +66,7 @@ pub fn cut(subject: &Subject, damage: &Damage) -> Result<Cuts, String> {
     }
     let undo = repair.undo(&*damaged).map_err(|error| error.to_string())?;
     cuts.undone.0 += 1;
-    for nth in 1..=writes as u64 {
-        cuts.undone.1 += 1;
-        undone(&damaged, &repair, &undo, nth)?;
-    }
+    cuts.undone.1 += undone(&damaged, &repair, &undo)?;
     if !first.has_log || !repair.fits_log(&damaged) {
         return Ok(cuts);
     }
@@ -121,18 +120,54 @@ fn names(tree: &Tree) -> impl Iterator<Item = (&Name, u32)> {
     tree.names.iter().map(|(name, (ino, _))| (name, *ino))
 }
 
-/// Writes a repair in place and interrupts it at its `nth` write. Then restores the old blocks from
-/// the undo file.
-fn undone(damaged: &Arc<dyn Device>, repair: &Repair, undo: &Undo, nth: u64) -> Result<(), String> {
-    let target = view(damaged);
-    let cut = FaultyDevice::new(target.clone(), Some(fault(nth)));
-    if repair.write_in_place(&cut).is_ok() {
-        return Err(format!("write {nth}: the cut repair did not fail"));
+/// Writes a repair in place with an undo file, and interrupts it at each sector of each write.
+/// Completes a copy of the image as another run does, and restores another copy. Returns the number
+/// of interruptions.
+fn undone(damaged: &Arc<dyn Device>, repair: &Repair, undo: &Undo) -> Result<u64, String> {
+    let text = |error: lanefs_offline::Error| error.to_string();
+    let whole = view(damaged);
+    repair.write_in_place(&*whole).map_err(text)?;
+    let report = checked(whole.clone())?;
+    if report.verdict() != Verdict::Clean {
+        return Err(format!("not clean: {:?}", report.findings));
     }
-    let file = Undo::decode(&undo.encode()).map_err(|error| error.to_string())?;
-    file.apply(&*target).map_err(|error| error.to_string())?;
-    let now = repair.undo(&*target).map_err(|error| error.to_string())?;
-    if &now == undo { Ok(()) } else { Err(format!("write {nth}: not all old blocks are back")) }
+    let file = Undo::decode(&undo.encode()).map_err(text)?;
+    let written = OverlayDevice::new(damaged.clone(), CAP);
+    file.redo(&written).map_err(text)?;
+    let within = |at: u64, bytes: &[u8]| bytes.len().min((damaged.len() - at) as usize);
+    let changes = written.changes();
+    let writes: Vec<_> = changes.iter().map(|(at, it)| (*at, &it[..within(*at, it)])).collect();
+    let is_equal = |one: &dyn Device, other: &dyn Device| {
+        writes.iter().all(|(at, bytes)| read(one, *at, bytes) == read(other, *at, bytes))
+    };
+    let target = view(damaged);
+    let mut count = 0;
+    for (at, bytes) in &writes {
+        for (at, sector) in (*at..).step_by(SECTOR).zip(bytes.chunks(SECTOR)) {
+            if read(&*target, at, sector) == sector {
+                continue;
+            }
+            target.write_at(at, sector).map_err(|error| error.to_string())?;
+            count += 1;
+            let is_known = file.is_interrupted(&*target).map_err(text)?;
+            if is_known == is_equal(&*target, &*whole) {
+                return Err(format!("at {at}: the undo file says {is_known}"));
+            }
+            let (completed, restored) = (view(&target), view(&target));
+            file.redo(&*completed).map_err(text)?;
+            file.apply(&*restored).map_err(text)?;
+            if !is_equal(&*completed, &*whole) || !is_equal(&*restored, &**damaged) {
+                return Err(format!("at {at}: not all blocks are new, or old"));
+            }
+        }
+    }
+    Ok(count)
+}
+
+fn read(device: &dyn Device, at: u64, like: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; like.len()];
+    device.read_at(at, &mut bytes).expect("in memory");
+    bytes
 }
 
 fn view(damaged: &Arc<dyn Device>) -> Arc<dyn Device> {
