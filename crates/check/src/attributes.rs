@@ -201,6 +201,9 @@ fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
         let head = part(area.bytes, at, ENTRY).ok_or(Cause::NoEnd)?;
         let name_len = usize::from(head.first().copied().unwrap_or_default());
         let name = part(area.bytes, at + ENTRY, name_len).ok_or(Cause::NoEnd)?;
+        if name.contains(&0) {
+            return Err(Cause::NameByte { offset: at }.into());
+        }
         let len = (ENTRY + name_len).next_multiple_of(4);
         let (ino, size) = (le32(head, 4), le32(head, 8));
         let value = match ino {

@@ -78,6 +78,9 @@ pub enum Error {
         /// The number of inodes.
         inodes: u32,
     },
+    /// The changes of a repair do not fit in memory.
+    #[error("the repair changes more than fits in memory (--cut-shared copies no shared blocks)")]
+    TooManyChanges,
 }
 
 /// The part of a check that is running.

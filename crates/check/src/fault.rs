@@ -59,6 +59,8 @@ pub enum Fault {
     NoRoot,
     #[error("in use, though the file system lacks the feature {feature}")]
     Feature { feature: Feature },
+    #[error("has both resize_inode and meta_bg, which exclude each other")]
+    ResizeInode,
 
     // Bitmaps.
     #[error("{len} from {start} on are in use by {by} and marked free")]
@@ -245,6 +247,7 @@ impl Fault {
             | Deleted(_)
             | Padding { .. }
             | Field { .. }
+            | ResizeInode
             | NoOrphans => Harm::Harmless,
             Attributes(_) | AttributePrefix { .. } | ValueInode { .. } => Harm::AttributesLost,
             References { .. } | UsedButFree { .. } | DoublyClaimed { .. } => Harm::Overwritten,

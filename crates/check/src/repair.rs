@@ -108,14 +108,22 @@ impl Plan {
 /// Plans the repair of the file system on `device`.
 ///
 /// # Errors
-/// [`Error`] if the device has no valid superblock, or has a log that the caller has to replay
-/// first.
+/// [`Error`] if the device has no valid superblock, has a log that the caller has to replay first,
+/// or needs more changes than a plan keeps in memory.
 pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
-    let recovered = Arc::new(OverlayDevice::new(device.clone(), MOST_CHANGED));
+    plan_within(device, shared, MOST_CHANGED)
+}
+
+/// Plans a repair that changes at most `most` bytes.
+///
+/// # Errors
+/// Those of [`plan`].
+pub fn plan_within(device: Arc<dyn Device>, shared: Shared, most: u64) -> Result<Plan, Error> {
+    let recovered = Arc::new(OverlayDevice::new(device.clone(), most));
     let mut actions = Vec::new();
     let log_head = copies::recover(&recovered, &mut actions)?;
     let below: Arc<dyn Device> = recovered.clone();
-    let repaired = Arc::new(OverlayDevice::new(below, MOST_CHANGED));
+    let repaired = Arc::new(OverlayDevice::new(below, most));
     let (mut before, mut has_log) = (None, log_head.is_some());
     let mut rounds = 0;
     let after = loop {
@@ -160,7 +168,7 @@ fn round(
 ) -> Result<Round, Error> {
     // The checks run on one thread, so that the same image always leads to the same plan.
     let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
-    let (mut changed, mut touches_log) = (false, false);
+    let (mut changed, mut touches_log, mut is_full) = (false, false, false);
     let view: Arc<dyn Device> = device.clone();
     let report = checker::inspect(view, &options, &|_| {}, &mut |run, parents, findings| {
         let mut mender = Mender::new(run, parents, device, shared, findings, actions);
@@ -178,7 +186,11 @@ fn round(
             mender.finish();
             changed = mender.changed;
         }
+        is_full = mender.is_full;
     })?;
+    if is_full {
+        return Err(Error::TooManyChanges);
+    }
     Ok(Round { report, changed, touches_log })
 }
 

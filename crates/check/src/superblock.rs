@@ -146,6 +146,9 @@ pub fn check(volume: &Volume, report: &Collector) {
     if !volume.compat(Compat::RESIZE_INODE) && raw.s_reserved_gdt_blocks.get() != 0 {
         report.add(Place::Superblock, Fault::Feature { feature: Feature::ResizeInode });
     }
+    if volume.compat(Compat::RESIZE_INODE) && volume.incompat(Incompat::META_BG) {
+        report.add(Place::Superblock, Fault::ResizeInode);
+    }
     for (field, found) in wrong_fields(volume) {
         report.add(Place::Superblock, Fault::Field { field, found });
     }

@@ -64,7 +64,16 @@ impl Mender<'_> {
         let Some(mut bytes) = self.read_block(block) else { return false };
         match cause {
             Cause::Checksum { .. } => {}
-            Cause::Hash { offset, computed, .. } => put32(&mut bytes, offset + HASH, *computed),
+            Cause::Hash { offset, computed, .. } => {
+                put32(&mut bytes, offset + HASH, *computed);
+                // A name out of order, or padding that is not zero: more than the hash is wrong.
+                let again = xattr::decode_block(&bytes).err();
+                let is_same =
+                    |why: &Cause| matches!(why, Cause::Hash { offset: at, .. } if at == offset);
+                if again.is_some_and(|why| is_same(&why) || matches!(why, Cause::Order { .. })) {
+                    return false;
+                }
+            }
             _ => return false,
         }
         self.seal_attributes(block, bytes);

@@ -15,6 +15,7 @@ use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::group_desc::GroupFlags;
 use lanefs_ondisk::{Block, Group, Ino, inode};
+use std::io::ErrorKind::StorageFull;
 use std::ops::Range;
 
 /// How a repair separates files that use the same blocks.
@@ -52,6 +53,8 @@ pub struct Mender<'a> {
     actions: &'a mut Vec<Action>,
     /// Whether the round has written anything.
     pub changed: bool,
+    /// Whether the view could not take a change.
+    pub is_full: bool,
     /// The search for free clusters.
     search: Search,
 }
@@ -77,8 +80,8 @@ impl<'a> Mender<'a> {
         findings: Vec<Finding>,
         actions: &'a mut Vec<Action>,
     ) -> Mender<'a> {
-        let search = Search::default();
-        Mender { run, parents, device, shared, findings, actions, changed: false, search }
+        let (changed, is_full, search) = (false, false, Search::default());
+        Mender { run, parents, device, shared, findings, actions, changed, is_full, search }
     }
 
     /// Mends the faults of a stage.
@@ -138,13 +141,16 @@ impl<'a> Mender<'a> {
         }
     }
 
-    /// Writes `bytes` if they differ from the bytes in place.
-    pub fn write(&mut self, at: u64, bytes: &[u8]) {
+    /// Writes `bytes` if they differ from the bytes in place. Returns whether they are in place.
+    pub fn write(&mut self, at: u64, bytes: &[u8]) -> bool {
         let mut old = vec![0; bytes.len()];
-        let same = self.device.read_at(at, &mut old).is_ok() && old == bytes;
-        if !same && self.device.write_at(at, bytes).is_ok() {
-            self.changed = true;
+        if self.device.read_at(at, &mut old).is_ok() && old == bytes {
+            return true;
         }
+        let written = self.device.write_at(at, bytes);
+        self.changed |= written.is_ok();
+        self.is_full |= matches!(&written, Err(error) if error.source.kind() == StorageFull);
+        written.is_ok()
     }
 
     /// Reads a block, including the changes of this round.
@@ -152,8 +158,8 @@ impl<'a> Mender<'a> {
         self.run.volume.read_block(block).ok()
     }
 
-    pub fn write_block(&mut self, block: Block, bytes: &[u8]) {
-        self.write(block.0 << self.run.volume.geometry.block_size().bits(), bytes);
+    pub fn write_block(&mut self, block: Block, bytes: &[u8]) -> bool {
+        self.write(block.0 << self.run.volume.geometry.block_size().bits(), bytes)
     }
 
     /// Reads an inode, including the changes of this round.

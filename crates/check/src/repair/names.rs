@@ -35,6 +35,13 @@ pub struct Kept {
     is_renamed: bool,
 }
 
+impl Kept {
+    /// Returns the form of the name that is equal for equal names.
+    fn form(&self, folding: Folding) -> Vec<u8> {
+        folding.form(&self.name).into_owned()
+    }
+}
+
 impl Mender<'_> {
     /// Mends directories, one after another.
     pub fn mend_names(&mut self, found: &[Finding]) {
@@ -190,18 +197,18 @@ impl Mender<'_> {
     fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
         let format = self.run.volume.dir_format_of(record.flags);
         let folding = self.run.volume.folding_of(record.flags);
-        let mut blocks = Vec::new();
+        let (mut blocks, mut others) = (Vec::new(), HashSet::new());
         for (at, block) in self.directory_blocks(ino, record) {
             let here: Vec<&Finding> = found.iter().filter(|f| block_of(f) == Some(at)).collect();
-            if here.is_empty() && !all {
-                continue;
-            }
             let Some(bytes) = self.read_block(block) else { continue };
             let names = self.kept(&bytes, format.record_bytes(), format.names, &here, folding);
-            blocks.push((at, block, here, names));
+            match here.is_empty() && !all {
+                true => others.extend(names.iter().map(|kept| kept.form(folding))),
+                false => blocks.push((at, block, here, names)),
+            }
         }
         // The same name may be in two blocks, if the index is damaged.
-        make_unique(blocks.iter_mut().flat_map(|(.., names)| names).collect(), folding);
+        make_unique(blocks.iter_mut().flat_map(|(.., names)| names).collect(), others, folding);
         for (at, block, here, names) in blocks {
             let Some(bytes) = self.read_block(block) else { continue };
             let seed = self.seed(ino, record);
@@ -368,25 +375,26 @@ impl Mender<'_> {
         let folding = self.run.volume.folding_of(record.flags);
         let rest = attributes::inline_data(self.run, record, &bytes).map(<[u8]>::to_vec);
         let first = record.block.get(4..).unwrap_or_default().to_vec();
-        let first = self.pack_inline(&first, &here, folding);
-        if let Some(place) = bytes.get_mut(BLOCK + 4..BLOCK + 60) {
-            place.copy_from_slice(&first);
-        }
         let old = rest.unwrap_or_default();
         // A part that is too short for a record has no names, and is left out.
         let len = if old.len() < MIN_RECORD { 0 } else { old.len() & !3 };
-        let new = self.pack_inline(old.get(..len).unwrap_or_default(), &here, folding);
+        let kept = |part: &[u8]| self.kept(part, part.len(), NameForm::Plain, &here, folding);
+        let (mut names, mut more) = (kept(&first), kept(old.get(..len).unwrap_or_default()));
+        make_unique(names.iter_mut().chain(&mut more).collect(), HashSet::new(), folding);
+        let first = self.pack_inline(first.len(), names);
+        let new = self.pack_inline(len, more);
+        if let Some(place) = bytes.get_mut(BLOCK + 4..BLOCK + 60) {
+            place.copy_from_slice(&first);
+        }
         self.set_inline_data(&mut bytes, record, Some(&new));
         set_size(&mut bytes, (record.block.len() + len) as u64);
         self.write_inode(ino, bytes);
         self.act(Place::Inode { ino }, "directory in the inode: written anew");
     }
 
-    fn pack_inline(&self, old: &[u8], found: &[&Finding], folding: Folding) -> Vec<u8> {
-        let mut names = self.kept(old, old.len(), NameForm::Plain, found, folding);
-        make_unique(names.iter_mut().collect(), folding);
+    fn pack_inline(&self, len: usize, mut names: Vec<Kept>) -> Vec<u8> {
         names.retain(|kept| !kept.name.is_empty());
-        let mut bytes = vec![0; old.len()];
+        let mut bytes = vec![0; len];
         let (mut at, mut last) = (0, 0);
         for kept in &names {
             let len = dirent::space(kept.name.len());
@@ -427,26 +435,25 @@ fn offset_of(finding: &Finding) -> Option<usize> {
     }
 }
 
-/// Renames entries so that no name occurs twice in a directory. As in e2fsck, the entry with the
-/// greatest inode number keeps the name. A second entry of the same inode gets an empty name, with
-/// which it is not written.
-fn make_unique(mut entries: Vec<&mut Kept>, folding: Folding) {
-    let form = |kept: &Kept| folding.form(&kept.name).into_owned();
-    let dots = [b".".to_vec(), b"..".to_vec()];
-    let mut taken: HashSet<Vec<u8>> = entries.iter().map(|kept| form(kept)).collect();
-    taken.extend(dots.iter().cloned());
-    entries.sort_by_cached_key(|kept| (form(kept), Reverse(kept.ino)));
+/// Renames entries so that no name occurs twice in a directory, or is in `others`. As in e2fsck,
+/// the entry with the greatest inode number keeps the name. A second entry of the same inode gets
+/// an empty name, with which it is not written.
+fn make_unique(mut entries: Vec<&mut Kept>, mut others: HashSet<Vec<u8>>, folding: Folding) {
+    others.extend([b".".to_vec(), b"..".to_vec()]);
+    let own = entries.iter().map(|kept| kept.form(folding));
+    let mut taken: HashSet<Vec<u8>> = own.chain(others.iter().cloned()).collect();
+    entries.sort_by_cached_key(|kept| (kept.form(folding), Reverse(kept.ino)));
     let (mut last, mut next) = (None, ALWAYS_NEW);
     for kept in entries {
-        let this = Some((form(kept), kept.ino));
-        let is_same = |(other, _): &(Vec<u8>, Ino)| *other == form(kept);
-        let is_equal = last.as_ref().is_some_and(is_same) || dots.contains(&form(kept));
+        let this = Some((kept.form(folding), kept.ino));
+        let is_same = |(other, _): &(Vec<u8>, Ino)| *other == kept.form(folding);
+        let is_equal = last.as_ref().is_some_and(is_same) || others.contains(&kept.form(folding));
         kept.is_renamed = is_equal;
         if is_equal && last == this {
             kept.name.clear();
         } else if is_equal {
             kept.name = new_name(&kept.name, &mut next, &taken, folding);
-            taken.insert(form(kept));
+            taken.insert(kept.form(folding));
         }
         last = this;
     }

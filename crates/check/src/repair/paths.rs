@@ -138,7 +138,8 @@ impl Mender<'_> {
                 let kind = lanefs_ondisk::htree::Kind::Root;
                 let _ = lanefs_ondisk::htree::seal(&format, kind, seed, &mut first);
             }
-            return self.write_block(block, &first);
+            self.write_block(block, &first);
+            return;
         }
         self.write_leaf(ino, &record, block, first);
     }

@@ -11,7 +11,7 @@ use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::extent::{self, END, Extent, State};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, FileBlock, Ino};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 pub const EXTENT_MAGIC: u16 = 0xf30a;
@@ -55,10 +55,11 @@ impl Mender<'_> {
             let seed = self.seed(ino, record);
             let walk = |depth: Option<u16>| {
                 let mut out = Salvaged::default();
-                let seen = HashSet::new();
-                let mut walk = Walk { mender: self, seed, next: 0, seen, out: &mut out };
+                let (seen, found) = (HashMap::new(), Vec::new());
+                let mut walk = Walk { mender: self, seed, seen, found, out: &mut out };
                 let depth = depth.unwrap_or_else(|| walk.root_depth(&record.block));
                 walk.node(&record.block, depth, 0..END);
+                in_order(walk.found).into_iter().for_each(|extent| out.data(extent));
                 out
             };
             salvaged = walk(None);
@@ -121,9 +122,10 @@ struct Walk<'a> {
     mender: &'a Mender<'a>,
     /// The seed of the checksums of the file's nodes.
     seed: Option<Seed>,
-    /// The file block that follows the last extent found so far.
-    next: u32,
-    seen: HashSet<Block>,
+    /// How often each node was read.
+    seen: HashMap<Block, u32>,
+    /// The valid extents, in the order of the tree.
+    found: Vec<Extent>,
     out: &'a mut Salvaged,
 }
 
@@ -172,23 +174,30 @@ impl Walk<'_> {
             .filter_map(|n| part(bytes, HEADER + n * ENTRY, ENTRY))
             .collect();
         let Some(below) = depth.checked_sub(1) else {
-            let extents = entries.iter().filter_map(|entry| self.extent(entry, &range)).collect();
-            return in_order(extents).into_iter().for_each(|extent| self.add(extent));
+            let extents = entries.iter().filter_map(|entry| self.extent(entry, &range));
+            let extents: Vec<Extent> = extents.collect();
+            return self.found.extend(extents);
         };
-        for (n, entry) in entries.iter().enumerate() {
-            let start = le32(entry, 0);
-            let after = entries.get(n + 1).map(|next| le32(next, 0));
-            let end = after.filter(|end| *end > start).unwrap_or(range.end);
-            // The start in the entry may be wrong: what is in the child decides.
+        // The start in an entry may be wrong, or the first one in its child: the later one is the
+        // end of the entry before.
+        let ends = entries.iter().skip(1).map(|entry| {
+            let first = self.child(entry).map_or(0, |(_, child)| le32(&child, HEADER));
+            le32(entry, 0).max(first)
+        });
+        let ends: Vec<u32> = ends.chain([END]).collect();
+        for (entry, end) in entries.iter().zip(ends) {
+            let end = if end > le32(entry, 0) { end } else { range.end };
             self.below(entry, below, range.start..end.min(range.end));
         }
     }
 
     fn below(&mut self, entry: &[u8], depth: u16, range: Range<u32>) {
         let Some((block, bytes)) = self.child(entry) else { return };
-        // Each node is read only once, because many entries of a hostile tree could lead to the
-        // same node.
-        if range.is_empty() || !self.seen.insert(block) {
+        // Many entries of a hostile tree could lead to the same node. But if a wrong entry leads to
+        // it before the right one, it is read for both.
+        let seen = self.seen.entry(block).or_default();
+        *seen += 1;
+        if range.is_empty() || *seen > 2 {
             return;
         }
         self.out.nodes.push(block);
@@ -208,21 +217,16 @@ impl Walk<'_> {
         let block = Block(u64::from(le16(entry, 6)) << 32 | u64::from(le32(entry, 8)));
         let volume = self.mender.run.volume;
         let is_valid = len > 0
-            && start >= self.next.max(range.start)
+            && start >= range.start
             && start.checked_add(len).is_some_and(|end| end <= range.end)
             && volume.is_for_files(block)
             && volume.geometry.contains_run(block, len.into());
         is_valid.then_some(Extent { start: FileBlock(start), len, block, state })
     }
-
-    fn add(&mut self, extent: Extent) {
-        self.next = extent.end();
-        self.out.data(extent);
-    }
 }
 
-/// Returns as many of a leaf's extents as possible that follow one another without overlaps. So an
-/// extent whose position or length is wrong does not cost those after it.
+/// Returns as many extents as possible that follow one another without overlaps. So an extent whose
+/// position or length is wrong does not cost those after it.
 fn in_order(extents: Vec<Extent>) -> Vec<Extent> {
     // For each number of extents, the sequence with this number that ends first: its last extent.
     let mut last: Vec<usize> = Vec::new();

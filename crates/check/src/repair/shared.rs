@@ -102,7 +102,7 @@ impl Mender<'_> {
     }
 
     /// Copies a block. All blocks of one cluster of the file are copied into the same new cluster.
-    /// Returns `None` if no space is left.
+    /// Returns `None` if no space is left, or the blocks cannot be read or written.
     fn copy(
         &mut self,
         copies: &mut HashMap<u32, Option<Block>>,
@@ -113,7 +113,6 @@ impl Mender<'_> {
         let new = *copies.entry(start.0 >> bits).or_insert_with(|| self.allocate());
         let block = Block(new?.0 + u64::from(start.0 & ((1 << bits) - 1)));
         let bytes = self.read_block(old)?;
-        self.write_block(block, &bytes);
-        Some(block)
+        self.write_block(block, &bytes).then_some(block)
     }
 }

@@ -100,6 +100,9 @@ impl Mender<'_> {
             }
             Fault::Field { field, .. } => mend_field(raw, *field),
             Fault::Feature { feature: Feature::ResizeInode } => raw.s_reserved_gdt_blocks.set(0),
+            Fault::ResizeInode => {
+                raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::RESIZE_INODE.bits());
+            }
             Fault::Feature { feature: Feature::HasJournal } => clear_recovery(raw),
             Fault::Feature { feature: feature @ (Feature::LargeFile | Feature::DirNlink) } => {
                 let is_large = *feature == Feature::LargeFile;

@@ -1,10 +1,11 @@
 //! Repairs of directed damage. Afterwards both judges find the image clean, and all files have
 //! their old contents.
 
-use lanefs_check::repair::{Shared, plan};
-use lanefs_check::{Fault, Harm, Options, Report, Verdict};
+use lanefs_check::repair::{Shared, plan, plan_within};
+use lanefs_check::{Error, Fault, Harm, Options, Report, Verdict};
 use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_offline::Repair;
+use lanefs_ondisk::superblock::Superblock;
 use lanefs_suites::changes::Verdicts;
 use lanefs_suites::image::Image;
 
@@ -564,6 +565,20 @@ fn a_damaged_resize_inode_only_prevents_growth() {
 }
 
 #[test]
+fn the_resize_inode_is_removed_beside_the_feature_that_excludes_it() {
+    for first in ["0", "1"] {
+        // A copy of the superblock would say that the other feature is the wrong one.
+        let options = "-b 1024 -g 1024 -O sparse_super2 -E num_backup_sb=0";
+        let Some(image) = filled(options) else { return };
+        image.debugfs("feature meta_bg");
+        image.debugfs(&format!("ssv first_meta_bg {first}"));
+        let actions = keeps_all(&image, first);
+        let features = image.debugfs("features");
+        assert!(features.contains("meta_bg") && !features.contains("resize_inode"), "{actions:?}");
+    }
+}
+
+#[test]
 fn files_may_share_blocks_with_the_feature_shared_blocks() {
     let Some(image) = Image::make("-b 1024 -O ^metadata_csum,^has_journal,^orphan_file", "7M")
     else {
@@ -686,6 +701,57 @@ fn the_extents_of_a_node_whose_start_is_wrong_are_kept() {
 }
 
 #[test]
+fn a_wrong_start_or_leaf_in_an_index_costs_no_other_leaf() {
+    /// The extents of a leaf, as debugfs fills it.
+    const LEAF: usize = 83;
+    const COUNT: usize = 200;
+    let Some(clean) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let source = clean.path().with_extension("source");
+    let block = |n: usize| [(n + 1) as u8; BLOCK as usize];
+    let gap = [0; BLOCK as usize];
+    let bytes: Vec<u8> = (0..COUNT).flat_map(|n| [block(n), gap]).flatten().collect();
+    std::fs::write(&source, &bytes).expect("a source");
+    clean.debugfs(&format!("write {} pieces", source.display()));
+    clean.assert_clean("filled");
+    let root = clean.inode_at("pieces", BLOCK) + BLOCK_FIELD;
+    let mut field = [0; 60];
+    clean.device().read_at(root, &mut field).unwrap();
+    assert_eq!((field[2], field[6]), (3, 1), "a root with three leaves");
+    // The second leaf seems to begin inside the first one.
+    let image = copy_of(&clean);
+    image.device().write_at(root + 12 + 12, &[9, 0, 0, 0]).unwrap();
+    let actions = keeps_all(&image, "ei_block");
+    assert!(dumped(&image, "pieces") == bytes, "{actions:?}");
+    // The first entry leads to another leaf.
+    for leaf in 1..3 {
+        let (image, entry) = (copy_of(&clean), 12 + leaf * 12 + 4);
+        image.device().write_at(root + 12 + 4, &field[entry..entry + 4]).unwrap();
+        let actions = keeps_all(&image, "ei_leaf");
+        let is_kept = dumped(&image, "pieces")[2 * LEAF * BLOCK as usize..]
+            == bytes[2 * LEAF * BLOCK as usize..];
+        assert!(is_kept, "{leaf}: {actions:?}");
+    }
+}
+
+#[test]
+fn a_repair_that_does_not_fit_in_memory_is_refused() {
+    let Some(image) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let [c, f] = ["c", "d/e/f"].map(|name| image.inode_at(name, BLOCK) + BLOCK_FIELD);
+    let mut field = [0; 60];
+    image.device().read_at(f, &mut field).unwrap();
+    image.device().write_at(c, &field).unwrap();
+    for most in (4..64).map(|n| n << 10) {
+        match plan_within(image.device(), Shared::Clone, most) {
+            Err(Error::TooManyChanges) => {}
+            Err(error) => panic!("{most}: {error}"),
+            Ok(plan) => assert!(!plan.leaves_faults(), "{most}: {:?}", plan.after.findings),
+        }
+    }
+    assert!(plan_within(image.device(), Shared::Clone, 4 << 10).is_err());
+    assert!(plan_within(image.device(), Shared::Clone, 1 << 20).is_ok());
+}
+
+#[test]
 fn a_mapping_behind_the_end_is_cut_if_i_blocks_does_not_count_it() {
     for options in ["-b 1024 -O ^metadata_csum", "-b 1024 -C 4096 -O bigalloc,^metadata_csum"] {
         let Some(clean) = filled(options) else { return };
@@ -742,6 +808,25 @@ fn attribute_blocks_are_kept_if_the_superblock_lacks_their_feature() {
     image.debugfs("feature ^ext_attr");
     keeps_all(&image, "ext_attr");
     assert!(image.debugfs("ea_get c user.name").contains("value"));
+}
+
+#[test]
+fn an_attribute_block_in_which_more_than_a_hash_is_wrong_is_removed() {
+    let Some(clean) = filled("-b 1024 -I 128 -O ^metadata_csum") else { return };
+    clean.debugfs("ea_set c user.aqxy value");
+    clean.debugfs("ea_set c user.bqxy value");
+    for (from, to) in [(b"aqxy", b"a\0xy"), (b"aqxy", b"dqxy"), (b"aqxy", b"aqyy")] {
+        let image = copy_of(&clean);
+        rename(&image, from, to);
+        let (actions, kept) = (keeps_all(&image, "a name"), to == b"aqyy");
+        assert_eq!(image.debugfs("ea_list c").contains("(5)"), kept, "{to:?}: {actions:?}");
+        let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
+        let root = mount.fs().root().expect("a root");
+        let named = mount.fs().lookup(&root, b"c").expect("a look-up").expect("a name");
+        let file = mount.fs().get(named.ino, None).expect("an inode");
+        let listed = mount.fs().list_xattr(&file).expect("attributes");
+        assert_eq!(listed.len(), if kept { 2 } else { 0 }, "{to:?}: {actions:?}");
+    }
 }
 
 #[test]
@@ -1032,6 +1117,72 @@ fn a_name_that_is_in_two_blocks_after_damage_is_changed_in_one() {
     assert_eq!((all.len(), names(&image, "many")), (total, count), "{actions:?}");
 }
 
+/// Changes the only name `from` in a directory block or an inode table to `to`.
+fn rename(image: &Image, from: &[u8], to: &[u8]) {
+    let mut bytes = std::fs::read(image.path()).expect("an image");
+    let mut places = bytes.windows(from.len()).enumerate().filter(|(_, part)| *part == from);
+    let (at, None) = (places.next().expect("a name").0, places.next()) else {
+        panic!("{} is there twice", from.escape_ascii())
+    };
+    bytes[at..at + to.len()].copy_from_slice(to);
+    std::fs::write(image.path(), bytes).expect("an image");
+}
+
+fn listed(image: &Image, path: &str) -> Vec<String> {
+    let listed = image.debugfs(&format!("ls -p {path}"));
+    let mut all: Vec<_> = listed.lines().filter_map(|line| line.split('/').nth(5)).collect();
+    all.sort_unstable();
+    all.into_iter().map(String::from).collect()
+}
+
+#[test]
+fn a_new_name_is_not_that_of_another_entry_in_the_directory() {
+    let Some(clean) = filled("-b 1024 -O ^metadata_csum,^dir_index") else { return };
+    clean.debugfs("mkdir many");
+    let mut names = vec!["aaaa".to_string(), "ab@b".into(), "a@cd".into()];
+    names.extend((0..5).map(|n| n.to_string().repeat(200)));
+    names.extend(["5".repeat(120), "aa~0".into(), "a.cd".into()]);
+    let source = clean.path().with_extension("source");
+    std::fs::write(&source, "x").expect("a source");
+    for name in &names {
+        clean.debugfs(&format!("write {} many/{name}", source.display()));
+    }
+    clean.repair();
+    clean.assert_clean("filled");
+    assert_eq!(blocks(&clean, "many").len(), 2);
+    let image = copy_of(&clean);
+    rename(&image, b"ab@b", b"aaaa");
+    rename(&image, b"a@cd", b"a/cd");
+    let actions = keeps_all(&image, "names in two blocks");
+    let now = listed(&image, "many");
+    let expected = [".", "..", "a.cd", "a.~0", "aaaa", "aa~0", "aa~1"].map(String::from);
+    let short: Vec<_> = now.into_iter().filter(|name| name.len() < 9).collect();
+    assert_eq!(short, expected, "{actions:?}");
+}
+
+#[test]
+fn a_new_name_is_not_that_of_an_entry_in_the_other_part_of_an_inline_directory() {
+    let Some(clean) = filled("-b 1024 -I 256 -O inline_data,^metadata_csum") else { return };
+    let source = clean.path().with_extension("source");
+    std::fs::write(&source, "x").expect("a source");
+    clean.debugfs("mkdir dir");
+    for name in ["dir/aaaa", "dir/a@cd", "dir/acac", "last"] {
+        clean.debugfs(&format!("write {} {name}", source.display()));
+    }
+    // The entry that is the second part: of the inode of `last`, 12 bytes, 4 of them the name.
+    let ino: u32 = inode(&clean, "last").parse().expect("a number");
+    std::fs::write(&source, [&ino.to_le_bytes()[..], &[12, 0, 4, 1], b"a.cd"].concat()).unwrap();
+    clean.debugfs(&format!("ea_set -f {} dir system.data", source.display()));
+    clean.debugfs("sif dir size 72");
+    clean.debugfs("unlink last");
+    clean.assert_clean("filled");
+    assert!(clean.debugfs("stat dir").contains("Flags: 0x10000000"), "an inline directory");
+    rename(&clean, b"a@cd", b"a/cd");
+    let actions = keeps_all(&clean, "an inline directory");
+    let expected = [".", "..", "a.cd", "a.~0", "aaaa", "acac"].map(String::from);
+    assert_eq!(listed(&clean, "dir"), expected, "{actions:?}");
+}
+
 #[test]
 #[ignore = "long: 65,001 directories"]
 fn a_directory_with_more_links_than_can_be_counted_needs_a_feature() {
@@ -1053,10 +1204,21 @@ fn a_directory_with_more_links_than_can_be_counted_needs_a_feature() {
 
 #[test]
 fn inodes_per_group_that_are_no_multiple_of_8_are_mounted_and_kept() {
-    // make_ext4fs makes such images. The kernel mounts them; e2fsck 1.47.0 compares only the whole
-    // bytes of their bitmaps, so it is no judge here.
+    for options in [
+        "-b 1024 -O ^metadata_csum,^uninit_bg,^64bit",
+        "-b 1024 -g 1024 -N 2048 -O ^metadata_csum,uninit_bg,sparse_super2,^orphan_file \
+         -E num_backup_sb=0",
+        "-b 1024 -g 1024 -N 2048 -O metadata_csum,sparse_super2,^orphan_file -E num_backup_sb=0",
+    ] {
+        inodes_are_mounted_and_kept(options);
+    }
+}
+
+/// Takes two inodes of each group away, as in images of make_ext4fs, which the kernel mounts.
+/// e2fsck 1.47.0 compares only the whole bytes of their bitmaps, so it is no judge here.
+fn inodes_are_mounted_and_kept(options: &str) {
     const DROPPED: u32 = 2;
-    let Some(image) = filled("-b 1024 -O ^metadata_csum,^uninit_bg,^64bit") else { return };
+    let Some(image) = Image::make(options, "7M") else { return };
     let get = |at: u64| {
         let mut word = [0; 4];
         image.device().read_at(at, &mut word).unwrap();
@@ -1065,36 +1227,47 @@ fn inodes_per_group_that_are_no_multiple_of_8_are_mounted_and_kept() {
     let put = |at: u64, word: u32| image.device().write_at(at, &word.to_le_bytes()).unwrap();
     let (sb, desc) = (1024, 2 * BLOCK);
     let number = get(sb + 0x28) - DROPPED;
-    for at in [sb, sb + 0x10, sb + 0x28] {
-        put(at, get(at) - DROPPED);
+    let groups = get(sb) / get(sb + 0x28);
+    for (at, count) in [(sb, groups), (sb + 0x10, groups), (sb + 0x28, 1)] {
+        put(at, get(at) - DROPPED * count);
     }
-    put(desc + 0xc, get(desc + 0xc) - (DROPPED << 16));
-    // The last whole word of the bitmap now begins the padding.
+    let mut bytes = [0; 1024];
+    image.device().read_at(sb, &mut bytes).unwrap();
+    let superblock = Superblock::decode_torn(&bytes).expect("a superblock");
+    image.device().write_at(sb, &superblock.encode()).unwrap();
+    // The repair corrects the counts and bitmaps.
+    repaired(&image, options);
     let bits = u64::from(get(desc + 4)) * BLOCK + u64::from(number / 32) * 4;
-    put(bits, get(bits) | u32::MAX << (number % 32));
     let number_of = || get(sb + 0x28);
     let expect_clean = |what: &str| {
         let found = report(&image, 1, 1000);
-        assert_eq!(found.verdict(), Verdict::Clean, "{what}: {:?}", found.findings);
-        assert_eq!(number_of(), number, "{what}");
+        assert_eq!(found.verdict(), Verdict::Clean, "{options}: {what}: {:?}", found.findings);
+        assert_eq!(number_of(), number, "{options}: {what}");
     };
     expect_clean("made");
+    assert_eq!(groups > 1, options.contains("-g"), "{groups}");
     let mount = Mount::open(image.device(), MountOptions::default()).expect("a mount");
     let root = mount.fs().root().expect("a root");
     let kind = NewKind::Regular;
     let new = NewInode { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
     // All inodes are used.
     let mut count = 0;
-    while let Ok(file) = mount.fs().create(&root, format!("new {count}").as_bytes(), &new) {
-        drop(file);
+    let why = loop {
+        match mount.fs().create(&root, format!("new {count}").as_bytes(), &new) {
+            Ok(file) => drop(file),
+            Err(why) => break why,
+        }
         count += 1;
-    }
-    assert!(count > 1000, "{count}");
+    };
+    assert!(count > 1000, "{options}: {count}: {why}");
     drop(root);
     mount.close().expect("an unmount");
     expect_clean("written");
     assert_eq!(get(sb + 0x10), 0, "free inodes");
-    put(sb + 0x10, 5);
+    if options.contains("^metadata_csum") {
+        // Else no superblock is valid, and there is no copy.
+        put(sb + 0x10, 5);
+    }
     put(desc + 0xc, get(desc + 0xc) ^ 0xff << 16);
     put(bits, 0);
     assert_eq!(report(&image, 1, 1000).verdict(), Verdict::Damaged);

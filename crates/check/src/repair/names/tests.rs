@@ -8,7 +8,7 @@ fn unique(names: &[(&[u8], u32)], folding: Folding) -> Vec<String> {
         is_renamed: false,
     };
     let mut names: Vec<Kept> = names.iter().map(kept).collect();
-    make_unique(names.iter_mut().collect(), folding);
+    make_unique(names.iter_mut().collect(), HashSet::new(), folding);
     names.iter().map(|kept| kept.name.escape_ascii().to_string()).collect()
 }
 
