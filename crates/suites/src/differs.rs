@@ -49,8 +49,8 @@ struct Accepted {
 const ACCEPTED: [Accepted; 7] = [
     Accepted {
         name: "data that the file never had",
-        symptoms: &["foreign data"],
-        causes: |_, _| true,
+        symptoms: &["foreign data, ours a hole"],
+        causes: |_, damage| maps(damage),
     },
     Accepted {
         name: "a context of another prefix",
@@ -59,23 +59,23 @@ const ACCEPTED: [Accepted; 7] = [
     },
     Accepted {
         name: "encrypted names with a zero byte",
-        symptoms: &["a name is lost that was not before"],
+        symptoms: &["a name is lost that has a zero byte"],
         causes: |subject, _| subject.is_encrypted(),
     },
     Accepted {
         name: "extents out of order",
         symptoms: &["other data of two lost"],
-        causes: |_, damage| ["node", "inode"].iter().any(|part| damage.place.starts_with(part)),
+        causes: |_, damage| maps(damage),
     },
     Accepted {
         name: "an extent behind the end",
         symptoms: &["size that grows with data lost", "other size that grows with data"],
-        causes: |_, _| true,
+        causes: |_, damage| maps(damage) || damage.place.starts_with("inode.i_size"),
     },
     Accepted {
         name: "a type that is lost",
         symptoms: &["other type again, mode"],
-        causes: |_, damage| damage.place.starts_with("inode"),
+        causes: |_, damage| damage.place == "inode.i_mode",
     },
     Accepted {
         name: "equal names",
@@ -83,6 +83,13 @@ const ACCEPTED: [Accepted; 7] = [
         causes: |_, damage| damage.place.starts_with("leaf"),
     },
 ];
+
+/// Returns whether the damage is in a block pointer or in an extent.
+fn maps(damage: &Damage) -> bool {
+    let (part, field) = damage.place.split_once('.').unwrap_or((&damage.place, ""));
+    let is_mapping = field.starts_with("ee_") || field.starts_with("ei_") || field == "i_block";
+    part == "node" || part == "pointers" || part == "inode" && is_mapping
+}
 
 /// Which images are made.
 #[derive(Debug, Clone, Default)]
@@ -313,6 +320,7 @@ impl Work {
         let is_crashed = subject.set.2 == Left::Crashed;
         // What e2fsck mends after the replay of the log; -n does not replay it.
         let mut mended = String::new();
+        let mut is_judge = !is_refused;
         if is_faulty || is_crashed && !is_refused {
             let mut status;
             (status, mended) = self.e2fsck("-fy");
@@ -320,10 +328,7 @@ impl Work {
                 outcome.is_unfinished = true;
                 (status, _) = self.e2fsck("-fy");
             }
-            if status & !3 != 0 {
-                self.restore(subject);
-                return outcome;
-            }
+            is_judge = status & !3 == 0;
         }
         let theirs = self.view(&self.restore(subject));
         let damaged = self.view(&damage.writes);
@@ -340,19 +345,23 @@ impl Work {
                 return outcome;
             }
         };
-        if is_refused {
+        let found = &mut outcome.found;
+        // e2fsck refuses unknown features too.
+        let is_told = |what: &str| is_refused && what.contains("unchecked: feature");
+        found.extend(ours.found.into_iter().filter(|(what, _)| !is_told(what)));
+        let (after, complaints) = self.with(subject, &ours.view, || self.e2fsck("-fn"));
+        let judges = is_judge || after & !7 == 0;
+        if judges && !verdicts(after, complaints.clone()).is_clean_for_e2fsck() {
+            let what = format!("e2fsck complains after the repair: {}", complaint(&complaints));
+            found.push((what, complaints));
+        }
+        if !is_judge {
             return outcome;
         }
-        let found = &mut outcome.found;
         // Of a crashed image, -fn judges the state before the replay of the log.
         let is_mended = is_crashed && mended.contains("? yes");
         let differs = verdict(&damaged, status, &text, &ours.before);
         found.extend(differs.filter(|(symptom, _)| !(is_mended && symptom.contains(NOTHING))));
-        let (status, text) = self.with(subject, &ours.view, || self.e2fsck("-fn"));
-        if !verdicts(status, text.clone()).is_clean_for_e2fsck() {
-            found.push((format!("e2fsck complains after the repair: {}", complaint(&text)), text));
-        }
-        found.extend(ours.found);
         if is_faulty {
             self.judge_theirs(subject, &theirs, found);
         }

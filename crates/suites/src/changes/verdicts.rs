@@ -4,7 +4,7 @@ use super::change::Change;
 use lanefs_check::{Fault, Finding, Harm, Options, Place, Report, Verdict, check};
 use lanefs_device::{Access, FileDevice, OpenOptions};
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::{Ino, extent, jbd2, superblock};
+use lanefs_ondisk::{Ino, extent, jbd2, superblock, xattr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -114,6 +114,9 @@ const CONTEXT: &str = "e2fsck takes an attribute \"c\" of an unknown prefix for 
                        context; the kernel does not";
 const DEPTH: &str = "e2fsck accepts an extent node below the root with a wrong depth";
 
+/// The size of a file without a last block that can only be an orphan file.
+const HUGE_ORPHANS: u64 = 1 << 30;
+
 /// Returns the known reason why e2fsck -fn misses a fault, if there is one.
 fn missed(fault: &Fault) -> Option<&'static str> {
     Some(match fault {
@@ -143,6 +146,12 @@ fn missed(fault: &Fault) -> Option<&'static str> {
         Fault::Flags { flags } if *flags == InodeFlags::ENCRYPT.bits() => CONTEXT,
         Fault::QuotaFile(_) | Fault::QuotaHole { .. } => {
             "e2fsck compares the usage in quota files, and not the form of these files"
+        }
+        Fault::Size { size, last: None } if *size >= HUGE_ORPHANS => {
+            "e2fsck accepts an orphan file with a hole; the kernel reads all of its blocks"
+        }
+        Fault::Attributes(xattr::Cause::NameByte { .. }) => {
+            "e2fsck accepts a zero byte in the name of an attribute, which no call can name"
         }
         Fault::Links { found: 0, .. } => "e2fsck accepts quota files without links; no mount does",
         _ => return None,

@@ -34,6 +34,11 @@ impl Trees<'_> {
                 continue;
             }
             let before = self.before.nodes.get(ino);
+            let mut names = self.theirs.names.range((*ino, Vec::new())..(*ino + 1, Vec::new()));
+            if before.is_none() && theirs.mode == 0o40700 && names.next().is_none() {
+                // A new `lost+found` that e2fsck could not name, and later moved to another one.
+                continue;
+            }
             let was = if self.before.reachable.contains(ino) { "" } else { " that had no name" };
             match self.ours.nodes.get(ino) {
                 Some(ours) if self.ours.reachable.contains(ino) => {
@@ -46,6 +51,7 @@ impl Trees<'_> {
             }
         }
         for ((dir, name), (ino, _)) in &self.theirs.names {
+            let raw = name;
             if !self.theirs.reachable.contains(dir) || Some(*dir) == theirs_lost {
                 continue;
             }
@@ -63,6 +69,15 @@ impl Trees<'_> {
                 (false, _) if before.is_some() => "another target of a name is lost",
                 (false, _) => "a name is lost that was not before",
             };
+            // With the dots that e2fsck writes into it, a name decrypts to noise.
+            let dotted = |name: &[u8]| {
+                name.iter().map(|c| if *c == 0 { b'.' } else { *c }).collect::<Vec<_>>()
+            };
+            let own = self.ours.names.range((*dir, Vec::new())..(*dir + 1, Vec::new()));
+            let has_zero = own.clone().any(|((_, ours), (other, _))| {
+                other == ino && ours.contains(&0) && dotted(ours) == *raw
+            });
+            let what = if has_zero { "a name is lost that has a zero byte" } else { what };
             let has = if self.ours.reachable.contains(ino) { "" } else { ", and its inode" };
             losses.push((format!("{what}{has}"), name));
         }
@@ -136,6 +151,9 @@ impl Trees<'_> {
 }
 
 fn compare(ino: u32, before: Option<&Node>, theirs: &Node, ours: &Node, losses: &mut Vec<Loss>) {
+    if ours.is_unreadable && !theirs.is_unreadable {
+        losses.push(("a mapping or attribute is unreadable".into(), format!("inode {ino}")));
+    }
     let is_dir = theirs.mode & 0xf000 == 0x4000 && ours.mode & 0xf000 == 0x4000;
     let mut one = |what: &str, before: Option<&dyn Same>, theirs: &dyn Same, ours: &dyn Same| {
         let (before, theirs, ours) = (before.map(|b| b.text()), theirs.text(), ours.text());
@@ -184,19 +202,21 @@ fn compare(ino: u32, before: Option<&Node>, theirs: &Node, ours: &Node, losses: 
     let has = |hash: &u64| ours.data.values().any(|ours| ours == hash);
     let other =
         if kept(ours) >= kept(theirs) { "other data of two lost" } else { "moved data lost" };
-    let mut blocks = [Vec::new(), Vec::new(), Vec::new()];
+    let mut blocks = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     for (n, theirs) in &theirs.data {
         let (ours, before) = (ours.data.get(n), before.and_then(|b| b.data.get(n)));
         if ours != Some(theirs) && (ours.is_none() || ours != before) {
             let class = match before == Some(theirs) {
                 true => 0,
                 false if own.contains(theirs) && !has(theirs) => 1,
-                false => 2,
+                false if ours.is_none() => 2,
+                false => 3,
             };
             blocks[class].push(*n);
         }
     }
-    for (class, blocks) in ["data lost", other, "foreign data"].iter().zip(blocks) {
+    let classes = ["data lost", other, "foreign data, ours a hole", "other foreign data"];
+    for (class, blocks) in classes.iter().zip(blocks) {
         if !blocks.is_empty() {
             losses.push(((*class).into(), format!("inode {ino}: blocks {blocks:?}")));
         }
