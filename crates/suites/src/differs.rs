@@ -46,11 +46,17 @@ struct Accepted {
     causes: fn(&Subject, &Damage) -> bool,
 }
 
-const ACCEPTED: [Accepted; 7] = [
+const ACCEPTED: [Accepted; 8] = [
     Accepted {
         name: "data that the file never had",
         symptoms: &["foreign data, ours a hole"],
         causes: |_, damage| maps(damage),
+    },
+    Accepted {
+        name: "a copy of the superblock",
+        symptoms: &["other foreign data"],
+        // With blocks of 1 KiB, this is the superblock's block.
+        causes: |_, damage| maps(damage) && damage.what.ends_with(" to 0x1"),
     },
     Accepted {
         name: "a context of another prefix",
