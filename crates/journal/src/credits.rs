@@ -6,7 +6,8 @@
 //! is valid for only one transaction. No thread takes credits from the stash of another lane: that
 //! would move the lines of all lanes, again and again at the end of each transaction. A thread that
 //! finds too few credits in its stash and the pool leaves the transaction, requests its commit, and
-//! waits in a queue. So a transaction closes with up to [`Limits::stashes`] credits unused.
+//! waits in a queue. So a transaction closes with up to [`Limits::stashes`] credits unused (a few
+//! more while new lanes are given).
 //!
 //! No thread draws credits that an earlier thread in the queue needs. So an operation that needs
 //! many credits is not overtaken for ever by operations that need few. But if the pool has enough
@@ -133,10 +134,10 @@ impl Credits {
         }
         pool.left -= grains;
         let keep = if pool.queue.is_empty() { self.keep() } else { 0 };
-        let extra = keep.min(pool.left);
-        pool.left -= extra;
         let mut stash = self.stashes.of(lane).lock();
         stash.move_to(tid);
+        let extra = keep.saturating_sub(stash.grains).min(pool.left);
+        pool.left -= extra;
         stash.grains += extra;
         Ok(())
     }

@@ -5,7 +5,7 @@ use lanefs_ondisk::BlockSize;
 
 /// A transaction may take this many log blocks even if that is more than a quarter of the log, but
 /// not more than three quarters of it. So even in the smallest log that mke2fs makes (1024 blocks),
-/// a transaction has room for four handles of sixty credits.
+/// a transaction has room for four handles of sixty credits, less what lanes keep in their stashes.
 const SMALL_LOG: u32 = 256;
 
 /// The limits of a transaction. Credits are counted in *grains*: a logged block costs

@@ -499,7 +499,9 @@ impl Fs {
         if self.pressure.second.swap(now, Ordering::Relaxed) != now {
             let (inodes, blocks, tables) = self.cached();
             let there = inodes + blocks + tables;
-            self.evict_rounds(1 + there / 128, there / 512);
+            // A round visits `BUCKETS` of at least 16,384 buckets, and the first sweep over all of
+            // them only clears the marks of use.
+            self.evict_rounds(33 + there / 128, 32 + there / 512);
         }
     }
 
