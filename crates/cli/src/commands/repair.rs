@@ -5,7 +5,7 @@ use crate::cli::{
     Failure, ImageArguments, JournalArguments, OutputArguments, Report as Failures, WholeImage,
     printable,
 };
-use lanefs::device::{Access, Device, OpenOptions, Pick};
+use lanefs::device::{Access, Device, OpenOptions, Pick, file_of};
 use lanefs_check::repair::{Action, Plan, Shared, plan};
 use lanefs_check::{Error, Finding, Harm, Place};
 use lanefs_device::OverlayDevice;
@@ -134,7 +134,7 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let exclusive = if arguments.dry_run { None } else { take(&whole, arguments)? };
     let device = exclusive.as_ref().map_or_else(|| whole.device(), Exclusive::device);
     let journal = arguments.journal.open(access)?;
-    let completed = complete(device, arguments);
+    let completed = complete(device, undo_base(&whole, arguments).as_deref(), arguments);
     let (device, mut undo) = completed.map_err(|error| whole.failure(error))?;
     let replayed = replay_elsewhere(device, journal.as_ref(), arguments);
     let (device, is_replayed) = replayed.map_err(|error| whole.failure(error))?;
@@ -181,9 +181,10 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
 /// repair, and that undo file.
 fn complete(
     device: Arc<dyn Device>,
+    base: Option<&Path>,
     arguments: &Arguments,
 ) -> Result<(Arc<dyn Device>, Option<PathBuf>), lanefs_offline::Error> {
-    let beside = (1..=MOST_UNDO).map(|n| undo_name(&arguments.image, n));
+    let beside = base.into_iter().flat_map(|base| (1..=MOST_UNDO).map(|n| undo_name(base, n)));
     for file in beside.chain(arguments.undo.clone()).filter(|file| file.is_file()) {
         let undo = File::open(&file).ok().and_then(|mut file| Undo::load(&mut file));
         let is_interrupted = |undo: &Undo| undo.is_interrupted(&*device).unwrap_or(false);
@@ -272,18 +273,17 @@ fn write(
         return Ok(None);
     }
     let undo = repair.undo(&**device).map_err(|error| whole.failure(error))?;
-    let (bytes, image) = (undo.encode(), arguments.image.as_path());
-    let is_alone = image.is_file() && whole.files() == [image];
-    let (file, link) = match &arguments.undo {
-        Some(file) => {
+    let (bytes, base) = (undo.encode(), undo_base(whole, arguments));
+    let (file, link) = match (&arguments.undo, base) {
+        (Some(file), base) => {
             save(file, &bytes).map_err(Failure::on_host(file))?;
             // The next run finds the undo file by this link, if this run is killed.
             let link = |name: &Path| link(file, name);
-            (file.clone(), is_alone.then(|| beside(image, link).ok()).flatten())
+            (file.clone(), base.and_then(|base| beside(&base, link).ok()))
         }
-        None if !is_alone => return Err(whole.failure(NO_ROOM)),
-        None => {
-            let saved = beside(image, |name| save(name, &bytes));
+        (None, None) => return Err(whole.failure(NO_ROOM)),
+        (None, Some(base)) => {
+            let saved = beside(&base, |name| save(name, &bytes));
             (saved.map_err(|why| whole.failure(format_args!("{NO_ROOM} ({why})")))?, None)
         }
     };
@@ -294,9 +294,9 @@ fn write(
 }
 
 /// Makes a new file beside the image, with a name for an undo file. Returns the name.
-fn beside(image: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<PathBuf, String> {
+fn beside(base: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<PathBuf, String> {
     for n in 1..=MOST_UNDO {
-        let name = undo_name(image, n);
+        let name = undo_name(base, n);
         match make(&name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(format!("{}: {error}", name.display())),
@@ -306,12 +306,22 @@ fn beside(image: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<PathBu
     Err(format!("it has {MOST_UNDO} undo files already"))
 }
 
-/// Returns the name of the `n`th undo file, which is the same for each path of the image.
-fn undo_name(image: &Path, n: u32) -> PathBuf {
-    let number = if n == 1 { String::new() } else { format!("-{n}") };
+/// Returns the first part of the names of undo files beside the image: its file, and the number of
+/// its partition. The name is the same for each name of the image. `None` if it has no file alone.
+fn undo_base(whole: &WholeImage<'_>, arguments: &Arguments) -> Option<PathBuf> {
+    let image = file_of(&arguments.image);
+    let is_alone = image.is_file() && whole.files() == [image];
     let real = Some(image).filter(|image| image.is_symlink()).map(std::fs::canonicalize);
-    let real = real.and_then(Result::ok).unwrap_or_else(|| image.to_owned());
-    let mut name = real.into_os_string();
+    let mut base = real.and_then(Result::ok).unwrap_or_else(|| image.to_owned()).into_os_string();
+    if let Some((number, _)) = whole.partition() {
+        base.push(format!("@{number}"));
+    }
+    is_alone.then(|| base.into())
+}
+
+fn undo_name(base: &Path, n: u32) -> PathBuf {
+    let number = if n == 1 { String::new() } else { format!("-{n}") };
+    let mut name = base.as_os_str().to_owned();
     name.push(format!(".undo{number}"));
     name.into()
 }

@@ -189,7 +189,11 @@ fn grow_partition(arguments: &Resize) -> Result<(), Failure> {
     drop(opened);
     whole.close()?;
     let disk = open_image(disk, Access::ReadWrite, OpenOptions::default())?;
-    plan(&disk)?.apply(&disk).map_err(Failure::about(path))
+    let planned = plan(&disk)?;
+    if planned.start() != start {
+        return Err(refused("its partition table has changed meanwhile"));
+    }
+    planned.apply(&disk).map_err(Failure::about(path))
 }
 
 /// Makes a mounted file system larger.

@@ -246,6 +246,51 @@ fn a_repair_with_a_named_undo_file_that_was_killed_is_completed_with_or_without_
 }
 
 #[test]
+fn the_undo_file_of_a_partition_has_the_name_of_the_disk_and_the_number() {
+    let it = InPlace::new();
+    let disk = it.image.dir.path().join("disk");
+    let start = 1 << 20;
+    let write = |bytes: &[u8]| {
+        let file = std::fs::OpenOptions::new().write(true).open(&disk).unwrap();
+        file.write_all_at(bytes, start).unwrap();
+    };
+    std::fs::write(&disk, vec![0; 40 << 20]).unwrap();
+    let mut record = [0; 66];
+    record[4] = 0x83;
+    record[8..12].copy_from_slice(&2048_u32.to_le_bytes());
+    record[12..16].copy_from_slice(&65536_u32.to_le_bytes());
+    record[64..].copy_from_slice(b"\x55\xaa");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&disk)
+        .unwrap()
+        .write_all_at(&record, 446)
+        .unwrap();
+    write(&it.before);
+    let (path, part) = (disk.to_str().unwrap(), format!("{}@1", disk.display()));
+    let undo = format!("{path}@1.undo");
+    assert_eq!(repair(&[&part]).0, Some(1));
+    assert!(Path::new(&undo).is_file());
+    let after = std::fs::read(&disk).unwrap();
+    let mut torn = it.before.clone();
+    let first = it.changed[0];
+    torn[first..first + SECTOR].copy_from_slice(&it.after[first..first + SECTOR]);
+    for name in [&part, &format!("{path}@uuid={}", uuid(&it.after))] {
+        write(&torn);
+        let (status, said) = repair(&[name]);
+        assert!(status == Some(1) && said.contains("is completed"), "{said}");
+        assert!(std::fs::read(&disk).unwrap() == after, "{said}");
+    }
+}
+
+/// Returns the UUID of the file system in these bytes.
+fn uuid(image: &[u8]) -> String {
+    let hex: String = image[1128..1144].iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| hex[range].to_string());
+    parts.join("-")
+}
+
+#[test]
 fn without_a_superblock_the_repair_fails_with_8_and_writes_nothing() {
     let image = Image::new("32M");
     let none = image.dir.path().join("zeros.img");

@@ -84,7 +84,16 @@ impl PartitionGrowth {
             false => end.checked_next_multiple_of(FILE_UNIT),
         });
         let disk_len = needed.ok_or(refused("out of range"))?;
+        let is_cut = |other: &Partition| other.bytes.end > disk_len.saturating_sub(behind);
+        if gpt.is_some() && table.partitions.iter().any(|o| o.number != number && is_cut(o)) {
+            return Err(refused("another partition reaches beyond the end of the disk"));
+        }
         Ok(PartitionGrowth { partition: this, end, disk_len, sector: table.sector, gpt })
+    }
+
+    /// Returns the first byte of the partition.
+    pub fn start(&self) -> u64 {
+        self.partition.bytes.start
     }
 
     /// Returns the size of the partition afterwards, in bytes.

@@ -447,6 +447,16 @@ fn growth_is_refused_before_a_write_if_something_is_in_the_way() {
     let all = plan(2, None).unwrap();
     assert_eq!((all.size(), all.disk_len()), (55 * MIB - 20480, 64 * MIB));
     assert_eq!(plan(2, Some(64 * MIB)).unwrap().disk_len(), 65 * MIB);
+    // The backup table would be written over what is left of a partition that was cut off.
+    let gap = "size=4M, type=L\nstart=32M, size=16M, type=L\n";
+    std::fs::remove_file(&path).unwrap();
+    let path = sfdisk(dir.path(), &format!("label: gpt\n{gap}")).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(40 * MIB).unwrap();
+    let disk = RamDevice::from_file(&path).unwrap();
+    for end in [None, Some(8 * MIB)] {
+        let refused = PartitionGrowth::plan(&disk, 512, 1, end).err();
+        assert!(matches!(refused, Some(PartitionError::NoGrowth { .. })), "{refused:?}");
+    }
     // A logical partition would need its container to grow.
     let logical = "label: dos\nsize=8M, type=L\nsize=40M, type=E\nsize=8M, type=L\n";
     std::fs::remove_file(&path).unwrap();
