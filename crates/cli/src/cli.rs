@@ -26,8 +26,8 @@ pub use figures::{Screen, Shown, Size, counted, human, parse_size, parse_time, s
 pub use glob::{Case, Glob};
 pub use images::{
     HOLDS_IMAGE, Images, WholeImage, announce_mmp, change_each, open_array_to_mount, open_image,
-    open_image_to_mount, open_source, open_with_notes, print_each, refuse_image, tell_notes,
-    with_each,
+    open_image_to_mount, open_source, open_with_notes, print_each, refuse_image,
+    refuse_partition_name, tell_notes, with_each,
 };
 pub use mode::{
     AclItem, ModeChange, Scope, effective, entry_text, mode_string, process_umask, rights,

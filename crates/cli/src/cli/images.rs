@@ -134,6 +134,13 @@ impl Images {
     }
 }
 
+/// Fails if a new file at `path` would have a name that now stands for a partition of a disk.
+pub fn refuse_partition_name(path: &Path) -> Result<(), Failure> {
+    let disk = file_of(path).display();
+    let why = format!("the name of a partition of {disk}; a file of this name would hide it");
+    if file_of(path) == path { Ok(()) } else { Err(Failure::new(path.display(), why)) }
+}
+
 /// Fails if `path`, which is to be written, is one of `images`, the files that hold open images.
 pub fn refuse_image(path: &Path, images: &[PathBuf]) -> Result<(), Failure> {
     let file = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));

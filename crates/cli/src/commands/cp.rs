@@ -6,7 +6,7 @@ pub use destination::{Aim, Destination, ends_in_dot};
 
 use crate::cli::{
     Failure, FileArguments, ImagePath, Images, Intent, Operand, Report, Stop, parse_ids,
-    process_umask, refuse_hidden_owners,
+    process_umask, refuse_hidden_owners, refuse_partition_name,
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Links, Meta,
@@ -250,6 +250,7 @@ pub fn copy(
                 let shown = if target.is_escaped() { target } else { host };
                 return Err(Failure::new(shown, why));
             }
+            refuse_partition_name(path)?;
             let tree = HostTree::beside(images.files());
             let mut destination = Destination::on_host(aim, path)?;
             let mut stream = None;

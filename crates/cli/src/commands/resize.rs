@@ -2,7 +2,7 @@
 
 use crate::cli::{
     Failure, ImageArguments, JournalArguments, MadeFile, MountedImage, OutputArguments, Report,
-    WholeImage, complain, human, no_file_system, open_image, parse_size,
+    WholeImage, complain, human, no_file_system, open_image, parse_size, refuse_partition_name,
 };
 use crate::commands::tune::parse_uuid;
 use lanefs::device::{Access, Device, FileDevice, OpenOptions, file_of};
@@ -183,7 +183,11 @@ fn grow_partition(arguments: &Resize) -> Result<(), Failure> {
     let disk = file_of(path);
     let size = plan(&FileDevice::peek(disk, OpenOptions::default())?)?.size();
     let blocks = wanted.unwrap_or(size) >> opened.geometry().block_size().bits();
-    if blocks > opened.geometry().block_count() {
+    let now = opened.geometry().block_count();
+    if wanted.is_some() && blocks < now {
+        return Err(refused("--grow-partition makes larger, not smaller"));
+    }
+    if blocks > now {
         lanefs_mkfs::resize::resized(opened.superblock(), blocks).map_err(Failure::about(path))?;
     }
     drop(opened);
@@ -323,6 +327,7 @@ fn clone_image(arguments: &Clone, uuid: Option<[u8; 16]>) -> Result<Cloned, Fail
         // this check, that program would continue to use a file that no longer has a name.
         FileDevice::open(to, Access::ReadWrite, OpenOptions::default())?;
     }
+    refuse_partition_name(to)?;
     let whole = WholeImage::open(from, arguments.options, Access::ReadOnly)?;
     let part_of = unfinished_name(to);
     let unfinished = MadeFile::create(&part_of, 0).map_err(Failure::on_host(to))?;

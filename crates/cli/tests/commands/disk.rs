@@ -163,6 +163,46 @@ fn without_a_name_the_only_ext4_is_taken_and_several_are_listed() {
 }
 
 #[test]
+fn a_name_of_a_partition_is_never_taken_for_another_place() {
+    let dir = scratch();
+    let Some(path) = disk(dir.path(), "gpt") else { return };
+    let part = |number| format!("{}@{number}", path.display());
+    let (boot, root, before) = (part(2), part(4), std::fs::read(&path).unwrap());
+    let file = format!("{root}:/p");
+    for line in [
+        &["mkfs", &boot, "--offset", "40M"][..],
+        &["mkfs", "-E", "offset=50331648", &boot],
+        &["resize", "--grow-partition", &root, "16M"],
+        &["clone", &root, &boot],
+        &["cp", &file, &boot],
+    ] {
+        let (status, said) = code(line);
+        assert_eq!(status, Some(1), "{line:?}: {said}");
+        assert!(std::fs::read(&path).unwrap() == before, "{line:?} has written");
+        assert!(!Path::new(&boot).exists(), "{line:?}");
+    }
+}
+
+#[test]
+fn a_backup_gpt_behind_another_format_is_used_by_name_alone() {
+    let dir = scratch();
+    if !needs("sfdisk") || !needs("mke2fs") {
+        return;
+    }
+    shell(
+        dir.path(),
+        "truncate -s 40M one; printf 'label: gpt\\nsize=32M\\n' | sfdisk -q one; \
+         mke2fs -q -F -t ext4 -E offset=1048576 one 32M 2>&1",
+    );
+    let path = dir.path().join("one");
+    let (whole, named) = (format!("{}:/", path.display()), format!("{}@1:/", path.display()));
+    assert!(code(&["ls", &whole]).1.contains("lost+found"));
+    shell(dir.path(), "dd if=/dev/zero of=one bs=512 count=34 conv=notrunc status=none");
+    assert_eq!(code(&["ls", &whole]).0, Some(1));
+    assert!(code(&["ls", &named]).1.contains("lost+found"));
+}
+
+#[test]
 fn disk_shows_what_sfdisk_and_blkid_show() {
     let dir = scratch();
     for label in ["gpt", "dos"] {

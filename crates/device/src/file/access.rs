@@ -3,6 +3,7 @@
 use super::{FileDevice, partition_at};
 use crate::device::{Access, Device, DeviceError, Operation, check_range};
 use crate::direct::Direct;
+use crate::partitions::Partition;
 use lanefs_lanes::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -119,8 +120,14 @@ impl Device for FileDevice {
             return Err(failed(io::ErrorKind::Unsupported.into()));
         }
         let mut size = (&self.file).seek(SeekFrom::End(0)).map_err(failed)?;
-        // The table is read again, because the partition may have been enlarged.
-        if let Some(found) = partition_at(&self.file, size, self.start, self.is_block) {
+        // The table is read again, because the partition may have been enlarged. It may also be
+        // gone, or its table damaged: then nothing says how much room there is.
+        let found = partition_at(&self.file, size, self.start, self.is_block);
+        let place = |of: &Option<Partition>| of.as_ref().map(|of| (of.number, of.bytes.start));
+        if self.partition.is_some() && place(&found) != place(&self.partition) {
+            return Err(failed(io::ErrorKind::StorageFull.into()));
+        }
+        if let Some(found) = found {
             size = size.min(found.bytes.end);
         }
         let needs = self.start.saturating_add(len);

@@ -40,6 +40,8 @@ pub(super) struct Gpt {
     pub header: Vec<u8>,
     pub entries: Vec<u8>,
     entry_size: usize,
+    /// The sector of the primary table's entries.
+    primary_entries: u64,
 }
 
 impl Gpt {
@@ -95,7 +97,11 @@ impl Gpt {
         if word(&header, ENTRIES_CRC) != Some(CRC.checksum(&entries)) {
             return Err(BadTable("the entries of the GPT have a wrong checksum"));
         }
-        Ok(Some(Gpt { sector, copy, header, entries, entry_size: size as usize }))
+        // A primary header whose entries are torn still says where they belong.
+        let primary = header_at(sector, 1, read).ok().flatten();
+        let primary_entries = primary.and_then(|header| long(&header, ENTRIES_SECTOR)).unwrap_or(2);
+        let entry_size = size as usize;
+        Ok(Some(Gpt { sector, copy, header, entries, entry_size, primary_entries }))
     }
 
     /// Decodes the entries.
@@ -145,7 +151,8 @@ impl Gpt {
 
     /// Returns whether the entries fit between the primary header and the first usable sector.
     pub(super) fn has_primary_room(&self) -> bool {
-        long(&self.header, FIRST_USABLE).is_some_and(|first| 2 + self.sectors_of_entries() <= first)
+        let end = self.primary_entries.checked_add(self.sectors_of_entries());
+        end.is_some_and(|end| self.primary_entries > 1 && end <= self.field(FIRST_USABLE))
     }
 
     fn field(&self, at: usize) -> u64 {
@@ -168,9 +175,7 @@ impl Gpt {
     pub(super) fn set_disk_len(&mut self, len: u64) {
         let last = (len / self.sector).saturating_sub(1);
         let usable = last.saturating_sub(self.sectors_of_entries() + 1);
-        if self.copy == TableCopy::Backup {
-            put(&mut self.header, ENTRIES_SECTOR, &2_u64.to_le_bytes());
-        }
+        put(&mut self.header, ENTRIES_SECTOR, &self.primary_entries.to_le_bytes());
         self.copy = TableCopy::Primary;
         put(&mut self.header, OWN_SECTOR, &1_u64.to_le_bytes());
         put(&mut self.header, OTHER_SECTOR, &last.to_le_bytes());
@@ -178,9 +183,7 @@ impl Gpt {
     }
 
     pub(super) fn write_primary(&self, disk: &dyn Device) -> Result<(), DeviceError> {
-        let is_primary = self.copy == TableCopy::Primary;
-        let entries = if is_primary { self.field(ENTRIES_SECTOR) } else { 2 };
-        self.write(disk, 1, self.last_sector(), entries)
+        self.write(disk, 1, self.last_sector(), self.primary_entries)
     }
 
     pub(super) fn write_backup(&self, disk: &dyn Device) -> Result<(), DeviceError> {

@@ -1,6 +1,7 @@
 //! The names of partitions: `IMAGE@WHICH`.
 
 use super::ext4::Ext4;
+use super::mbr::Mbr;
 use super::partition::{BadTable, Partition, PartitionTable, Read, TableCopy};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -224,7 +225,11 @@ impl Place {
             if offset > 0 {
                 return Ok(Place { partition: table.holder(offset).cloned(), ..whole });
             }
+            // What is left of a GPT behind another format may be of long ago.
+            let is_in_force = table.copy == TableCopy::Primary
+                || Mbr::read(sector, read).is_some_and(|mbr| mbr.is_protective);
             return Ok(match *table.ext4(read).collect::<Vec<_>>() {
+                _ if !is_in_force => whole,
                 [] => whole,
                 [one] => {
                     let (number, start, kind) = (one.number, one.bytes.start, table.kind);

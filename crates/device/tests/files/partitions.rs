@@ -111,15 +111,39 @@ fn a_part_that_begins_in_a_partition_ends_with_it() {
     device.lengthen(2 * MIB + 1).unwrap_err();
     let mut raw = [0; 512];
     FileDevice::peek(&path, OpenOptions::default()).unwrap().read_at(0, &mut raw).unwrap();
+    let write = |raw: &[u8]| {
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, raw, 0).unwrap();
+    };
     raw[446 + 13] = 0x12;
-    std::os::unix::fs::FileExt::write_all_at(
-        &std::fs::File::options().write(true).open(&path).unwrap(),
-        &raw,
-        0,
-    )
-    .unwrap();
+    write(&raw);
     device.lengthen(2 * MIB + 4096).unwrap();
     assert_eq!(device.len(), 2 * MIB + MIB / 4);
+    // Without its partition, nothing says how much room it has.
+    raw[446..510].fill(0);
+    write(&raw);
+    device.lengthen(3 * MIB).unwrap_err();
+    assert_eq!(device.len(), 2 * MIB + MIB / 4);
+}
+
+#[test]
+fn the_entries_of_a_primary_gpt_stay_where_its_header_says() {
+    let disk = RamDevice::create(16 * MIB).unwrap();
+    let last = 16 * MIB / 512 - 1;
+    let table = Table { sector: 512, count: 4, size: 128, entries: &[gpt_entry(2048, 4095)] };
+    boot_record(&disk, 0, &[(0xee, 1, u32::MAX)]);
+    table.write(&disk, last, 1, last - 1);
+    table.write(&disk, 1, last, 20);
+    let (loader, mut left) = ([7; 18 * 512], [0; 18 * 512]);
+    disk.write_at(2 * 512, &loader).unwrap();
+    // A growth was cut while it wrote these entries.
+    disk.write_at(20 * 512 + 33, &[0x55]).unwrap();
+    assert_eq!(table_of(&disk).copy, TableCopy::Backup);
+    PartitionGrowth::plan(&disk, 512, 1, Some(8 * MIB)).unwrap().apply(&disk).unwrap();
+    let found = table_of(&disk);
+    assert_eq!((found.copy, found.partitions[0].bytes.end), (TableCopy::Primary, 8 * MIB));
+    disk.read_at(2 * 512, &mut left).unwrap();
+    assert!(left == loader, "a boot loader in front of the entries is overwritten");
 }
 
 #[test]

@@ -235,7 +235,9 @@ impl Arguments {
         }
         // The device is dropped: the disk is opened again for the file system.
         let access = if self.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-        let partition_start = open_image(&self.image, access, OpenOptions::default())?.start();
+        let options = OpenOptions { offset: self.offset(), ..OpenOptions::default() };
+        let opened = open_image(&self.image, access, options)?;
+        let partition_start = opened.start().saturating_sub(self.offset());
         Ok(Arguments { image: disk.into(), partition_start, ..self.clone() })
     }
 

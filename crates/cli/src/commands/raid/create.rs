@@ -7,14 +7,14 @@ use crate::cli::{
     Failure, MadeFile, OutputArguments, Report, Size, complain, human, open_image, refuse_contents,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lanefs::device::{Access, Device, DeviceError, OpenOptions};
+use lanefs::device::{Access, Device, DeviceError, OpenOptions, file_of};
 use lanefs_raid5::{
     ArrayOptions, AssembleError, Candidate, CreateOptions, GeometryError, InitialParity,
     InvalidRequest, Layout, MISSING, MemberFault, NewConsistency, OpenArray, Standing, Upkeep,
     Uuid, create,
 };
 use serde_json::Value;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -230,7 +230,8 @@ fn open_members(arguments: &Arguments) -> Result<(Vec<Opened>, Vec<MadeFile>), F
     let mut made = Vec::new();
     let mut open = |path: &Path| {
         // A link that leads nowhere is not a member that does not exist.
-        if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        let is_missing = |error: io::Error| error.kind() == ErrorKind::NotFound;
+        if file_of(path) == path && path.symlink_metadata().is_err_and(is_missing) {
             let size = arguments.size.map(Size::bytes);
             let size =
                 size.ok_or_else(|| Failure::new(path.display(), "does not exist: give a --size"))?;

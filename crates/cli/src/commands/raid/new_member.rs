@@ -2,7 +2,7 @@
 //! Refuses a device or file that holds data, unless the user gives `--force`.
 
 use super::member_name::real;
-use crate::cli::{Failure, MadeFile, open_image, refuse_contents};
+use crate::cli::{Failure, MadeFile, open_image, refuse_contents, refuse_partition_name};
 use lanefs::device::{Access, Device, OpenOptions};
 use lanefs_ondisk::md::Role;
 use lanefs_raid5::{Candidate, NewMember, OpenArray, Uuid};
@@ -17,6 +17,7 @@ pub fn make_file(path: &Path, array: &OpenArray) -> Result<Option<MadeFile>, Fai
     {
         return Ok(None);
     }
+    refuse_partition_name(path)?;
     let needed = array.needed_len().map_err(|error| Failure::new(path.display(), error))?;
     let lens = array.metadata().members().into_iter().filter_map(|member| {
         let file = member.name.metadata().ok()?;
