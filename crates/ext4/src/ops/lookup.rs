@@ -16,6 +16,7 @@ use crate::object::inode::{Inode, InodeRef};
 use crate::object::meta::Contents;
 use crate::options::Atime;
 use lanefs_lanes::Lines;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::hash::NameHash;
 use lanefs_ondisk::inode::{Cause, Cause as InodeCause, InodeFlags};
@@ -83,7 +84,10 @@ impl Fs {
         });
         let found = match sought {
             Err(damage @ Error::Corruption(_)) => {
-                Some(dir::find_anywhere(&view.context, &view, name).ok_or(damage)?)
+                let first = dir.last_found.load(Ordering::Relaxed);
+                let found = dir::find_anywhere(&view.context, &view, name, first).ok_or(damage)?;
+                dir.last_found.store(found.block.0, Ordering::Relaxed);
+                Some(found)
             }
             sought => sought?,
         };

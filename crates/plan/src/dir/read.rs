@@ -62,7 +62,7 @@ pub fn read_from(
                 flow
             });
             match indexed {
-                Err(fault @ Error::Corruption(_)) => {
+                Err(fault @ Error::Corruption(_)) if blocks.count() <= MOST_READ => {
                     let hasher = hasher_of(cx, blocks).unwrap_or(cx.hasher);
                     let cx = &DirContext { indexing: Indexing::Never, hasher, ..*cx };
                     // The blocks of the index may be faults of their own: they have no names.
@@ -164,16 +164,20 @@ fn read_dots(
 /// billions.
 const MOST_FAULTY: u32 = 1000;
 
-/// Calls `each` with the names of blocks `from..`, until `each` breaks. Returns the first fault
-/// after it has read what can be read.
+/// The largest number of blocks of a directory with a fault that one call reads as a whole, for its
+/// names in the order of their hashes, or for one name. A larger directory gives the fault alone.
+const MOST_READ: u32 = 1024;
+
+/// Calls `each` with the names of these blocks, until `each` breaks. Returns the first fault after
+/// it has read what can be read.
 fn for_each_in(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
-    from: u32,
+    numbers: impl Iterator<Item = u32>,
     mut each: impl FnMut(FileBlock, &Entry<'_>) -> ControlFlow<()>,
 ) -> Result<(), Error> {
     let (mut fault, mut faulty) = (Ok(()), 0);
-    for n in (from..blocks.count()).map(FileBlock) {
+    for n in numbers.map(FileBlock) {
         let mut flow = ControlFlow::Continue(());
         let mut visit = |block: &[u8]| {
             for_each_name(cx, n, block, |entry| {
@@ -200,13 +204,24 @@ fn for_each_in(
 }
 
 /// Finds an entry other than "." and ".." wherever it can be read, in a directory with a fault.
-pub fn find_anywhere(cx: &DirContext, blocks: &dyn DirBlocks, name: Name<'_>) -> Option<Found> {
+/// Begins with block `first`: a name is mostly looked up after its neighbours.
+pub fn find_anywhere(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    name: Name<'_>,
+    first: u32,
+) -> Option<Found> {
+    if blocks.count() > MOST_READ {
+        return None;
+    }
+    let first = first.min(blocks.count());
+    let numbers = (first..blocks.count()).chain(0..first);
     let folding = cx.hasher.folding;
     let wanted = folding.form(name.bytes());
     let cx = &DirContext { indexing: Indexing::Never, ..*cx };
     let mut found = None;
     let _faults =
-        for_each_in(cx, blocks, 0, |n, entry| match folding.has_form(entry.name, &wanted) {
+        for_each_in(cx, blocks, numbers, |n, entry| match folding.has_form(entry.name, &wanted) {
             true => {
                 found = Found::new(n, entry);
                 ControlFlow::Break(())
@@ -225,7 +240,7 @@ fn read_in_place(
     each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<(), Error> {
     let first = u32::try_from(from >> 16).unwrap_or(u32::MAX);
-    for_each_in(cx, blocks, first, |n, entry| {
+    for_each_in(cx, blocks, first..blocks.count(), |n, entry| {
         let place = Position(u64::from(n.0) << 16 | entry.offset as u64);
         match entry.ino {
             Some(ino) if place.0 >= from => {
@@ -247,7 +262,7 @@ fn read_linear(
 ) -> Result<(), Error> {
     loop {
         let mut window = Window::new(from);
-        let read = for_each_in(cx, blocks, 0, |_, entry| {
+        let read = for_each_in(cx, blocks, 0..blocks.count(), |_, entry| {
             window.offer(Key::of(&cx.hasher, entry.name).0, entry);
             ControlFlow::Continue(())
         });
