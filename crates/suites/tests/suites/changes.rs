@@ -88,27 +88,31 @@ fn faults_outside_of_the_tree_are_found() {
 
 #[test]
 fn an_empty_value_that_starts_beyond_its_block_is_found() {
-    let Some(image) = Image::make("-t ext3 -b 1024 -I 128", "16M") else { return };
-    for command in ["write /etc/passwd a", "ea_set -f /dev/null a user.abcd"] {
-        image.debugfs(command);
-    }
-    let stat = image.debugfs("stat a");
-    let block = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next());
-    // The name length is set to 0, so that the bytes of the name are read as the next entry.
-    image.debugfs(&format!("zap_block -o 32 -l 1 -p 0 {}", block.expect("a block")));
-    let verdicts = Verdicts::of(image.path());
-    assert!(verdicts.text.contains("(invalid value)"), "{}", verdicts.text);
-    // This change makes the hash wrong too. If the checker reported only the hash, a repair would
-    // leave the other damage.
-    let findings = report(&image, 256 << 20).findings;
-    // The entry's name has a zero byte, and its value is beyond the block.
-    let is_entry = |fault: &Fault| match fault {
-        Fault::Attributes(cause) => {
-            matches!(cause, xattr::Cause::NameByte { .. } | xattr::Cause::ValueRange { .. })
+    for damage in [
+        // The name length becomes 0, so that the bytes of the name are read as the next entry,
+        // whose own name has zero bytes.
+        "-o 32 -l 1 -p 0",
+        // The offset of the value becomes 0x6464.
+        "-o 34 -l 2 -p 100",
+    ] {
+        let Some(image) = Image::make("-t ext3 -b 1024 -I 128", "16M") else { return };
+        for command in ["write /etc/passwd a", "ea_set -f /dev/null a user.abcd"] {
+            image.debugfs(command);
         }
-        _ => false,
-    };
-    assert!(findings.iter().any(|finding| is_entry(&finding.fault)), "{findings:?}");
+        let stat = image.debugfs("stat a");
+        let block = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        image.debugfs(&format!("zap_block {damage} {}", block.expect("a block")));
+        let verdicts = Verdicts::of(image.path());
+        assert!(verdicts.text.contains("(invalid value)"), "{damage}: {}", verdicts.text);
+        // The first change makes the hash wrong too. If the checker reported only the hash, a
+        // repair would leave the other damage.
+        let findings = report(&image, 256 << 20).findings;
+        let is_found = |fault: &Fault| match damage.starts_with("-o 32") {
+            true => matches!(fault, Fault::Attributes(xattr::Cause::NameByte { .. })),
+            false => matches!(fault, Fault::Attributes(xattr::Cause::ValueRange { .. })),
+        };
+        assert!(findings.iter().any(|finding| is_found(&finding.fault)), "{damage}: {findings:?}");
+    }
 }
 
 #[test]
