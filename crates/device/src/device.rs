@@ -25,6 +25,43 @@ pub enum Operation {
     Discard,
 }
 
+/// The purpose of a read, which decides whether it uses the host's page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadKind {
+    /// Reads through the page cache.
+    Cached,
+    /// Reads file data; may bypass the page cache.
+    Data,
+    /// Bypasses this host's page cache, since another computer may have changed the bytes.
+    Fresh,
+}
+
+/// The purpose of a write, which decides whether it uses the host's page cache, and whether it is
+/// durable when it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteKind {
+    /// Writes through the page cache.
+    Cached,
+    /// Writes file data; may bypass the page cache.
+    Data,
+    /// Writes blocks of a log; may bypass the page cache, because only a recovery reads the log.
+    Log,
+    /// Writes durably. Callers must not rely on this write to make other writes durable.
+    Durable,
+    /// Does the same as `Durable`, but may bypass the page cache.
+    DurableLog,
+}
+
+impl WriteKind {
+    /// Returns whether the bytes are durable when the write returns.
+    pub fn is_durable(self) -> bool {
+        matches!(self, WriteKind::Durable | WriteKind::DurableLog)
+    }
+    pub(crate) fn may_bypass_cache(self) -> bool {
+        matches!(self, WriteKind::Data | WriteKind::Log | WriteKind::DurableLog)
+    }
+}
+
 /// A failed device operation. Cloneable, because an aborted journal keeps a copy of the error that
 /// aborted it.
 #[derive(Debug, Clone, Error)]
@@ -108,60 +145,52 @@ pub trait Device: Send + Sync {
         false
     }
     /// Fills all of `buf` from `offset`; returns an error if the range goes beyond the end.
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
-    /// Does the same as [`Device::read_at`], but bypasses this host's page cache, since another
-    /// computer may have changed the bytes.
-    fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.read_at(offset, buf)
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError>;
+    /// Writes the buffers one after another from `offset`; returns an error if the range goes
+    /// beyond the end.
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError>;
+    /// Calls [`Device::read`] with [`ReadKind::Cached`]. No device overrides this method or one of
+    /// the others that only name a kind.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.read(offset, buf, ReadKind::Cached)
     }
-    /// Writes all of `buf` at `offset`; returns an error if the range goes beyond the end.
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError>;
-    /// Writes the buffers one after another from `offset`.
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        let mut at = offset;
-        for buf in bufs {
-            self.write_at(at, buf)?;
-            at += buf.len() as u64;
-        }
-        Ok(())
-    }
-    /// Reads file data: does the same as [`Device::read_at`], but may bypass the host's page cache.
+    /// Calls [`Device::read`] with [`ReadKind::Data`].
     fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.read_at(offset, buf)
+        self.read(offset, buf, ReadKind::Data)
     }
-    /// Writes file data: does the same as [`Device::write_at`], but may bypass the host's page
-    /// cache.
+    /// Calls [`Device::read`] with [`ReadKind::Fresh`].
+    fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.read(offset, buf, ReadKind::Fresh)
+    }
+    /// Calls [`Device::write`] with one buffer and [`WriteKind::Cached`].
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write(offset, &[buf], WriteKind::Cached)
+    }
+    /// Calls [`Device::write`] with [`WriteKind::Cached`].
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.write(offset, bufs, WriteKind::Cached)
+    }
+    /// Calls [`Device::write`] with one buffer and [`WriteKind::Data`].
     fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.write_at(offset, buf)
+        self.write(offset, &[buf], WriteKind::Data)
     }
-    /// Writes blocks of a log. Does the same as [`Device::write_vectored_at`], but may bypass the
-    /// host's page cache, because only a recovery reads the log.
+    /// Calls [`Device::write`] with [`WriteKind::Log`].
     fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.write_vectored_at(offset, bufs)
+        self.write(offset, bufs, WriteKind::Log)
+    }
+    /// Calls [`Device::write`] with one buffer and [`WriteKind::Durable`].
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write(offset, &[buf], WriteKind::Durable)
+    }
+    /// Calls [`Device::write`] with one buffer and [`WriteKind::DurableLog`].
+    fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write(offset, &[buf], WriteKind::DurableLog)
     }
     /// Makes durable every write that returned before this call.
     fn flush(&self) -> Result<(), DeviceError>;
-    /// Writes `buf` durably. Callers must not rely on this call to make other writes durable.
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.write_at(offset, buf)?;
-        self.flush()
-    }
-    /// Writes blocks of a log: does the same as [`Device::write_durable_at`], but may bypass the
-    /// host's page cache.
-    fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.write_durable_at(offset, buf)
-    }
     /// Writes zeros; may free space on the host.
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        const CHUNK: u64 = 64 << 10;
-        let zeros = vec![0u8; CHUNK.min(len) as usize];
-        let (mut at, end) = (offset, offset + len);
-        while at < end {
-            let n = CHUNK.min(end - at);
-            self.write_at(at, &zeros[..n as usize])?;
-            at += n;
-        }
-        Ok(())
+        put_zeros(self, offset, len)
     }
     /// Declares that the bytes are not needed any more. Later reads of this range return undefined
     /// bytes.
@@ -210,35 +239,14 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     fn is_at(&self, path: &Path) -> bool {
         (**self).is_at(path)
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        (**self).read_at(offset, buf)
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
+        (**self).read(offset, buf, kind)
     }
-    fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        (**self).read_fresh_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        (**self).write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        (**self).write_vectored_at(offset, bufs)
-    }
-    fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        (**self).read_data_at(offset, buf)
-    }
-    fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        (**self).write_data_at(offset, buf)
-    }
-    fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        (**self).write_log_at(offset, bufs)
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        (**self).write(offset, bufs, kind)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         (**self).flush()
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        (**self).write_durable_at(offset, buf)
-    }
-    fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        (**self).write_log_durable_at(offset, buf)
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         (**self).write_zeros(offset, len)
@@ -246,4 +254,25 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         (**self).discard(offset, len)
     }
+}
+
+/// Writes buffers of zeros.
+pub(crate) fn put_zeros<D>(device: &D, offset: u64, len: u64) -> Result<(), DeviceError>
+where
+    D: Device + ?Sized,
+{
+    const CHUNK: u64 = 64 << 10;
+    let zeros = vec![0u8; CHUNK.min(len) as usize];
+    let (mut at, end) = (offset, offset + len);
+    while at < end {
+        let n = CHUNK.min(end - at);
+        device.write_at(at, &zeros[..n as usize])?;
+        at += n;
+    }
+    Ok(())
+}
+
+/// Returns the sum of the lengths of `bufs`.
+pub fn total_len(bufs: &[&[u8]]) -> u64 {
+    bufs.iter().map(|buf| buf.len() as u64).sum()
 }

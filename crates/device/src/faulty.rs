@@ -1,6 +1,6 @@
 //! A device that fails on request.
 
-use crate::device::{Device, DeviceError, Operation};
+use crate::device::{Device, DeviceError, Operation, ReadKind, WriteKind, total_len};
 use crate::forward;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
@@ -86,25 +86,17 @@ impl FaultyDevice {
 
 impl Device for FaultyDevice {
     forward!(inner: len, alignment, row_len, is_read_only);
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         self.strike(Operation::Read, offset, buf.len() as u64)?;
-        self.inner.read_at(offset, buf)
+        self.inner.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.strike(Operation::Write, offset, buf.len() as u64)?;
-        self.inner.write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.strike(Operation::Write, offset, bufs.iter().map(|b| b.len() as u64).sum())?;
-        self.inner.write_vectored_at(offset, bufs)
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.strike(Operation::Write, offset, total_len(bufs))?;
+        self.inner.write(offset, bufs, kind)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.strike(Operation::Flush, 0, 0)?;
         self.inner.flush()
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.strike(Operation::Write, offset, buf.len() as u64)?;
-        self.inner.write_durable_at(offset, buf)
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.strike(Operation::Write, offset, len)?;

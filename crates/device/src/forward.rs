@@ -4,7 +4,7 @@
 /// operations. Each method calls the same method of the device in a field of `self`.
 ///
 /// A method that is neither named nor written by hand has the default of the trait, which calls
-/// other methods of the wrapper: the default of `write_zeros`, for example, calls `write_at`.
+/// other methods of the wrapper: the default of `write_zeros`, for example, calls `write`.
 ///
 /// ```
 /// use lanefs_device::{Device, DeviceError, RamDevice, forward};
@@ -15,7 +15,7 @@
 /// }
 ///
 /// impl Device for Hasty {
-///     forward!(inner: len, is_read_only, read_at, write_at, discard);
+///     forward!(inner: len, is_read_only, read, write, discard);
 ///     fn flush(&self) -> Result<(), DeviceError> {
 ///         Ok(())
 ///     }
@@ -46,33 +46,29 @@ macro_rules! forward {
             $crate::Device::is_read_only(&self.$inner)
         }
     };
-    (@ read_at $inner:tt) => {
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), $crate::DeviceError> {
-            $crate::Device::read_at(&self.$inner, offset, buf)
+    (@ read $inner:tt) => {
+        fn read(
+            &self,
+            offset: u64,
+            buf: &mut [u8],
+            kind: $crate::ReadKind,
+        ) -> Result<(), $crate::DeviceError> {
+            $crate::Device::read(&self.$inner, offset, buf, kind)
         }
     };
-    (@ write_at $inner:tt) => {
-        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), $crate::DeviceError> {
-            $crate::Device::write_at(&self.$inner, offset, buf)
-        }
-    };
-    (@ write_vectored_at $inner:tt) => {
-        fn write_vectored_at(
+    (@ write $inner:tt) => {
+        fn write(
             &self,
             offset: u64,
             bufs: &[&[u8]],
+            kind: $crate::WriteKind,
         ) -> Result<(), $crate::DeviceError> {
-            $crate::Device::write_vectored_at(&self.$inner, offset, bufs)
+            $crate::Device::write(&self.$inner, offset, bufs, kind)
         }
     };
     (@ flush $inner:tt) => {
         fn flush(&self) -> Result<(), $crate::DeviceError> {
             $crate::Device::flush(&self.$inner)
-        }
-    };
-    (@ write_durable_at $inner:tt) => {
-        fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), $crate::DeviceError> {
-            $crate::Device::write_durable_at(&self.$inner, offset, buf)
         }
     };
     (@ write_zeros $inner:tt) => {

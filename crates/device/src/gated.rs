@@ -1,6 +1,6 @@
 //! A device with slow flushes, so that tests can act during a flush.
 
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, WriteKind};
 use crate::forward;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Rank};
@@ -81,17 +81,16 @@ impl GatedDevice {
 }
 
 impl Device for GatedDevice {
-    forward!(
-        inner: len, alignment, is_read_only, read_at, write_at, write_vectored_at, write_zeros,
-            discard
-    );
+    forward!(inner: len, alignment, is_read_only, read, write_zeros, discard);
     fn flush(&self) -> Result<(), DeviceError> {
         self.hold();
         self.inner.flush()
     }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.hold();
-        self.inner.write_durable_at(offset, buf)
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        if kind.is_durable() {
+            self.hold();
+        }
+        self.inner.write(offset, bufs, kind)
     }
 }
 

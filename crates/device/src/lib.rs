@@ -23,7 +23,8 @@ mod recording;
 mod replay;
 mod stdout;
 
-pub use device::{Access, Device, DeviceError, Operation, read_unaligned};
+pub use device::{Access, Device, DeviceError, Operation, ReadKind, WriteKind};
+pub use device::{read_unaligned, total_len};
 pub use faulty::{Duration, Fault, FaultyDevice};
 pub use file::{FileDevice, OpenError, OpenOptions};
 pub use gated::{GatedDevice, Pace};

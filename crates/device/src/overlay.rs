@@ -1,6 +1,6 @@
 //! A layer above a device: it keeps writes in memory, so the device does not change.
 
-use crate::device::{Device, DeviceError, Operation, check_range};
+use crate::device::{Device, DeviceError, Operation, ReadKind, WriteKind, check_range};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
@@ -164,7 +164,7 @@ impl Device for OverlayDevice {
         false
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: ReadKind) -> Result<(), DeviceError> {
         check_range(Operation::Read, offset, buf.len() as u64, self.len())?;
         for piece in pieces(offset, buf.len()) {
             let part = &mut buf[piece.from..piece.from + piece.len];
@@ -177,10 +177,13 @@ impl Device for OverlayDevice {
         Ok(())
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        check_range(Operation::Write, offset, buf.len() as u64, self.len())?;
-        for piece in pieces(offset, buf.len()) {
-            self.write_granule(piece, &buf[piece.from..piece.from + piece.len])?;
+    fn write(&self, mut offset: u64, bufs: &[&[u8]], _: WriteKind) -> Result<(), DeviceError> {
+        for buf in bufs {
+            check_range(Operation::Write, offset, buf.len() as u64, self.len())?;
+            for piece in pieces(offset, buf.len()) {
+                self.write_granule(piece, &buf[piece.from..piece.from + piece.len])?;
+            }
+            offset += buf.len() as u64;
         }
         Ok(())
     }

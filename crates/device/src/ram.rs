@@ -7,7 +7,7 @@
 //! Nothing else is shared, not even a counter, so two operations on different bytes touch no common
 //! cache line.
 
-use crate::device::{Device, DeviceError, Operation, check_range};
+use crate::device::{Device, DeviceError, Operation, ReadKind, WriteKind, check_range};
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
@@ -253,24 +253,23 @@ impl Device for RamDevice {
         false
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: ReadKind) -> Result<(), DeviceError> {
         check_range(Operation::Read, offset, buf.len() as u64, self.len)?;
         self.copy_out(offset, buf);
         Ok(())
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        check_range(Operation::Write, offset, buf.len() as u64, self.len)?;
-        self.copy_in(offset, buf);
+    fn write(&self, mut offset: u64, bufs: &[&[u8]], _: WriteKind) -> Result<(), DeviceError> {
+        for buf in bufs {
+            check_range(Operation::Write, offset, buf.len() as u64, self.len)?;
+            self.copy_in(offset, buf);
+            offset += buf.len() as u64;
+        }
         Ok(())
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())
-    }
-
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.write_at(offset, buf)
     }
 
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {

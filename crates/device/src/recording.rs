@@ -1,6 +1,6 @@
 //! A device that records every write and flush, so that tests can compute the states after a crash.
 
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, WriteKind};
 use crate::forward;
 use crate::overlay::OverlayDevice;
 use crate::ram::RamDevice;
@@ -99,24 +99,20 @@ impl Recording {
 }
 
 impl Device for RecordingDevice {
-    forward!(inner: len, alignment, row_len, is_read_only, read_at, discard);
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write_at(offset, buf)?;
-        self.push(Event::Write { offset, data: buf.into() });
+    forward!(inner: len, alignment, row_len, is_read_only, read, discard);
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.inner.write(offset, bufs, kind)?;
+        let data = bufs.concat().into();
+        self.push(match kind.is_durable() {
+            true => Event::DurableWrite { offset, data },
+            false => Event::Write { offset, data },
+        });
         Ok(())
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.write_at(offset, &bufs.concat())
     }
     fn flush(&self) -> Result<(), DeviceError> {
         let covers = self.mark();
         self.inner.flush()?;
         self.push(Event::Flush { covers });
-        Ok(())
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write_durable_at(offset, buf)?;
-        self.push(Event::DurableWrite { offset, data: buf.into() });
         Ok(())
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {

@@ -7,7 +7,9 @@
 mod image;
 
 use image::{Image, file};
-use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions, forward};
+use lanefs_device::{
+    Access as Opened, Device, DeviceError, FileDevice, OpenOptions, ReadKind, WriteKind, forward,
+};
 use lanefs_ext4::{Fallocate, Mount, MountOptions, Privilege};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::unscheduled::Barrier;
@@ -24,15 +26,16 @@ struct Sparse {
 
 impl Device for Sparse {
     forward!(inner: len, is_read_only);
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
-        self.inner.read_at(offset, buf)
+        self.inner.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        if buf.len() >= 32 << 10 && buf.iter().all(|byte| *byte == 0) {
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        let is_data = |buf: &&[u8]| buf.len() >= 32 << 10 && buf.iter().all(|byte| *byte == 0);
+        if bufs.iter().all(is_data) {
             return Ok(());
         }
-        self.inner.write_at(offset, buf)
+        self.inner.write(offset, bufs, kind)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())

@@ -6,7 +6,9 @@
 
 mod serving;
 
-use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions, forward};
+use lanefs_device::{
+    Access, Device, DeviceError, FileDevice, OpenOptions, ReadKind, WriteKind, forward,
+};
 use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::{AsyncDirect, Busy, Caching, Ids, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
@@ -65,16 +67,18 @@ fn wait(micros: &AtomicU64) {
 
 impl Device for Slow {
     forward!(inner: len, is_read_only, flush, discard);
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         self.reads.during(|| wait(&self.read));
-        self.inner.read_at(offset, buf)
+        self.inner.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        match buf.first() {
-            Some(&MARK) if buf.len() == 4096 => self.writes.during(|| wait(&self.write)),
-            _ => wait(&self.write),
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        for buf in bufs {
+            match buf.first() {
+                Some(&MARK) if buf.len() == 4096 => self.writes.during(|| wait(&self.write)),
+                _ => wait(&self.write),
+            }
         }
-        self.inner.write_at(offset, buf)
+        self.inner.write(offset, bufs, kind)
     }
 }
 

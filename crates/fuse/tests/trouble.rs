@@ -6,7 +6,9 @@
 
 mod serving;
 
-use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions, Operation, forward};
+use lanefs_device::{
+    Access, Device, DeviceError, FileDevice, OpenOptions, Operation, ReadKind, WriteKind, forward,
+};
 use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::{Busy, Ids, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
@@ -75,13 +77,21 @@ impl Troubled {
 
 impl Device for Troubled {
     forward!(inner: len, is_read_only, discard);
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         self.strike(Operation::Read, offset, buf.len())?;
-        self.inner.read_at(offset, buf)
+        self.inner.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.strike(Operation::Write, offset, buf.len())?;
-        self.inner.write_at(offset, buf)
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        let mut at = offset;
+        for buf in bufs {
+            self.strike(Operation::Write, at, buf.len())?;
+            self.inner.write_at(at, buf)?;
+            at += buf.len() as u64;
+        }
+        match kind.is_durable() {
+            true => self.flush(),
+            false => Ok(()),
+        }
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.strike(Operation::Flush, 0, 0)?;

@@ -5,7 +5,7 @@
 //! cargo run --release -p lanefs --example fsync [-- MICROSECONDS [SECONDS]]
 //! ```
 
-use lanefs::device::{Device, DeviceError, GatedDevice, Pace, RamDevice, forward};
+use lanefs::device::{Device, DeviceError, GatedDevice, Pace, RamDevice, WriteKind, forward};
 use lanefs::{FileOptions, FileSystem, FormatOptions, OpenOptions};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -26,22 +26,15 @@ impl Counting {
 }
 
 impl Device for Counting {
-    forward!(inner: len, is_read_only, read_at, discard);
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.inner.write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.inner.write_vectored_at(offset, bufs)
+    forward!(inner: len, is_read_only, read, discard);
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        let count = if kind.is_durable() { &self.durable } else { &self.writes };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.inner.write(offset, bufs, kind)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.inner.flush()
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.durable.fetch_add(1, Ordering::Relaxed);
-        self.inner.write_durable_at(offset, buf)
     }
 }
 

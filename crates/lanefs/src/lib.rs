@@ -87,7 +87,8 @@ pub use source::Source;
 pub mod device {
     pub use lanefs_device::{
         Access, BadTable, Device, DeviceError, FileDevice, GatedDevice, OpenError, OpenOptions,
-        Operation, Pace, Partition, PartitionError, Pick, RamDevice, User, file_of, forward,
+        Operation, Pace, Partition, PartitionError, Pick, RamDevice, ReadKind, User, WriteKind,
+        file_of, forward,
     };
 }
 

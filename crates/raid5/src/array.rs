@@ -45,9 +45,8 @@ use crate::log::{LogLocation, ParityLog, per_write};
 use crate::members::flushing::FlushGate;
 use crate::members::{Members, Standing, check_log, check_size};
 use crate::rows::RowLocks;
-use crate::rows::plan::Durability;
 use crate::rows::strip::Bytes;
-use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_device::{Device, DeviceError, Operation, ReadKind, WriteKind};
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, MutexGuard, Padded, Rank};
@@ -225,21 +224,6 @@ impl Array {
             }
         }
     }
-
-    fn write(&self, offset: u64, bufs: &[&[u8]], how: Durability) -> Result<(), DeviceError> {
-        let source = Bytes::new(bufs);
-        let len = source.len();
-        self.check(Operation::Write, offset, len)?;
-        if self.read_only {
-            let kind = std::io::ErrorKind::ReadOnlyFilesystem;
-            return Err(DeviceError::new(Operation::Write, offset, len, kind));
-        }
-        self.write_rows(&source, offset, how)?;
-        match how {
-            Durability::Cached => Ok(()),
-            Durability::Durable => self.store_bad_blocks(),
-        }
-    }
 }
 
 impl Device for Array {
@@ -259,26 +243,30 @@ impl Device for Array {
         self.read_only
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: ReadKind) -> Result<(), DeviceError> {
         self.check(Operation::Read, offset, buf.len() as u64)?;
-        self.read(offset, buf)
+        self.read_rows(offset, buf)
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.write(offset, &[buf], Durability::Cached)
-    }
-
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.write(offset, bufs, Durability::Cached)
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        let source = Bytes::new(bufs);
+        let len = source.len();
+        self.check(Operation::Write, offset, len)?;
+        if self.read_only {
+            let kind = std::io::ErrorKind::ReadOnlyFilesystem;
+            return Err(DeviceError::new(Operation::Write, offset, len, kind));
+        }
+        // The members' caches are not bypassed.
+        if !kind.is_durable() {
+            return self.write_rows(&source, offset, WriteKind::Cached);
+        }
+        self.write_rows(&source, offset, WriteKind::Durable)?;
+        self.store_bad_blocks()
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.refuse_if_stopped(0, 0)?;
         self.flush_members()
-    }
-
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.write(offset, &[buf], Durability::Durable)
     }
 
     /// Checks the range, but discards nothing. It is unknown what a member would return for a

@@ -18,7 +18,7 @@ use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::xor_with;
 
 impl Array {
-    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    pub(crate) fn read_rows(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         for part in row_parts(&self.shape, offset, buf.len() as u64) {
             for piece in pieces(&self.shape, part) {
                 let (from, len) = (piece.at as usize, (piece.to - piece.from) as usize);

@@ -22,8 +22,8 @@
 pub(crate) mod plan;
 pub(crate) mod strip;
 
-use crate::rows::plan::Durability;
 use crate::rows::strip::RowPart;
+use lanefs_device::WriteKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Borrowed, Condvar, Loan, Mutex, Padded, Rank};
 use std::collections::VecDeque;
@@ -91,7 +91,7 @@ struct Shard {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) part: RowPart,
-    pub(crate) how: Durability,
+    pub(crate) how: WriteKind,
     pub(crate) loan: Arc<Loan>,
 }
 
@@ -267,7 +267,7 @@ impl RowHold<'_> {
     /// The range is held exclusively, so no waiting write is granted its range meanwhile.
     pub(crate) fn take(
         &self,
-        how: Durability,
+        how: WriteKind,
         choose: impl FnOnce(&[RowPart]) -> Vec<usize>,
     ) -> Vec<Taken> {
         let (waiters, parts) = self.locks.shard(self.span.row).lock().requests(&self.span, how);
@@ -316,7 +316,7 @@ impl Shard {
     }
 
     /// Returns the waiting and the offered writes in `span`, and their parts.
-    fn requests(&self, span: &Span, how: Durability) -> (Vec<Arc<Waiter>>, Vec<RowPart>) {
+    fn requests(&self, span: &Span, how: WriteKind) -> (Vec<Arc<Waiter>>, Vec<RowPart>) {
         let mut all = (Vec::new(), Vec::new());
         for waiter in self.waiting.iter().chain(&self.offers) {
             if let Some(request) = waiter.request.as_ref().filter(|request| request.how == how)

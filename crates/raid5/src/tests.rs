@@ -5,7 +5,7 @@ pub(crate) mod gather;
 pub(crate) mod log;
 
 use crate::rows::{Mode, RowLocks, Span};
-use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_device::{Device, DeviceError, Operation, ReadKind, WriteKind};
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_lanes::sync::{Arc, thread};
@@ -56,17 +56,23 @@ impl Device for Memory {
     fn is_read_only(&self) -> bool {
         false
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: ReadKind) -> Result<(), DeviceError> {
         self.check(Operation::Read, offset)?;
         let from = offset as usize;
         buf.copy_from_slice(&self.bytes.lock().unwrap()[from..from + buf.len()]);
         Ok(())
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.check(Operation::Write, offset)?;
-        let from = offset as usize;
-        self.bytes.lock().unwrap()[from..from + buf.len()].copy_from_slice(buf);
-        Ok(())
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        let mut from = offset as usize;
+        for buf in bufs {
+            self.check(Operation::Write, from as u64)?;
+            self.bytes.lock().unwrap()[from..from + buf.len()].copy_from_slice(buf);
+            from += buf.len();
+        }
+        match kind.is_durable() {
+            true => self.flush(),
+            false => Ok(()),
+        }
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.check(Operation::Flush, 0)

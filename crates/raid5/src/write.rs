@@ -18,12 +18,11 @@ pub(crate) mod row;
 
 use crate::array::Array;
 use crate::base::Count;
-use crate::rows::plan::Durability;
 use crate::rows::strip::{Bytes, RowPart, pieces, row_parts};
 use crate::rows::{Mode, Outcome, Request, RowHold, RowLocks, Span, Taken, Waiter};
 use crate::write::gather::{Group, Join};
 use crate::write::row::Attempt;
-use lanefs_device::DeviceError;
+use lanefs_device::{DeviceError, WriteKind};
 use lanefs_lanes::Loan;
 use lanefs_lanes::sync::Arc;
 
@@ -35,7 +34,7 @@ impl Array {
     /// While this thread writes the other parts, it offers the last part to threads that write to
     /// the same row. If a program writes sequentially, its next request may already run on another
     /// thread. That request covers the rest of the row, so both can be written together.
-    pub(crate) fn write_rows(&self, source: &Bytes<'_>, offset: u64, how: Durability) -> Written {
+    pub(crate) fn write_rows(&self, source: &Bytes<'_>, offset: u64, how: WriteKind) -> Written {
         let parts: Vec<RowPart> = row_parts(&self.shape, offset, source.len()).collect();
         match parts.split_last() {
             Some((last, others)) if !others.is_empty() && last.len < self.shape.row_len() => {
@@ -56,11 +55,11 @@ impl Array {
         }
     }
 
-    fn write_parts(&self, parts: &[RowPart], source: &Bytes<'_>, how: Durability) -> Written {
+    fn write_parts(&self, parts: &[RowPart], source: &Bytes<'_>, how: WriteKind) -> Written {
         parts.iter().try_for_each(|part| self.write_row(*part, source, how))
     }
 
-    fn write_row(&self, part: RowPart, source: &Bytes<'_>, how: Durability) -> Written {
+    fn write_row(&self, part: RowPart, source: &Bytes<'_>, how: WriteKind) -> Written {
         let span = self.span_of(part);
         if let Some(hold) = self.rows.try_lock(span) {
             return self.write_held(Group::new(part, source, how), &hold);
@@ -83,7 +82,7 @@ impl Array {
     }
 
     /// Writes a part without any other thread's part.
-    fn write_alone(&self, part: RowPart, source: &Bytes<'_>, how: Durability) -> Written {
+    fn write_alone(&self, part: RowPart, source: &Bytes<'_>, how: WriteKind) -> Written {
         let hold = self.rows.lock(self.span_of(part));
         self.write_group(&Group::alone(part, source, how), &hold).map(drop)
     }

@@ -6,7 +6,7 @@ use crate::fsx::Fsx;
 use crate::image::Image;
 use crate::image::Mappings;
 use crate::together::{Bases, Runner};
-use lanefs_device::{Device, DeviceError};
+use lanefs_device::{Device, DeviceError, ReadKind, WriteKind};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_raid5::{
     Array, Consistency, Ended, Geometry, Layout, Member, Policies, Rebuild, Standing, StripeWake,
@@ -185,23 +185,15 @@ impl Device for OnArray {
     fn is_read_only(&self) -> bool {
         false
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.array.read_at(offset, buf)
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
+        self.array.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.array.write_at(offset, buf)?;
-        self.image.write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.array.write_vectored_at(offset, bufs)?;
-        self.image.write_vectored_at(offset, bufs)
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.array.write(offset, bufs, kind)?;
+        self.image.write(offset, bufs, WriteKind::Cached)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.array.flush()
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.array.write_durable_at(offset, buf)?;
-        self.image.write_at(offset, buf)
     }
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.array.discard(offset, len)

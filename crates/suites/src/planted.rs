@@ -1,6 +1,6 @@
 //! Devices with a planted fault, which a suite must find.
 
-use lanefs_device::{Device, DeviceError, forward};
+use lanefs_device::{Device, DeviceError, WriteKind, forward};
 use std::sync::Arc;
 
 /// A write is damaged if its first byte modulo 32 equals this number. The choice depends only on
@@ -30,28 +30,28 @@ impl Planted {
 }
 
 impl Device for Planted {
-    forward!(inner: len, is_read_only, read_at, discard);
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        if self.bug != Bug::FlippedBit || buf.first().is_none_or(|byte| byte % 32 != MARK) {
-            return self.inner.write_at(offset, buf);
+    forward!(inner: len, is_read_only, read, discard);
+    fn write(&self, mut offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        if self.bug == Bug::LostFlush {
+            return self.inner.write(offset, bufs, kind);
         }
-        let mut damaged = buf.to_vec();
-        damaged[buf.len() / 2] ^= 0x10;
-        self.inner.write_at(offset, &damaged)
+        for buf in bufs {
+            let mut bytes = buf.to_vec();
+            if buf.first().is_some_and(|byte| byte % 32 == MARK) {
+                bytes[buf.len() / 2] ^= 0x10;
+            }
+            self.inner.write_at(offset, &bytes)?;
+            offset += buf.len() as u64;
+        }
+        match kind.is_durable() {
+            true => self.flush(),
+            false => Ok(()),
+        }
     }
     fn flush(&self) -> Result<(), DeviceError> {
         match self.bug {
             Bug::LostFlush => Ok(()),
             Bug::FlippedBit => self.inner.flush(),
-        }
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        match self.bug {
-            Bug::LostFlush => self.inner.write_durable_at(offset, buf),
-            Bug::FlippedBit => {
-                self.write_at(offset, buf)?;
-                self.flush()
-            }
         }
     }
 }

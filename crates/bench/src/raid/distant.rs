@@ -1,6 +1,6 @@
 //! A device in memory with the latency of a disk.
 
-use lanefs_device::{Device, DeviceError};
+use lanefs_device::{Device, DeviceError, ReadKind, WriteKind};
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
@@ -25,20 +25,14 @@ impl Device for Distant {
     fn is_read_only(&self) -> bool {
         false
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.wait().read_at(offset, buf)
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
+        self.wait().read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.wait().write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.wait().write_vectored_at(offset, bufs)
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.wait().write(offset, bufs, kind)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.wait().flush()
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.wait().write_durable_at(offset, buf)
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.wait().write_zeros(offset, len)

@@ -1,8 +1,8 @@
 //! Reads and writes a file or block device of the host.
 
 use super::{FileDevice, partition_at};
-use crate::device::{Access, Device, DeviceError, Operation, check_range};
-use crate::direct::Direct;
+use crate::device::{Access, Device, DeviceError, Operation, ReadKind, WriteKind};
+use crate::device::{check_range, put_zeros, total_len};
 use crate::partitions::Partition;
 use lanefs_lanes::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
@@ -47,13 +47,27 @@ impl FileDevice {
         Err(failed(io::Error::other("the file was made shorter while in use")))
     }
 
-    fn write_slices(&self, mut at: u64, bufs: &[&[u8]]) -> io::Result<()> {
+    /// Advises the host to drop the cached pages of a range of the file, unless they are dirty. A
+    /// file system without a page cache ignores the advice or refuses it.
+    fn drop_cached(&self, at: u64, len: u64) {
+        let unit = rustix::param::page_size() as u64;
+        let first = at / unit * unit;
+        let len = (at - first + len).next_multiple_of(unit);
+        let dont_need = rustix::fs::Advice::DontNeed;
+        let _ = rustix::fs::fadvise(&self.file, first, NonZeroU64::new(len), dont_need);
+    }
+
+    /// Writes `bufs` one after another through the host's page cache.
+    fn write_cached(&self, mut at: u64, bufs: &[&[u8]], flags: ReadWriteFlags) -> io::Result<()> {
+        if let ([buf], true) = (bufs, flags.is_empty()) {
+            return self.file.write_all_at(buf, at);
+        }
         let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|b| IoSlice::new(b)).collect();
         let mut rest = slices.as_mut_slice();
         IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
             let batch = rest.len().min(MAX_SLICES);
-            match rustix::io::pwritev(&self.file, &rest[..batch], at) {
+            match rustix::io::pwritev2(&self.file, &rest[..batch], at, flags) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     at += n as u64;
@@ -68,33 +82,20 @@ impl FileDevice {
 
     /// Makes one durable write. Returns `false` if the host does not support durable writes, in
     /// which case the caller must write all bytes in another way.
-    fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
-        while !buf.is_empty() {
-            let slice = [IoSlice::new(buf)];
-            match rustix::io::pwritev2(&self.file, &slice, at, ReadWriteFlags::DSYNC) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => {
-                    at += n as u64;
-                    buf = &buf[n..];
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(false),
-                Err(e) => return Err(e.into()),
-            }
+    fn write_dsync(&self, at: u64, bufs: &[&[u8]]) -> io::Result<bool> {
+        if !self.has_dsync.load(Ordering::Relaxed) {
+            return Ok(false);
         }
-        Ok(true)
-    }
-
-    /// Writes `bufs` one after another: directly if possible, otherwise through the host's page
-    /// cache.
-    fn write_by(&self, direct: &Direct, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        let len = bufs.iter().map(|b| b.len() as u64).sum();
-        let at = self.place(Operation::Write, offset, len)?;
-        let done = direct.write_at(at, bufs).and_then(|done| match done {
-            true => Ok(()),
-            false => self.write_slices(at, bufs),
-        });
-        done.map_err(|e| DeviceError::new(Operation::Write, offset, len, e))
+        match self.write_cached(at, bufs, ReadWriteFlags::DSYNC) {
+            Ok(()) => Ok(true),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    self.has_dsync.store(false, Ordering::Relaxed);
+                    Ok(false)
+                }
+                _ => Err(error),
+            },
+        }
     }
 
     fn discard_in_block_device(&self, at: u64, len: u64) -> rustix::io::Result<()> {
@@ -159,75 +160,36 @@ impl Device for FileDevice {
         matches!((own, there), (Ok(own), Ok(there)) if own == there)
     }
 
-    fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
         check_range(Operation::Read, offset, len, self.len())?;
-        if let Some(direct) = &self.direct
-            && direct
-                .read_at(self.start + offset, buf)
-                .map_err(|e| DeviceError::new(Operation::Read, offset, len, e))?
-        {
+        let at = self.start + offset;
+        let failed = |error| DeviceError::new(Operation::Read, offset, len, error);
+        if kind == ReadKind::Fresh {
+            self.drop_cached(at, len);
+        }
+        match (kind, &self.direct) {
+            (ReadKind::Data, Some(direct)) if direct.read_at(at, buf).map_err(failed)? => Ok(()),
+            _ => self.file.read_exact_at(buf, at).map_err(failed),
+        }
+    }
+
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        let len = total_len(bufs);
+        let at = self.place(Operation::Write, offset, len)?;
+        let failed = |error| DeviceError::new(Operation::Write, offset, len, error);
+        let direct = self.direct.as_ref().filter(|_| kind.may_bypass_cache());
+        // Linux flushes a block device after each direct write with RWF_DSYNC, even if the write
+        // itself was durable. So the flag would save no flush.
+        let durable = kind.is_durable() && direct.is_none();
+        if durable && self.write_dsync(at, bufs).map_err(failed)? {
             return Ok(());
         }
-        self.read_at(offset, buf)
-    }
-
-    fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        match &self.direct {
-            Some(direct) => self.write_by(direct, offset, &[buf]),
-            None => self.write_at(offset, buf),
+        let is_written = direct.map_or(Ok(false), |direct| direct.write_at(at, bufs));
+        if !is_written.map_err(failed)? {
+            self.write_cached(at, bufs, ReadWriteFlags::empty()).map_err(failed)?;
         }
-    }
-
-    fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        match &self.direct {
-            Some(direct) => self.write_by(direct, offset, bufs),
-            None => self.write_vectored_at(offset, bufs),
-        }
-    }
-
-    fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        match &self.direct {
-            // Linux flushes a block device after each direct write with RWF_DSYNC, even if the
-            // write itself was durable. So the flag would save no flush.
-            Some(direct) => self.write_by(direct, offset, &[buf]).and_then(|()| self.flush()),
-            None => self.write_durable_at(offset, buf),
-        }
-    }
-
-    fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        check_range(Operation::Read, offset, buf.len() as u64, self.len())?;
-        let unit = rustix::param::page_size() as u64;
-        let at = self.start + offset;
-        let first = at / unit * unit;
-        let len = (at - first + buf.len() as u64).next_multiple_of(unit);
-        // This call is a hint to drop the cached pages, unless they are dirty. A file system
-        // without a page cache ignores the hint or refuses it.
-        let dont_need = rustix::fs::Advice::DontNeed;
-        let _ = rustix::fs::fadvise(&self.file, first, NonZeroU64::new(len), dont_need);
-        self.read_at(offset, buf)
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let len = buf.len() as u64;
-        check_range(Operation::Read, offset, len, self.len())?;
-        self.file
-            .read_exact_at(buf, self.start + offset)
-            .map_err(|e| DeviceError::new(Operation::Read, offset, len, e))
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        let len = buf.len() as u64;
-        let at = self.place(Operation::Write, offset, len)?;
-        self.file
-            .write_all_at(buf, at)
-            .map_err(|e| DeviceError::new(Operation::Write, offset, len, e))
-    }
-
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        let len = bufs.iter().map(|b| b.len() as u64).sum();
-        let at = self.place(Operation::Write, offset, len)?;
-        self.write_slices(at, bufs).map_err(|e| DeviceError::new(Operation::Write, offset, len, e))
+        if kind.is_durable() { self.flush() } else { Ok(()) }
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -237,22 +199,6 @@ impl Device for FileDevice {
         self.check_length(Operation::Flush, 0, 0)?;
         rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file))
             .map_err(|e| DeviceError::new(Operation::Flush, 0, 0, e))
-    }
-
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        let len = buf.len() as u64;
-        let at = self.place(Operation::Write, offset, len)?;
-        if self.has_dsync.load(Ordering::Relaxed) {
-            let done = self
-                .write_dsync(at, buf)
-                .map_err(|e| DeviceError::new(Operation::Write, offset, len, e))?;
-            if done {
-                return Ok(());
-            }
-            self.has_dsync.store(false, Ordering::Relaxed);
-        }
-        self.write_at(offset, buf)?;
-        self.flush()
     }
 
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -275,15 +221,7 @@ impl Device for FileDevice {
                 Err(e) => return Err(DeviceError::new(Operation::Write, offset, len, e)),
             }
         }
-        const CHUNK: u64 = 64 << 10;
-        let zeros = vec![0u8; CHUNK.min(len) as usize];
-        let mut done = 0;
-        while done < len {
-            let n = CHUNK.min(len - done);
-            self.write_at(offset + done, &zeros[..n as usize])?;
-            done += n;
-        }
-        Ok(())
+        put_zeros(self, offset, len)
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {

@@ -13,7 +13,7 @@
 
 use crate::attr::now;
 use crate::mount::find_log::Primary;
-use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_device::{Device, DeviceError, Operation, ReadKind, WriteKind, forward, total_len};
 use lanefs_lanes::sync::{Arc, OnceLock, thread};
 use lanefs_lanes::{Condvar, Mutex, Process, Rank};
 use lanefs_ondisk::checksum::Checksums;
@@ -394,63 +394,24 @@ impl GuardedDevice {
 }
 
 impl Device for GuardedDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
+    forward!(inner: len, alignment, row_len, is_read_only, read);
     fn lengthen(&self, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Write, len, 0)?;
         self.inner.lengthen(len)
     }
-    fn alignment(&self) -> u32 {
-        self.inner.alignment()
-    }
-    fn row_len(&self) -> u64 {
-        self.inner.row_len()
-    }
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset, buf)
-    }
-    fn read_fresh_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_fresh_at(offset, buf)
-    }
-    fn read_data_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_data_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.check(Operation::Write, offset, buf.len() as u64)?;
-        self.inner.write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        let len = total_len(bufs);
         self.check(Operation::Write, offset, len)?;
-        self.inner.write_vectored_at(offset, bufs)
-    }
-    fn write_data_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.check(Operation::Write, offset, buf.len() as u64)?;
-        self.inner.write_data_at(offset, buf)
-    }
-    fn write_log_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
-        self.check(Operation::Write, offset, len)?;
-        self.inner.write_log_at(offset, bufs)
+        self.inner.write(offset, bufs, kind)?;
+        match kind.is_durable() {
+            true => self.settle(Operation::Write, offset, len),
+            false => Ok(()),
+        }
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.check(Operation::Flush, 0, 0)?;
         self.inner.flush()?;
         self.settle(Operation::Flush, 0, 0)
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.check(Operation::Write, offset, buf.len() as u64)?;
-        self.inner.write_durable_at(offset, buf)?;
-        self.settle(Operation::Write, offset, buf.len() as u64)
-    }
-    fn write_log_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.check(Operation::Write, offset, buf.len() as u64)?;
-        self.inner.write_log_durable_at(offset, buf)?;
-        self.settle(Operation::Write, offset, buf.len() as u64)
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Write, offset, len)?;

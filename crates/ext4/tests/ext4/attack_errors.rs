@@ -3,7 +3,7 @@
 use crate::image::{Image, file};
 use lanefs_device::{
     Access as Opened, Device, DeviceError, Duration as Lasting, Fault, FaultyDevice, FileDevice,
-    OpenOptions, Operation, OverlayDevice, RamDevice, forward,
+    OpenOptions, Operation, OverlayDevice, RamDevice, WriteKind, forward,
 };
 use lanefs_ext4::{Access, Error, InodeRef, Mount, MountOptions, Privilege, SyncMode};
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
@@ -152,13 +152,16 @@ impl Host {
 }
 
 impl Device for Host {
-    forward!(inner: len, is_read_only, read_at, write_at, discard);
+    forward!(inner: len, is_read_only, read, discard);
     fn flush(&self) -> Result<(), DeviceError> {
         self.flushed()
     }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write_at(offset, buf)?;
-        self.flushed()
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.inner.write(offset, bufs, kind)?;
+        match kind.is_durable() {
+            true => self.flush(),
+            false => Ok(()),
+        }
     }
 }
 

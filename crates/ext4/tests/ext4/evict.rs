@@ -7,7 +7,7 @@
 //! the inode under test is opened again.
 
 use crate::image::{directory, file};
-use lanefs_device::{Device, DeviceError, RamDevice, forward};
+use lanefs_device::{Device, DeviceError, RamDevice, WriteKind, forward};
 use lanefs_ext4::{Fs, InodeRef, Mount, MountOptions, Privilege, SetAttr, SyncMode};
 use lanefs_lanes::sync::unscheduled::mpsc::{Receiver, channel};
 use lanefs_lanes::{Condvar, Mutex, Rank};
@@ -73,7 +73,14 @@ impl GatedDevice {
 }
 
 impl Device for GatedDevice {
-    forward!(inner: len, is_read_only, read_at, write_at, discard);
+    forward!(inner: len, is_read_only, read, discard);
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.inner.write(offset, bufs, kind)?;
+        match kind.is_durable() {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
     fn flush(&self) -> Result<(), DeviceError> {
         self.pass(Held::Flushes);
         self.inner.flush()

@@ -4,7 +4,7 @@
 
 use crate::image::{Image, file};
 use lanefs_device::{
-    Device, DeviceError, Kept, OverlayDevice, RamDevice, RecordingDevice, forward,
+    Device, DeviceError, Kept, OverlayDevice, RamDevice, RecordingDevice, WriteKind, forward,
 };
 use lanefs_ext4::{Access, Error, Mount, MountOptions, Privilege, SyncMode, UnfitJournal};
 use lanefs_lanes::{Mutex, Rank};
@@ -229,18 +229,12 @@ impl Noting {
 }
 
 impl Device for Noting {
-    forward!(device: len, alignment, row_len, is_read_only, read_at, discard);
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.note(self.device.write_at(offset, buf))
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.note(self.device.write_vectored_at(offset, bufs))
+    forward!(device: len, alignment, row_len, is_read_only, read, discard);
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.note(self.device.write(offset, bufs, kind))
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.note(self.device.flush())
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.note(self.device.write_durable_at(offset, buf))
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.note(self.device.write_zeros(offset, len))

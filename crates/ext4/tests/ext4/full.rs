@@ -3,7 +3,9 @@
 //! writer's commit.
 
 use crate::image::{Image, file};
-use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions, forward};
+use lanefs_device::{
+    Access as Opened, Device, DeviceError, FileDevice, OpenOptions, ReadKind, WriteKind, forward,
+};
 use lanefs_ext4::{Access, Error, Fs, InodeRef, Mount, MountOptions, NewInode, Privilege, SetAttr};
 use lanefs_lanes::sync::unscheduled::mpsc::channel;
 use lanefs_lanes::sync::unscheduled::{Barrier, Condvar, Mutex};
@@ -63,7 +65,7 @@ impl GatedDevice {
 
 impl Device for GatedDevice {
     forward!(inner: len, is_read_only);
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         let mut gate = self.gate.lock().unwrap();
         while *gate == Gate::Closed {
             gate = self.changed.wait(gate).unwrap();
@@ -73,17 +75,21 @@ impl Device for GatedDevice {
         if let Gate::Slow(most) = now {
             std::thread::sleep(Duration::from_micros(fastrand::u64(..most)));
         }
-        self.inner.read_at(offset, buf)
+        self.inner.read(offset, buf, kind)
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        if buf.iter().all(|byte| *byte == HELD) {
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        if bufs.iter().any(|buf| buf.iter().all(|byte| *byte == HELD)) {
             let mut gate = self.writes.lock().unwrap();
             while *gate == Gate::Closed {
                 gate = self.changed.wait(gate).unwrap();
             }
         }
-        self.inner.write_at(offset, buf)
+        self.inner.write(offset, bufs, kind)?;
+        match kind.is_durable() {
+            true => self.flush(),
+            false => Ok(()),
+        }
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {

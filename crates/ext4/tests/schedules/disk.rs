@@ -1,6 +1,6 @@
 //! A disk in memory that loses power at a chosen moment.
 
-use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_device::{Device, DeviceError, Operation, ReadKind, WriteKind};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::collections::HashMap;
@@ -162,7 +162,7 @@ impl Device for Disk {
         false
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: ReadKind) -> Result<(), DeviceError> {
         self.others_may_run();
         if offset + buf.len() as u64 > self.len() {
             let (len, error) = (buf.len() as u64, std::io::ErrorKind::UnexpectedEof);
@@ -184,10 +184,13 @@ impl Device for Disk {
         Ok(())
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.others_may_run();
-        self.change(offset, buf, false);
-        self.others_may_run();
+    fn write(&self, mut offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        for buf in bufs {
+            self.others_may_run();
+            self.change(offset, buf, kind.is_durable());
+            self.others_may_run();
+            offset += buf.len() as u64;
+        }
         Ok(())
     }
 
@@ -206,13 +209,6 @@ impl Device for Disk {
         });
         state.event();
         drop(state);
-        self.others_may_run();
-        Ok(())
-    }
-
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.others_may_run();
-        self.change(offset, buf, true);
         self.others_may_run();
         Ok(())
     }

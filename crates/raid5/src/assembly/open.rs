@@ -9,7 +9,8 @@ use crate::assembly::start::{Started, start};
 use crate::log::recovery::LogOutcome;
 use crate::members::Standing;
 use crate::upkeep::{Background, CatchUp};
-use lanefs_device::{Access, Device, DeviceError, Operation};
+use lanefs_device::{Access, Device, DeviceError, Operation, ReadKind, WriteKind};
+use lanefs_device::{forward, total_len};
 use lanefs_lanes::Process;
 use lanefs_lanes::sync::Arc;
 use std::io;
@@ -185,29 +186,17 @@ impl Drop for OpenArray {
 }
 
 impl Device for OpenArray {
-    fn len(&self) -> u64 {
-        self.array.len()
-    }
-    fn alignment(&self) -> u32 {
-        self.array.alignment()
-    }
-    fn row_len(&self) -> u64 {
-        self.array.row_len()
-    }
+    forward!(array: len, alignment, row_len);
     fn is_read_only(&self) -> bool {
         self.access == Access::ReadOnly || self.array.is_read_only()
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         self.check_process(Operation::Read, offset, buf.len() as u64)?;
-        self.array.read_at(offset, buf)
+        self.array.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.check_writable(Operation::Write, offset, buf.len() as u64)?;
-        self.array.write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.check_writable(Operation::Write, offset, 0)?;
-        self.array.write_vectored_at(offset, bufs)
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.check_writable(Operation::Write, offset, total_len(bufs))?;
+        self.array.write(offset, bufs, kind)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.check_process(Operation::Flush, 0, 0)?;
@@ -215,10 +204,6 @@ impl Device for OpenArray {
             Access::ReadOnly => Ok(()),
             Access::ReadWrite => self.array.flush(),
         }
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.check_writable(Operation::Write, offset, buf.len() as u64)?;
-        self.array.write_durable_at(offset, buf)
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check_writable(Operation::Write, offset, len)?;

@@ -6,8 +6,7 @@
 //! superblock, at the latest by the next flush. It names a range that was written until the device
 //! has flushed the write: after a power cut the device may have the old contents.
 
-use crate::rows::plan::Durability;
-use lanefs_device::{Device, DeviceError, Operation, forward};
+use lanefs_device::{Device, DeviceError, Operation, ReadKind, WriteKind, forward, total_len};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Mutex, Rank};
@@ -99,7 +98,7 @@ impl BadBlocks {
     }
 
     /// Removes the sectors that are wholly in this range, which was written.
-    fn clear(&self, at: u64, len: u64, how: Durability) {
+    fn clear(&self, at: u64, len: u64, how: WriteKind) {
         if !self.any.load(Ordering::Acquire) {
             return;
         }
@@ -113,7 +112,7 @@ impl BadBlocks {
         let left: Vec<_> =
             ranges.bad.iter().flat_map(rest).filter(|range| !range.is_empty()).collect();
         if left != ranges.bad {
-            if how == Durability::Cached && self.most > 0 {
+            if !how.is_durable() && self.most > 0 {
                 let Ranges { bad, cached, next, .. } = &mut *ranges;
                 let gone = bad.iter().map(|bad| bad.start.max(from)..bad.end.min(to));
                 for range in gone.filter(|range| !range.is_empty()) {
@@ -236,32 +235,22 @@ impl Device for BadBlocksDevice {
     fn flush(&self) -> Result<(), DeviceError> {
         self.bad.flush(|| self.below.flush())
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
         if self.bad.overlaps(offset, len) {
             let error = io::Error::other("the bad-block log names these sectors");
             return Err(DeviceError::new(Operation::Read, offset, len, error));
         }
-        self.below.read_at(offset, buf)
+        self.below.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.below.write_at(offset, buf)?;
-        self.bad.clear(offset, buf.len() as u64, Durability::Cached);
-        Ok(())
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
-        self.below.write_vectored_at(offset, bufs)?;
-        self.bad.clear(offset, bufs.iter().map(|buf| buf.len() as u64).sum(), Durability::Cached);
-        Ok(())
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.below.write_durable_at(offset, buf)?;
-        self.bad.clear(offset, buf.len() as u64, Durability::Durable);
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.below.write(offset, bufs, kind)?;
+        self.bad.clear(offset, total_len(bufs), kind);
         Ok(())
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.below.write_zeros(offset, len)?;
-        self.bad.clear(offset, len, Durability::Cached);
+        self.bad.clear(offset, len, WriteKind::Cached);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 use crate::base::layout::Slots;
 use crate::base::resources::Buffer;
 use crate::rows::strip::{Bytes, Piece, Strip};
+use lanefs_device::WriteKind;
 use lanefs_lanes::xor;
 
 /// The write of a strip, without its position and its data.
@@ -123,20 +124,14 @@ pub(crate) fn plan(shape: StripShape) -> Option<Plan> {
     }
 }
 
-/// Whether a write must be durable when it returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Durability {
-    Cached,
-    Durable,
-}
-
 /// Strips of a row that are written together, and their data.
 pub(crate) struct RowWrite<'w> {
     pub(crate) row: u64,
     pub(crate) pieces: &'w [Piece],
     pub(crate) strips: &'w [Strip],
     pub(crate) source: &'w Bytes<'w>,
-    pub(crate) how: Durability,
+    /// [`WriteKind::Cached`] or [`WriteKind::Durable`].
+    pub(crate) how: WriteKind,
 }
 
 /// A strip with the data that was read for it.

@@ -8,7 +8,7 @@ use crate::base::layout::{Geometry, Layout, Slots};
 use crate::members::{LogArea, Member, Standing};
 use crate::tests::{Memory, explore};
 use crate::upkeep::maintenance::{Ended, Rebuild};
-use lanefs_device::{Device, DeviceError, Operation, forward};
+use lanefs_device::{Device, DeviceError, Operation, WriteKind, forward};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, thread};
 use std::ops::ControlFlow;
@@ -124,13 +124,13 @@ struct FailsWrites {
 }
 
 impl Device for FailsWrites {
-    forward!(below: len, is_read_only, read_at);
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+    forward!(below: len, is_read_only, read);
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
         if offset >= self.from && self.fails.load(Ordering::Relaxed) {
             let error = std::io::Error::other("broken");
             return Err(DeviceError::new(Operation::Write, offset, 0, error));
         }
-        self.below.write_at(offset, buf)
+        self.below.write(offset, bufs, kind)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())

@@ -21,7 +21,7 @@ use crate::base::{ArrayError, Count};
 use crate::log::LogLocation;
 use crate::members::{Lost, Member, MemberId, ReadError, Standing, Stretch};
 use crate::upkeep::maintenance::{Callback, Ended};
-use lanefs_device::{Device, DeviceError};
+use lanefs_device::DeviceError;
 
 /// Why a shadow did not get the slot.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::base::layout::{BLOCK, Slots};
 use crate::base::{ArrayError, Count, is_full};
 use crate::members::{Lost, Member, MemberId, Present, ReadError, Standing, Stretch};
 use crate::rows::{Mode, RowHold, Span};
-use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_device::{DeviceError, Operation};
 use lanefs_ondisk::md::Recovery;
 use std::ops::{ControlFlow, Range};
 

@@ -6,9 +6,9 @@
 //! run of consecutive chunks. A [`Group`] is the parts of a row that one thread writes together.
 
 use crate::base::layout::{Geometry, Slots};
-use crate::rows::plan::Durability;
 use crate::rows::strip::{Bytes, Piece, RowPart, Strip, pieces, strips};
 use crate::rows::{RowHold, Taken};
+use lanefs_device::WriteKind;
 
 /// The largest number of parts that are written together. This number bounds the search for such
 /// parts.
@@ -110,7 +110,7 @@ pub(crate) fn joint_pieces(shape: &Geometry, parts: &[RowPart]) -> Vec<Piece> {
 /// A thread's own part of a row, and the parts that it took from other threads.
 pub(crate) struct Group<'s> {
     pub(crate) own: RowPart,
-    pub(crate) how: Durability,
+    pub(crate) how: WriteKind,
     source: &'s Bytes<'s>,
     taken: Vec<Taken>,
     /// Whether the group takes row parts from other threads.
@@ -118,12 +118,12 @@ pub(crate) struct Group<'s> {
 }
 
 impl<'s> Group<'s> {
-    pub(crate) fn new(own: RowPart, source: &'s Bytes<'s>, how: Durability) -> Group<'s> {
+    pub(crate) fn new(own: RowPart, source: &'s Bytes<'s>, how: WriteKind) -> Group<'s> {
         Group { own, how, source, taken: Vec::new(), open: true }
     }
 
     /// Creates a group to which no parts of other threads are added.
-    pub(crate) fn alone(own: RowPart, source: &'s Bytes<'s>, how: Durability) -> Group<'s> {
+    pub(crate) fn alone(own: RowPart, source: &'s Bytes<'s>, how: WriteKind) -> Group<'s> {
         Group { open: false, ..Group::new(own, source, how) }
     }
 

@@ -6,7 +6,7 @@ use crate::base::Count;
 use crate::log::waiters::{Ticket, WakeReason};
 use crate::log::{HeldLog, Left, LogPart, LogUnit, Logged, Obstacle, ParityLog, Turn};
 use crate::members::Lost;
-use lanefs_device::{Device, DeviceError};
+use lanefs_device::DeviceError;
 use lanefs_ondisk::md::ppl::HEADER_SIZE;
 
 /// The result of logging.

@@ -10,15 +10,15 @@ use crate::base::layout::{Location, Slots};
 use crate::base::resources::Buffer;
 use crate::base::{ArrayError, Count, is_full};
 use crate::log::{LogPart, ParityLog};
-use crate::members::{Lost, Member, Present, ReadError, Stretch};
+use crate::members::{Lost, Present, ReadError, Stretch};
 use crate::rows::plan::{
-    Content, Durability, Method, Missing, Plan, Prepared, RowWrite, StripShape, Trust, plan, sum,
+    Content, Method, Missing, Plan, Prepared, RowWrite, StripShape, Trust, plan, sum,
 };
 use crate::rows::strip::{Bytes, RowPart, Strip, loads, strips};
 use crate::rows::{RowHold, Taken};
 use crate::write::gather::{Group, Join};
 use crate::write::logging::Logging;
-use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_device::{DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{Ordering, fence};
 use lanefs_lanes::xor;
 
@@ -115,9 +115,9 @@ impl Array {
         if has_parity {
             self.note_right(write.row, prepared);
         }
-        match (logged, write.how) {
-            (Some((log, ticket)), Durability::Cached) => log.written(ticket, self.gate.begun()),
-            (Some((log, ticket)), Durability::Durable) => log.finished(ticket),
+        match (logged, write.how.is_durable()) {
+            (Some((log, ticket)), true) => log.finished(ticket),
+            (Some((log, ticket)), false) => log.written(ticket, self.gate.begun()),
             (None, _) => {}
         }
         Ok(())
@@ -323,7 +323,7 @@ impl Array {
     ) {
         let offset = write.row * self.shape.chunk() + from;
         let put = |member: &Present<'_>| {
-            let put = put_slices(member, member.data_offset + offset, slices, write.how);
+            let put = member.device.write(member.data_offset + offset, slices, write.how);
             put.map_err(|error| Lost::new(member.id, error))
         };
         let shadow = self.members.shadow_of_row(slot, write.row);
@@ -474,19 +474,5 @@ impl Failed {
     /// missing.
     fn allows_more(&self, missing: Slots) -> bool {
         (self.slots | missing).count() <= 1
-    }
-}
-
-fn put_slices(
-    member: &Member,
-    at: u64,
-    slices: &[&[u8]],
-    how: Durability,
-) -> Result<(), DeviceError> {
-    match (how, slices) {
-        (Durability::Cached, [one]) => member.device.write_at(at, one),
-        (Durability::Cached, many) => member.device.write_vectored_at(at, many),
-        (Durability::Durable, [one]) => member.device.write_durable_at(at, one),
-        (Durability::Durable, many) => member.device.write_durable_at(at, &many.concat()),
     }
 }

@@ -3,7 +3,9 @@
 
 use crate::rig;
 use crate::rig::made::{ALL, LEN, Members, scribble};
-use lanefs_device::{Access, Device, DeviceError, Operation, RamDevice, forward};
+use lanefs_device::{
+    Access, Device, DeviceError, Operation, RamDevice, ReadKind, WriteKind, forward,
+};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::md::{Recovery, Uuid};
@@ -68,25 +70,27 @@ impl Device for Sectors {
     fn is_read_only(&self) -> bool {
         self.read_only
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         let range = offset / BLOCK..(offset + buf.len() as u64).div_ceil(BLOCK);
         match self.bad.lock().unwrap().range(range).next() {
             Some(_) => Err(failed(Operation::Read, offset)),
-            None => self.below.read_at(offset, buf),
+            None => self.below.read(offset, buf, kind),
         }
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        assert!(!self.read_only, "a write at {offset}");
-        self.begin(Operation::Write, offset)?;
-        self.below.write_at(offset, buf)?;
-        self.heal(offset, buf.len() as u64);
+    fn write(&self, mut offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        if let (true, Some(flushed)) = (kind.is_durable(), &*self.flushed.lock().unwrap()) {
+            flushed.write(offset, bufs, kind)?;
+        }
+        let durable = bufs.concat();
+        let bufs = if kind.is_durable() { &[&durable[..]] } else { bufs };
+        for buf in bufs {
+            assert!(!self.read_only, "a write at {offset}");
+            self.begin(Operation::Write, offset)?;
+            self.below.write_at(offset, buf)?;
+            self.heal(offset, buf.len() as u64);
+            offset += buf.len() as u64;
+        }
         Ok(())
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        if let Some(flushed) = &*self.flushed.lock().unwrap() {
-            flushed.write_at(offset, buf)?;
-        }
-        self.write_at(offset, buf)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.begin(Operation::Flush, 0)?;

@@ -3,7 +3,10 @@
 use crate::rig;
 use crate::rig::hook::{HookDevice, Kind, Outcome};
 use crate::rig::{Rig, content, range};
-use lanefs_device::{Device, DeviceError, Duration, Fault, FaultyDevice, Operation, forward};
+use lanefs_device::{
+    Device, DeviceError, Duration, Fault, FaultyDevice, Operation, ReadKind, WriteKind, forward,
+    total_len,
+};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_raid5::{Array, Consistency, Layout, Scrub, Slots};
@@ -223,20 +226,20 @@ impl Worn {
 
 impl Device for Worn {
     forward!(below: len, is_read_only, flush, write_zeros, discard);
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         let bad = self.bad.lock().unwrap();
         if bad.range(Worn::blocks(offset, buf.len())).next().is_some() {
             let error = std::io::Error::other("worn out");
             return Err(DeviceError::new(Operation::Read, offset, buf.len() as u64, error));
         }
-        self.below.read_at(offset, buf)
+        self.below.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
         let mut bad = self.bad.lock().unwrap();
-        Worn::blocks(offset, buf.len()).for_each(|block| {
+        Worn::blocks(offset, total_len(bufs) as usize).for_each(|block| {
             bad.remove(&block);
         });
-        self.below.write_at(offset, buf)
+        self.below.write(offset, bufs, kind)
     }
 }
 

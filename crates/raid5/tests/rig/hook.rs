@@ -1,7 +1,7 @@
 //! A member that runs a test's code during an operation. So a test can reproduce an interleaving
 //! that concurrent threads reach only by chance.
 
-use lanefs_device::{Device, DeviceError, Operation, forward};
+use lanefs_device::{Device, DeviceError, Operation, ReadKind, WriteKind, forward};
 use lanefs_lanes::sync::unscheduled::Mutex;
 use std::sync::Arc;
 
@@ -83,17 +83,21 @@ impl HookDevice {
 
 impl Device for HookDevice {
     forward!(below: len, is_read_only, discard);
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         self.pass(Kind::Read, Operation::Read, offset)?;
-        self.below.read_at(offset, buf)
+        self.below.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.pass(Kind::Write, Operation::Write, offset)?;
-        self.below.write_at(offset, buf)
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.pass(Kind::WriteDurable, Operation::Write, offset)?;
-        self.below.write_durable_at(offset, buf)
+    fn write(&self, mut offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        if kind.is_durable() {
+            self.pass(Kind::WriteDurable, Operation::Write, offset)?;
+            return self.below.write(offset, bufs, kind);
+        }
+        for buf in bufs {
+            self.pass(Kind::Write, Operation::Write, offset)?;
+            self.below.write_at(offset, buf)?;
+            offset += buf.len() as u64;
+        }
+        Ok(())
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.pass(Kind::Flush, Operation::Flush, 0)?;

@@ -4,7 +4,7 @@
 //! unlike in recordings of single devices, each event names its member, and a flush covers only the
 //! writes of that member.
 
-use lanefs_device::{Device, DeviceError};
+use lanefs_device::{Device, DeviceError, ReadKind, WriteKind};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::Mutex;
 
@@ -93,17 +93,21 @@ impl Device for TapeDevice {
     fn is_read_only(&self) -> bool {
         false
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: ReadKind) -> Result<(), DeviceError> {
         let from = offset as usize;
         buf.copy_from_slice(&self.bytes.lock().unwrap()[from..from + buf.len()]);
         Ok(())
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.put(offset, buf, false);
-        Ok(())
-    }
-    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.put(offset, buf, true);
+    fn write(&self, mut offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        match kind.is_durable() {
+            true => self.put(offset, &bufs.concat(), true),
+            false => {
+                for buf in bufs {
+                    self.put(offset, buf, false);
+                    offset += buf.len() as u64;
+                }
+            }
+        }
         Ok(())
     }
     fn flush(&self) -> Result<(), DeviceError> {

@@ -391,7 +391,7 @@ fn without_times(mut listing: Listing) -> Listing {
 struct Noisy(Arc<dyn Device>);
 
 impl Device for Noisy {
-    forward!(0: len, is_read_only, read_at, write_at, flush, write_durable_at);
+    forward!(0: len, is_read_only, read, write, flush);
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.0.write_at(offset, &vec![0xa5; usize::try_from(len).unwrap_or(usize::MAX)])
     }

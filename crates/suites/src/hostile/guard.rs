@@ -1,7 +1,7 @@
 //! A device with a limit on the number of operations, and with bytes after the file system that
 //! must not change.
 
-use lanefs_device::{Device, DeviceError, Operation, OverlayDevice};
+use lanefs_device::{Device, DeviceError, Operation, OverlayDevice, ReadKind, WriteKind};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 
@@ -50,13 +50,20 @@ impl Device for Guarded {
     fn is_read_only(&self) -> bool {
         false
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
         self.spend(Operation::Read, offset)?;
-        self.inner.read_at(offset, buf)
+        self.inner.read(offset, buf, kind)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.spend(Operation::Write, offset)?;
-        self.inner.write_at(offset, buf)
+    fn write(&self, mut offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        for buf in bufs {
+            self.spend(Operation::Write, offset)?;
+            self.inner.write_at(offset, buf)?;
+            offset += buf.len() as u64;
+        }
+        match kind.is_durable() {
+            true => self.flush(),
+            false => Ok(()),
+        }
     }
     fn flush(&self) -> Result<(), DeviceError> {
         self.spend(Operation::Flush, 0)

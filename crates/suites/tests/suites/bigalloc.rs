@@ -1,6 +1,6 @@
 //! File systems with clusters (feature `bigalloc`). The model, e2fsck and the kernel judge them.
 
-use lanefs_device::{Device, DeviceError, RamDevice, forward};
+use lanefs_device::{Device, DeviceError, RamDevice, WriteKind, forward};
 use lanefs_ext4::{Error, Fallocate, Fs, InodeRef, Mount, MountOptions, Privilege};
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex};
 use lanefs_suites::both::{by_kernel, by_library, open, run_all};
@@ -262,9 +262,10 @@ struct Meeting {
 }
 
 impl Device for Meeting {
-    forward!(inner: len, is_read_only, read_at, flush, discard);
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        if buf.len() <= 4096 && buf.windows(PART.len()).any(|part| part == PART) {
+    forward!(inner: len, is_read_only, read, flush, discard);
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        let has_part = |buf: &[u8]| buf.windows(PART.len()).any(|part| part == PART);
+        if bufs.iter().any(|buf| buf.len() <= 4096 && has_part(buf)) {
             let mut inside = self.inside.lock().expect("no panic");
             *inside += 1;
             self.entered.notify_all();
@@ -274,7 +275,7 @@ impl Device for Meeting {
             let met = self.entered.wait_timeout_while(inside, patience, |inside| *inside < 2);
             drop(met.expect("no panic"));
         }
-        self.inner.write_at(offset, buf)
+        self.inner.write(offset, bufs, kind)
     }
 }
 

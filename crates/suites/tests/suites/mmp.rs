@@ -2,7 +2,7 @@
 //! file system.
 
 use lanefs_check::repair;
-use lanefs_device::{Device, DeviceError, Operation, RamDevice};
+use lanefs_device::{Device, DeviceError, Operation, RamDevice, ReadKind, WriteKind};
 use lanefs_ext4::{Access, Mount, MountOptions, SetAttr, SetTime};
 use lanefs_offline::{Draft, Image as Offline, Repair};
 use lanefs_ondisk::checksum::Checksums;
@@ -298,13 +298,13 @@ impl Device for Shared {
     fn is_read_only(&self) -> bool {
         false
     }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read(&self, offset: u64, buf: &mut [u8], _: ReadKind) -> Result<(), DeviceError> {
         let failed = |error| DeviceError::new(Operation::Read, offset, 0, error);
         self.0.read_exact_at(buf, offset).map_err(failed)
     }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+    fn write(&self, offset: u64, bufs: &[&[u8]], _: WriteKind) -> Result<(), DeviceError> {
         let failed = |error| DeviceError::new(Operation::Write, offset, 0, error);
-        self.0.write_all_at(buf, offset).map_err(failed)
+        self.0.write_all_at(&bufs.concat(), offset).map_err(failed)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())

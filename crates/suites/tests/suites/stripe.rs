@@ -114,7 +114,7 @@ fn share_of_lanefs(
 struct WithRows(Arc<dyn Device>, u64);
 
 impl Device for WithRows {
-    forward!(0: len, is_read_only, read_at, write_at, flush, discard);
+    forward!(0: len, is_read_only, read, write, flush, discard);
     fn row_len(&self) -> u64 {
         self.1
     }

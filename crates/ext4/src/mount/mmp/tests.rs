@@ -1,5 +1,5 @@
 use super::*;
-use lanefs_device::{RamDevice, forward};
+use lanefs_device::{RamDevice, WriteKind, forward};
 use lanefs_lanes::sync::Weak;
 use std::cell::Cell;
 
@@ -144,7 +144,14 @@ struct Host {
 }
 
 impl Device for Host {
-    forward!(inner: len, is_read_only, read_at, write_at, discard);
+    forward!(inner: len, is_read_only, read, discard);
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        self.inner.write(offset, bufs, kind)?;
+        match kind.is_durable() {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
     fn flush(&self) -> Result<(), DeviceError> {
         let guarded = self.guarded.get().and_then(Weak::upgrade).expect("alive");
         let lost = DeviceError::new(Operation::Write, 0, 0, io::ErrorKind::Other);

@@ -1,6 +1,6 @@
 use crate::ops::write::*;
 use crate::{Fallocate, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, SetAttr};
-use lanefs_device::{Device, DeviceError, FaultyDevice, Operation, RamDevice, forward};
+use lanefs_device::{Device, DeviceError, FaultyDevice, Operation, RamDevice, WriteKind, forward};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex};
 use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
@@ -49,12 +49,12 @@ impl Meeting {
 }
 
 impl Device for Meeting {
-    forward!(inner: len, is_read_only, read_at, flush, discard);
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        if buf.len() == LEN && buf.iter().all(|byte| *byte == DATA) {
+    forward!(inner: len, is_read_only, read, flush, discard);
+    fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
+        if bufs.iter().any(|buf| buf.len() == LEN && buf.iter().all(|byte| *byte == DATA)) {
             self.enter();
         }
-        self.inner.write_at(offset, buf)
+        self.inner.write(offset, bufs, kind)
     }
 }
 
