@@ -33,7 +33,7 @@ pub mod log {
 }
 
 pub use alloc::Privilege;
-pub use alloc::{AllocStatistics, work_for};
+pub use alloc::work_for;
 pub use attr::{
     Attr, CHANGEABLE_FLAGS, ExtentFlags, Fallocate, FileExtent, NewInode, NewKind, Rdev, Rename,
     Rights, Seek, SetAttr, SetTime, StatFs, SyncMode,

@@ -4,7 +4,7 @@ use crate::alloc::bitmaps::{Bitmaps, Format, Presence, Shared, damage};
 use crate::alloc::choose::{Attempt, Wait};
 use crate::alloc::group::{Changed, Dirtied, GroupState, Maps, Ready};
 use crate::alloc::regions::Caller;
-use crate::alloc::space::{AllocStatistics, Alone, Count, Drawn, Privilege, Space, Tally};
+use crate::alloc::space::{Alone, Count, Drawn, Privilege, Space, Tally};
 use crate::alloc::summary::Summaries;
 use crate::alloc::{bitmaps, regions};
 use crate::volume::BlockReader;
@@ -244,8 +244,8 @@ impl Groups {
         self.shared.tally.add(count, n);
     }
 
-    /// Returns counts of the work that the allocators have done since the mount.
-    pub(crate) fn statistics(&self) -> AllocStatistics {
+    /// Returns counts of the work that the allocators have done since the mount, with names.
+    pub(crate) fn statistics(&self) -> Vec<(&'static str, u64)> {
         self.shared.tally.read()
     }
 

@@ -79,7 +79,7 @@ pub(crate) use crate::alloc::groups::{
 pub(crate) use crate::alloc::regions::WorkPlace;
 pub use crate::alloc::regions::work_for;
 pub(crate) use crate::alloc::space::Count;
-pub use crate::alloc::space::{AllocStatistics, Privilege};
+pub use crate::alloc::space::Privilege;
 pub use crate::alloc::summary::Summaries;
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Statistics of a mount.
 
-use crate::alloc::AllocStatistics;
 use crate::object::fs::Fs;
 use lanefs_lanes::Contention;
 
@@ -15,8 +14,8 @@ pub struct Statistics {
     /// For each reason, the number of fsyncs that made a full commit although the mount writes fast
     /// commits.
     pub fast_refused: Vec<(&'static str, u64)>,
-    /// The work of the allocators since the mount.
-    pub alloc: AllocStatistics,
+    /// The work of the allocators since the mount, with the name of each count.
+    pub alloc: Vec<(&'static str, u64)>,
     /// Inodes in memory.
     pub cached_inodes: u64,
     /// Blocks of directories, extent trees and attributes in memory.
@@ -83,8 +82,8 @@ impl Statistics {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
-        all.extend(self.fast_refused.iter().map(|(name, value)| ((*name).to_owned(), *value)));
-        all.extend(self.alloc.entries().map(|(name, value)| (name.to_owned(), value)));
+        let counted = self.fast_refused.iter().chain(&self.alloc);
+        all.extend(counted.map(|(name, value)| ((*name).to_owned(), *value)));
         for lock in &self.locks {
             let rank = format!("{:?}", lock.rank).to_lowercase();
             all.push((format!("lock.{rank}.waits"), lock.waits));

@@ -16,83 +16,29 @@ const MAX_COMMIT_SECONDS: u64 = 21_474_836;
 const MAX_ROWS: usize = 65_536;
 
 /// The options that are accepted but have no effect, grouped by reason.
-pub(super) const IGNORED: &[&str] = &[
+const IGNORED: [&str; 5] = [
     // Lanefs updates the access times of directories like those of files, so neither option changes
     // anything.
-    "diratime",
-    "nodiratime",
+    "diratime nodiratime",
     // Used only by mount(8) and fstab.
-    "defaults",
-    "auto",
-    "noauto",
-    "nofail",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    "_netdev",
-    "loop",
-    "silent",
-    "loud",
-    "quiet",
-    "iversion",
-    "noiversion",
-    "mand",
-    "nomand",
-    "remount_noop",
+    "defaults auto noauto nofail user nouser users owner group _netdev loop silent loud \
+     quiet iversion noiversion mand nomand remount_noop",
     // Lanefs behaves in the same way with and without each of these options.
-    "acl",
-    "user_xattr",
-    "barrier",
-    "delalloc",
-    "nodelalloc",
-    "journal_checksum",
-    "journal_async_commit",
-    "auto_da_alloc",
-    "noauto_da_alloc",
-    "bsddf",
-    "default_permissions",
-    "block_validity",
-    "noblock_validity",
-    "init_itable",
-    "noinit_itable",
-    "nogrpid",
-    "sysvgroups",
-    "uid32",
-    "oldalloc",
-    "orlov",
-    "data_err",
+    "acl user_xattr barrier delalloc nodelalloc journal_checksum journal_async_commit \
+     auto_da_alloc noauto_da_alloc bsddf default_permissions block_validity noblock_validity \
+     init_itable noinit_itable nogrpid sysvgroups uid32 oldalloc orlov data_err",
     // Hints, and options that can be ignored without danger to data.
-    "nobarrier",
-    "nolazytime",
-    "inode_readahead_blks",
-    "max_batch_time",
-    "min_batch_time",
-    "journal_ioprio",
-    "dioread_lock",
-    "dioread_nolock",
-    "i_version",
-    "prefetch_block_bitmaps",
-    "no_prefetch_block_bitmaps",
-    "mb_optimize_scan",
-    "bh",
-    "nobh",
-    "mbcache",
-    "nombcache",
-    "debug",
+    "nobarrier nolazytime inode_readahead_blks max_batch_time min_batch_time journal_ioprio \
+     dioread_lock dioread_nolock i_version prefetch_block_bitmaps no_prefetch_block_bitmaps \
+     mb_optimize_scan bh nobh mbcache nombcache debug",
     // Options of FUSE. mount.fuse3 passes `subtype`.
-    "subtype",
-    "blkdev",
-    "nonempty",
-    "big_writes",
-    "max_read",
-    "atomic_o_trunc",
-    "kernel_cache",
-    "auto_cache",
-    "noauto_cache",
-    "fsck",
+    "subtype blkdev nonempty big_writes max_read atomic_o_trunc kernel_cache auto_cache \
+     noauto_cache fsck",
 ];
+
+pub(super) fn is_ignored(name: &str) -> bool {
+    IGNORED.iter().flat_map(|names| names.split(' ')).any(|ignored| ignored == name)
+}
 
 /// Options of ext4 in the kernel that change behaviour, and the reason why each is refused here.
 pub(super) const REFUSED: &[(&str, &str)] = &[
@@ -163,7 +109,7 @@ impl Options {
             || self.set_server(&word)?
             || self.set_ids(&word)?;
         let name = word.name;
-        if is_known || is_for_others(name) || IGNORED.contains(&name) {
+        if is_known || is_for_others(name) || is_ignored(name) {
             return Ok(());
         }
         Err(match REFUSED.iter().find(|(refused, _)| *refused == name) {
