@@ -2,10 +2,11 @@
 
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
-use crate::host_file::{HostFile, data_after};
+use crate::host_file::HostFile;
 use crate::pipeline::Feeder;
 use crate::short_path::ShortPath;
 use crate::tree::{NodeId, Over, Tree};
+use lanefs_device::data_after;
 use lanefs_ondisk::{FileType, Time};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};

@@ -2,27 +2,10 @@
 
 use crate::error::{Cause, Error, Result};
 use crate::short_path::ShortPath;
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-
-/// Returns the start and the end of the next data of a file of `size` bytes, at or after `from`. If
-/// the file system of the host cannot report holes, all is data.
-pub fn data_after(file: &File, from: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
-    let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok((from < size).then_some((from, size))),
-        Err(Errno::NXIO) => return Ok(None),
-        start => start?,
-    };
-    match rustix::fs::seek(file, SeekFrom::Hole(start)) {
-        // It was cut meanwhile: reading what is missing fails.
-        Err(Errno::NXIO) => Ok(Some((start, size.max(start)))),
-        end => Ok(Some((start, end?))),
-    }
-}
 
 /// A file of the host. It is open only while a thread reads it, because many files may wait to be
 /// read.

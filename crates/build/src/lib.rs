@@ -33,7 +33,6 @@ mod verity;
 pub use apply::Whiteouts;
 pub use builder::{Builder, Built, Bytes};
 pub use error::{Cause, Error, Result};
-pub use host_file::data_after;
 pub use lanefs_mkfs::{MkfsOptions, OnLoss, Room, Spare, most_bytes_fitted};
 pub use owners::{IdMap, Owners};
 pub use progress::Progress;

@@ -8,6 +8,7 @@
 //! they mount a [`RecordingDevice`], compute each possible state after a crash from its
 //! [`Recording`], and mount these states too.
 
+mod data;
 mod device;
 mod direct;
 mod faulty;
@@ -23,6 +24,7 @@ mod recording;
 mod replay;
 mod stdout;
 
+pub use data::data_after;
 pub use device::{Access, Device, DeviceError, Operation, ReadKind, WriteKind};
 pub use device::{read_unaligned, total_len};
 pub use faulty::{Duration, Fault, FaultyDevice};

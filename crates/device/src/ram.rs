@@ -7,10 +7,10 @@
 //! Nothing else is shared, not even a counter, so two operations on different bytes touch no common
 //! cache line.
 
+use crate::data::data_after;
 use crate::device::{Device, DeviceError, Operation, ReadKind, WriteKind, check_range};
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering::Relaxed};
-use rustix::fs::{FallocateFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::io;
@@ -72,9 +72,11 @@ impl RamDevice {
         let file = File::open(path)?;
         let ram = RamDevice::create(file.metadata()?.len())?;
         let mut at = 0;
-        while let Some(data) = next_data(&file, at, ram.len)? {
-            ram.fill(data.clone(), |at, piece| file.read_exact_at(piece, at))?;
-            at = data.end;
+        while at < ram.len
+            && let Some((start, end)) = data_after(&file, at, ram.len)?
+        {
+            ram.fill(start..end.min(ram.len), |at, piece| file.read_exact_at(piece, at))?;
+            at = end;
         }
         Ok(ram)
     }
@@ -193,22 +195,6 @@ struct Parts {
     head: usize,
     /// Whole words after the head.
     words: usize,
-}
-
-/// Returns the next range of `file` from `at` on that is not a hole; all remaining bytes if the
-/// host does not report holes.
-fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<Range<u64>>> {
-    if at >= len {
-        return Ok(None);
-    }
-    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-        Ok(start) => start,
-        Err(Errno::NXIO) => return Ok(None),
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(at..len)),
-        Err(error) => return Err(error.into()),
-    };
-    let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(len);
-    Ok((start < end).then_some(start..end))
 }
 
 fn split(offset: u64, len: usize) -> Parts {

@@ -3,11 +3,9 @@
 
 use crate::error::Error;
 use crate::image::Image;
-use lanefs_device::Device;
+use lanefs_device::{Device, data_after};
 use lanefs_ext4::{Primary, log};
 use lanefs_ondisk::superblock::JournalPlace;
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -46,18 +44,9 @@ pub fn copy_file(from: &File, to: &File) -> io::Result<Copied> {
     let end = from.metadata()?.len();
     to.set_len(end)?;
     let (mut at, mut bytes) = (0, 0);
-    while at < end {
-        let data = match rustix::fs::seek(from, SeekFrom::Data(at)) {
-            Ok(data) => data,
-            Err(Errno::NXIO) => break,
-            // The host's file system cannot find holes, so the rest of the file is copied.
-            Err(Errno::INVAL) => at,
-            Err(error) => return Err(error.into()),
-        };
-        let hole = match rustix::fs::seek(from, SeekFrom::Hole(data)) {
-            Ok(hole) => hole,
-            Err(_) => end,
-        };
+    while at < end
+        && let Some((data, hole)) = data_after(from, at, end)?
+    {
         copy_range(&|at, buf| from.read_exact_at(buf, at), to, data, hole)?;
         bytes += hole - data;
         at = hole;

@@ -9,7 +9,8 @@ use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree
 use crate::cli::{Failure, HOLDS_IMAGE};
 use crate::copy::links::Trail;
 use lanefs::{FileType, NewKind, Rdev, Time};
-use lanefs_build::{ShortPath, data_after};
+use lanefs_build::ShortPath;
+use lanefs_device::data_after;
 use lanefs_lanes::{Mutex, Rank};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
