@@ -49,7 +49,7 @@ impl<O, D> Journal<O, D> {
         let Gathered { objects, deferred, revokes } = closed;
         let mut images = Images::new(tid, self.block_size, self.store.clone());
         client.capture(tid, objects, &mut images)?;
-        let last = images.last();
+        let last = images.last;
         let images = images.into_sorted();
         self.check_places(committer, &images)?;
         let revokes = standing(revokes, &images);

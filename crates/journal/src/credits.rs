@@ -23,7 +23,7 @@ use lanefs_lanes::{Condvar, Lane, Mutex, Padded, PerLane, Rank};
 use std::collections::VecDeque;
 
 pub(crate) struct Credits {
-    limits: Limits,
+    pub(crate) limits: Limits,
     /// [rank LaneList]
     stashes: PerLane<Mutex<Stash>>,
     /// The pool is on cache lines of its own, because each join reads the other fields. Lock rank:
@@ -81,10 +81,6 @@ impl Credits {
             pool: Padded(Mutex::new(Rank::Journal, pool)),
             waiting: Padded(AtomicU64::new(0)),
         }
-    }
-
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
     }
 
     /// Converts `credits` blocks to grains.

@@ -58,7 +58,7 @@ impl<'a, O, D> Handle<'a, O, D> {
 
     /// Returns the remaining credits, in whole blocks.
     pub fn credits(&self) -> u32 {
-        (self.left / self.journal.credits.limits().grains) as u32
+        (self.left / self.journal.credits.limits.grains) as u32
     }
 
     /// Adds an object to the list of objects to capture. Call this once for each object that
@@ -80,7 +80,7 @@ impl<'a, O, D> Handle<'a, O, D> {
     /// # Panics
     /// If the handle has fewer credits left, because the operation's worst case was computed wrong.
     pub fn charge(&mut self, blocks: u32) {
-        self.spend(u64::from(blocks) * self.journal.credits.limits().grains);
+        self.spend(u64::from(blocks) * self.journal.credits.limits.grains);
     }
 
     /// Notes that the operation changes the block that `what` denotes, before the block is charged.
@@ -96,7 +96,7 @@ impl<'a, O, D> Handle<'a, O, D> {
         {
             let (blocks, granted) = &mut self.changed;
             blocks.insert(format!("{what:?}"));
-            let grains = blocks.len() as u64 * self.journal.credits.limits().grains;
+            let grains = blocks.len() as u64 * self.journal.credits.limits.grains;
             assert!(grains <= *granted, "more changed than asked for at join: {blocks:?}");
         }
         let _ = what;

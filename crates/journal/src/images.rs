@@ -15,7 +15,7 @@ pub struct Images {
     block_size: BlockSize,
     store: Arc<Store>,
     blocks: BTreeMap<Block, Arc<[u8]>>,
-    last: Option<Block>,
+    pub(crate) last: Option<Block>,
 }
 
 impl Images {
@@ -43,11 +43,6 @@ impl Images {
     /// of other blocks.
     pub fn write_in_place_last(&mut self, block: Block) {
         self.last = Some(block);
-    }
-
-    /// Returns the block that [`Images::write_in_place_last`] set.
-    pub(crate) fn last(&self) -> Option<Block> {
-        self.last
     }
 
     /// Returns the last image pushed for `block`.

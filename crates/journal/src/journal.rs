@@ -147,7 +147,7 @@ impl<O, D> Journal<O, D> {
 
     /// Returns the largest number of credits that [`Journal::join`] accepts.
     pub fn max_credits(&self) -> u32 {
-        self.credits.limits().capacity
+        self.credits.limits.capacity
     }
 
     /// Returns the transaction that is running or closing.

@@ -83,11 +83,6 @@ impl<T> Mutex<T> {
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
-
-    /// Returns the rank.
-    pub fn rank(&self) -> Rank {
-        self.rank
-    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {

@@ -187,11 +187,6 @@ impl SharedLock {
         Some(ExclusiveHold { _inner: inner, _held: Held::tried(self.key()) })
     }
 
-    /// Returns the lock's order among the locks of the same rank.
-    pub fn order(&self) -> u64 {
-        self.order
-    }
-
     fn key(&self) -> LockKey {
         LockKey { rank: self.rank, order: Some(self.order) }
     }

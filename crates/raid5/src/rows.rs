@@ -143,7 +143,7 @@ impl Waiter {
 #[derive(Debug)]
 pub(crate) struct RowHold<'a> {
     locks: &'a RowLocks,
-    span: Span,
+    pub(crate) span: Span,
     /// Whether the thread had to wait for the range.
     pub(crate) waited: bool,
     /// Whether other threads possibly wait for ranges of rows in the shard, or offer writes there.
@@ -256,10 +256,6 @@ impl RowLocks {
 }
 
 impl RowHold<'_> {
-    pub(crate) fn span(&self) -> &Span {
-        &self.span
-    }
-
     /// Takes waiting or offered writes of this durability whose ranges lie in the held range.
     /// `choose` selects among them, and returns the indexes of the selected parts.
     ///

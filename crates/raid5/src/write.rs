@@ -38,7 +38,7 @@ impl Array {
         let parts: Vec<RowPart> = row_parts(&self.shape, offset, source.len()).collect();
         match parts.split_last() {
             Some((last, others)) if !others.is_empty() && last.len < self.shape.row_len() => {
-                Loan::lend(source.buffers(), |loan| {
+                Loan::lend(source.bufs, |loan| {
                     let request = Request { part: *last, how, loan: loan.clone() };
                     let offer = Offer::new(&self.rows, self.span_of(*last), request);
                     self.write_parts(others, source, how)?;
@@ -64,7 +64,7 @@ impl Array {
         if let Some(hold) = self.rows.try_lock(span) {
             return self.write_held(Group::new(part, source, how), &hold);
         }
-        Loan::lend(source.buffers(), |loan| {
+        Loan::lend(source.bufs, |loan| {
             let waiter = Waiter::new(span, Some(Request { part, how, loan: loan.clone() }));
             let hold = match self.rows.queue(&waiter) {
                 Some(hold) => hold,

@@ -281,7 +281,7 @@ impl Plan {
 pub(crate) struct Growth {
     count: u32,
     most: u32,
-    appended: Vec<Arc<[u8]>>,
+    pub(crate) appended: Vec<Arc<[u8]>>,
 }
 
 impl Growth {
@@ -310,9 +310,5 @@ impl Growth {
             Some(n) if n < self.most => Ok(FileBlock(n)),
             _ => Err(Error::NoSpace),
         }
-    }
-
-    pub(crate) fn into_appended(self) -> Vec<Arc<[u8]>> {
-        self.appended
     }
 }

@@ -81,7 +81,7 @@ fn find_indexed(
     let hash = index.hasher.hash(name.bytes());
     let mut path = index.descend(hash.major)?;
     loop {
-        let n = path.leaf();
+        let n = path.leaf;
         if let Some(found) = find_in(cx, n, &blocks.block(n)?, name)? {
             return Ok(Some(found));
         }

@@ -32,8 +32,8 @@ pub(crate) struct Frame {
 pub(crate) struct Path<'a> {
     cx: &'a DirContext,
     blocks: &'a dyn DirBlocks,
-    frames: Vec<Frame>,
-    leaf: FileBlock,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) leaf: FileBlock,
     /// Number of leaves passed. Unless the index is damaged, it stays below the directory's number
     /// of blocks.
     steps: u32,
@@ -96,16 +96,6 @@ impl<'a> Index<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Returns the leaf at the end of the path.
-    pub(crate) fn leaf(&self) -> FileBlock {
-        self.leaf
-    }
-
-    /// Returns the frames, root first.
-    pub(crate) fn into_frames(self) -> Vec<Frame> {
-        self.frames
-    }
-
     /// Returns the range of hashes in the leaf.
     pub(crate) fn bounds(&self) -> Result<Bounds, Error> {
         let mut low = None;

@@ -46,7 +46,7 @@ fn insert_linear(cx: &DirContext, blocks: &dyn DirBlocks, new: &Packed<'_>) -> R
     }
     let mut growth = Growth::new(cx, blocks);
     growth.push(dirent::pack(&cx.format, &[*new]).ok_or(Error::NameTooLong)?)?;
-    Ok(Plan { appended: growth.into_appended(), ..Plan::default() })
+    Ok(Plan { appended: growth.appended, ..Plan::default() })
 }
 
 /// Adds the entry to the slack of block `n`, if there is enough slack.
@@ -73,7 +73,7 @@ fn insert_indexed(
     let first = index.descend(hash)?;
     let mut path = first.clone();
     loop {
-        if let Some(plan) = insert_into(cx, blocks, path.leaf(), new)? {
+        if let Some(plan) = insert_into(cx, blocks, path.leaf, new)? {
             return Ok(plan);
         }
         if !path.advance_within(hash)? {
@@ -91,7 +91,7 @@ fn split_leaf(
     path: Path<'_>,
     new: &Packed<'_>,
 ) -> Result<Plan, Error> {
-    let n = path.leaf();
+    let n = path.leaf;
     let bounds = path.bounds()?;
     let block = blocks.block(n)?;
     let mut entries = vec![(index.hasher.hash(new.name.bytes()).major, *new)];
@@ -112,12 +112,12 @@ fn split_leaf(
     let mut growth = Growth::new(cx, blocks);
     let child = growth.push(block)?;
     let mut tree =
-        Tree { cx, frames: path.into_frames(), levels: index.levels, changed: [false; 4], growth };
+        Tree { cx, frames: path.frames, levels: index.levels, changed: [false; 4], growth };
     let bottom = tree.frames.len() - 1;
     tree.insert(bottom, IndexEntry { hash: low, block: child })?;
     let changed = tree.frames.into_iter().zip(tree.changed).filter(|(_, changed)| *changed);
     plan.updates.extend(changed.map(|(frame, _)| (frame.block, frame.bytes)));
-    plan.appended = tree.growth.into_appended();
+    plan.appended = tree.growth.appended;
     Ok(plan)
 }
 
@@ -237,8 +237,8 @@ pub fn locate_room(
     let hash = index.hasher.hash(name.bytes()).major;
     let mut path = index.descend(hash)?;
     loop {
-        if has_room(path.leaf())? {
-            return Ok(Some(path.leaf()));
+        if has_room(path.leaf)? {
+            return Ok(Some(path.leaf));
         }
         if !path.advance_within(hash)? {
             return Ok(None);
@@ -363,9 +363,5 @@ pub(crate) fn to_indexed(
     let root =
         htree::new_root(&cx.format, ino_of(&dot), ino_of(&dot_dot), cx.hasher.version, 0, &index);
     let root = root.expected()?.into();
-    Ok(Plan {
-        updates: vec![(first, root)],
-        appended: growth.into_appended(),
-        becomes_indexed: true,
-    })
+    Ok(Plan { updates: vec![(first, root)], appended: growth.appended, becomes_indexed: true })
 }

@@ -121,7 +121,7 @@ pub fn is_empty(cx: &DirContext, blocks: &dyn DirBlocks) -> Result<bool, Error> 
     match cx.indexing {
         Indexing::Indexed => {
             let mut path = Index::open(cx, blocks)?.descend(0)?;
-            while look(path.leaf())?.is_continue() && path.advance()? {}
+            while look(path.leaf)?.is_continue() && path.advance()? {}
         }
         Indexing::Never | Indexing::Possible => {
             for n in 0..blocks.count() {
@@ -315,7 +315,7 @@ fn offer_leaf(
     path: &Path<'_>,
     window: &mut Window,
 ) -> Result<(), Error> {
-    let (n, bounds) = (path.leaf(), path.bounds()?);
+    let (n, bounds) = (path.leaf, path.bounds()?);
     let block = blocks.block(n)?;
     for_each_name(cx, n, &block, |entry| {
         let (key, hash) = Key::of(&index.hasher, entry.name);

@@ -137,17 +137,12 @@ pub(crate) fn strips(pieces: &[Piece]) -> Vec<Strip> {
 /// The bytes of a request, in one or more buffers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes<'a> {
-    bufs: &'a [&'a [u8]],
+    pub(crate) bufs: &'a [&'a [u8]],
 }
 
 impl<'a> Bytes<'a> {
     pub(crate) fn new(bufs: &'a [&'a [u8]]) -> Bytes<'a> {
         Bytes { bufs }
-    }
-
-    /// Returns the buffers.
-    pub(crate) fn buffers(&self) -> &'a [&'a [u8]] {
-        self.bufs
     }
 
     pub(crate) fn len(&self) -> u64 {

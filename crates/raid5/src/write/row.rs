@@ -52,7 +52,7 @@ impl Array {
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(row * self.shape.row_len() + first, len)?;
         self.begin()?;
-        self.intend(hold.span())?;
+        self.intend(&hold.span)?;
         let log = self.log_of(row);
         let (pieces, buffers) = group.contents(&self.shape);
         let (source, how) = (&Bytes::new(&buffers), group.how);
