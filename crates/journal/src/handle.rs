@@ -5,10 +5,10 @@ use crate::error::Error;
 use crate::journal::Journal;
 use crate::lists::Listed;
 use crate::tid::Tid;
-
 use lanefs_lanes::Member;
 use lanefs_ondisk::Block;
-use once::Joined;
+use std::cell::Cell;
+use std::marker::PhantomData;
 
 /// One operation's part of the running transaction; the transaction cannot close before the handle
 /// is dropped.
@@ -184,50 +184,26 @@ impl<O, D> Drop for Handle<'_, O, D> {
 }
 
 /// Detects a thread that joins while it has a handle. Such a thread would wait for itself when the
-/// transaction closes.
-mod once {
-    #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
-    pub(crate) use checked::Joined;
-    #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
-    pub(crate) use unchecked::Joined;
+/// transaction closes. Not `Send`: a handle must be dropped by the thread that joined.
+struct Joined(PhantomData<*const ()>);
 
-    #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
-    mod checked {
-        use std::cell::Cell;
-        use std::marker::PhantomData;
+/// Release builds do not check. The schedule checkers run all threads on one real thread, so
+/// thread-local memory does not distinguish them.
+const CHECKS: bool = cfg!(all(debug_assertions, not(any(loom, shuttle))));
 
-        thread_local! { static JOINED: Cell<bool> = const { Cell::new(false) }; }
+thread_local! { static JOINED: Cell<bool> = const { Cell::new(false) }; }
 
-        /// Not `Send`: a handle must be dropped by the thread that joined.
-        pub(crate) struct Joined(PhantomData<*const ()>);
-
-        impl Joined {
-            pub(crate) fn new() -> Joined {
-                let before = JOINED.replace(true);
-                assert!(!before, "a thread joins one transaction at a time");
-                Joined(PhantomData)
-            }
-        }
-
-        impl Drop for Joined {
-            fn drop(&mut self) {
-                JOINED.set(false);
-            }
-        }
+impl Joined {
+    fn new() -> Joined {
+        assert!(!CHECKS || !JOINED.replace(true), "a thread joins one transaction at a time");
+        Joined(PhantomData)
     }
+}
 
-    /// The schedule checkers run all threads on one real thread, so thread-local memory does not
-    /// distinguish them. Release builds do not check.
-    #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
-    mod unchecked {
-        use std::marker::PhantomData;
-
-        pub(crate) struct Joined(PhantomData<*const ()>);
-
-        impl Joined {
-            pub(crate) fn new() -> Joined {
-                Joined(PhantomData)
-            }
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if CHECKS {
+            JOINED.set(false);
         }
     }
 }

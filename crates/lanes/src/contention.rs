@@ -2,6 +2,7 @@
 
 use crate::rank::Rank;
 use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
+use crate::world;
 use std::time::Instant;
 
 /// The waits for contended locks of one rank, since the process started.
@@ -40,9 +41,22 @@ pub fn contention() -> Vec<Contention> {
         .collect()
 }
 
+/// Takes a lock of `rank` with `try_lock` if it is free, and otherwise waits for it with `lock`.
+#[inline]
+pub(crate) fn taken<G>(
+    rank: Rank,
+    try_lock: impl FnOnce() -> Option<G>,
+    lock: impl FnOnce() -> G,
+) -> G {
+    match world::COUNTS_WAITS {
+        true => try_lock().unwrap_or_else(|| waited(rank, lock)),
+        false => lock(),
+    }
+}
+
 /// Runs `wait`, which waits for a lock of `rank`. Counts the wait and adds its duration.
 #[cold]
-pub(crate) fn waited<R>(rank: Rank, wait: impl FnOnce() -> R) -> R {
+fn waited<R>(rank: Rank, wait: impl FnOnce() -> R) -> R {
     let since = Instant::now();
     let result = wait();
     let nanos = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
 //! Locks with a rank: a mutex, a readers-writer lock and a condition variable.
 
-use crate::contention::waited;
+use crate::contention::taken;
 use crate::held::{Held, LockKey, may_sleep};
 use crate::rank::Rank;
 use crate::world;
@@ -54,17 +54,8 @@ impl<T> Mutex<T> {
     #[track_caller]
     fn lock_as(&self, order: Option<u64>) -> MutexGuard<'_, T> {
         let held = Held::in_order(LockKey { rank: self.rank, order });
-        let inner = match self.try_first() {
-            Some(inner) => inner,
-            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.lock()),
-            None => self.inner.lock(),
-        };
+        let inner = taken(self.rank, || self.inner.try_lock(), || self.inner.lock());
         MutexGuard { inner, rank: self.rank, _held: held }
-    }
-
-    #[inline]
-    fn try_first(&self) -> Option<world::MutexGuard<'_, T>> {
-        if world::COUNTS_WAITS { self.inner.try_lock() } else { None }
     }
 
     /// Takes the lock if it is free. The lock order does not apply, since the call does not wait.
@@ -133,12 +124,7 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> RwReadGuard<'_, T> {
         let held = Held::in_order(LockKey { rank: self.rank, order: None });
-        let tried = if world::COUNTS_WAITS { self.inner.try_read() } else { None };
-        let inner = match tried {
-            Some(inner) => inner,
-            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.read()),
-            None => self.inner.read(),
-        };
+        let inner = taken(self.rank, || self.inner.try_read(), || self.inner.read());
         RwReadGuard { inner, _held: held }
     }
 
@@ -150,12 +136,7 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn write(&self) -> RwWriteGuard<'_, T> {
         let held = Held::in_order(LockKey { rank: self.rank, order: None });
-        let tried = if world::COUNTS_WAITS { self.inner.try_write() } else { None };
-        let inner = match tried {
-            Some(inner) => inner,
-            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.write()),
-            None => self.inner.write(),
-        };
+        let inner = taken(self.rank, || self.inner.try_write(), || self.inner.write());
         RwWriteGuard { inner, _held: held }
     }
 

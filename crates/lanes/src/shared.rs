@@ -21,7 +21,7 @@
 //! A writer does not starve: after it cleared the bias, new readers wait for the inner lock, which
 //! lets no reader pass a waiting writer.
 
-use crate::contention::waited;
+use crate::contention::taken;
 use crate::held::{Held, LockKey};
 use crate::lane::{Lane, Padded, PerLane};
 use crate::rank::Rank;
@@ -166,12 +166,7 @@ impl SharedLock {
     #[track_caller]
     pub fn exclusive(&self) -> ExclusiveHold<'_> {
         let held = Held::in_order(self.key());
-        let tried = if world::COUNTS_WAITS { self.inner.try_write() } else { None };
-        let inner = match tried {
-            Some(inner) => inner,
-            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.write()),
-            None => self.inner.write(),
-        };
+        let inner = taken(self.rank, || self.inner.try_write(), || self.inner.write());
         if self.bias.load(Ordering::Relaxed) {
             self.revoke();
         }
@@ -215,12 +210,7 @@ impl SharedLock {
 
     #[track_caller]
     fn shared_inner(&self) -> world::RwReadGuard<'_, ()> {
-        let tried = if world::COUNTS_WAITS { self.inner.try_read() } else { None };
-        let inner = match tried {
-            Some(inner) => inner,
-            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.read()),
-            None => self.inner.read(),
-        };
+        let inner = taken(self.rank, || self.inner.try_read(), || self.inner.read());
         self.consider_bias();
         inner
     }
@@ -282,7 +272,7 @@ impl SharedLock {
                 waiters.emptied.wait(&mut lock);
             }
         };
-        if world::COUNTS_WAITS { waited(self.rank, wait) } else { wait() }
+        taken(self.rank, || None, wait)
     }
 
     /// Clears the bias if there is no fast hold. The caller holds the inner lock.

@@ -53,9 +53,10 @@ pub(crate) mod recovery;
 pub(crate) mod waiters;
 
 use crate::log::waiters::{Ticket, Waiters, Wakes};
-use crate::members::{LogArea, MemberId, Members};
+use crate::members::{MemberId, Members};
 use lanefs_device::DeviceError;
 use lanefs_lanes::{Condvar, Mutex, MutexGuard, Rank};
+use lanefs_ondisk::md::Area;
 use lanefs_ondisk::md::ppl::{Entry, HEADER_SIZE, Header, MAX_ENTRIES, checksum};
 use std::collections::VecDeque;
 
@@ -67,7 +68,7 @@ const PER_WRITE: u64 = 128 << 10;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogLocation {
     pub(crate) member: MemberId,
-    pub(crate) area: LogArea,
+    pub(crate) area: Area,
 }
 
 impl LogLocation {
@@ -80,7 +81,7 @@ impl LogLocation {
 
 /// Returns the largest number of bytes of partial parity that one write may log at once, so that
 /// they fit into the log area of every member.
-pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
+pub(crate) fn per_write(areas: impl Iterator<Item = Area>) -> u64 {
     let space = areas.map(|area| area.len.saturating_sub(HEADER_SIZE as u64));
     space.fold(PER_WRITE, u64::min) / crate::base::layout::BLOCK * crate::base::layout::BLOCK
 }

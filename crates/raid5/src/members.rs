@@ -29,6 +29,7 @@ use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
+use lanefs_ondisk::md::Area;
 use lanefs_ondisk::md::ppl::HEADER_SIZE;
 use std::ops::Deref;
 
@@ -40,7 +41,7 @@ pub struct Member {
     /// Start of the data area, in bytes from the start of the device.
     pub data_offset: u64,
     /// The area of the partial parity log, if the array has one.
-    pub log: Option<LogArea>,
+    pub log: Option<Area>,
     /// The byte of the data area up to which the device is rebuilt; `u64::MAX` means that it is in
     /// sync.
     pub recovered: u64,
@@ -67,15 +68,6 @@ impl Member {
         let bad = self.bad_blocks.as_ref();
         bad.is_some_and(|bad| bad.mark(self.data_offset.saturating_add(at), len))
     }
-}
-
-/// The space of a member's partial parity log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogArea {
-    /// The offset of the log in bytes from the start of the member's device.
-    pub offset: u64,
-    /// Length in bytes.
-    pub len: u64,
 }
 
 /// The standing of a member.
@@ -467,11 +459,7 @@ pub(crate) struct Stretch {
 
 /// Checks that a log has room for a header and the partial parity of one write, so that every write
 /// can be logged.
-pub(crate) fn check_log(
-    slot: usize,
-    log: Option<LogArea>,
-    per_write: u64,
-) -> Result<(), ArrayError> {
+pub(crate) fn check_log(slot: usize, log: Option<Area>, per_write: u64) -> Result<(), ArrayError> {
     let needed = HEADER_SIZE as u64 + per_write;
     match log {
         Some(log) if log.len >= needed => Ok(()),

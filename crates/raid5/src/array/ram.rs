@@ -4,9 +4,10 @@ use crate::array::Array;
 use crate::array::setup::{Consistency, MetadataStore, Policies, RecordError, Setup};
 use crate::base::ArrayError;
 use crate::base::layout::{Geometry, Slots};
-use crate::members::{LogArea, Member};
+use crate::members::Member;
 use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::md::Area;
 
 /// Bytes before each member's data area, for its log.
 const DATA_OFFSET: u64 = 1 << 20;
@@ -44,7 +45,7 @@ impl Member {
     /// When there is no address space left.
     pub fn in_memory(shape: &Geometry, recovered: u64) -> std::io::Result<Member> {
         let device = Arc::new(RamDevice::create(DATA_OFFSET + shape.member_len())?);
-        let log = Some(LogArea { offset: 4096, len: DATA_OFFSET - 4096 });
+        let log = Some(Area { offset: 4096, len: DATA_OFFSET - 4096 });
         Ok(Member { device, data_offset: DATA_OFFSET, log, recovered, bad_blocks: None })
     }
 }

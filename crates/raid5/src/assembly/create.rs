@@ -8,7 +8,6 @@ use crate::assembly::error::{AssembleError, BadBitmapChunk, InvalidRequest, Memb
 use crate::assembly::metadata::now;
 use crate::base::layout::{Geometry, Layout};
 use crate::log::recovery::write_empty;
-use crate::members::LogArea;
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{
@@ -214,8 +213,7 @@ fn write_areas(
 /// Writes an empty partial parity log and an empty bad-block log, durably.
 pub(crate) fn write_logs(device: &dyn Device, superblock: &Superblock) -> Result<(), DeviceError> {
     if let Some(area) = superblock.ppl() {
-        let log = LogArea { offset: area.offset, len: area.len };
-        write_empty(device, log, ppl::signature(superblock.set()))?;
+        write_empty(device, area, ppl::signature(superblock.set()))?;
     }
     if let Some(area) = superblock.bad_block_log() {
         device.write_at(area.offset, &vec![0xff; area.len as usize])?;

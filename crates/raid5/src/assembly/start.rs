@@ -11,8 +11,8 @@ use crate::assembly::{Assembly, Candidate};
 use crate::base::is_full;
 use crate::base::layout::{BLOCK, Geometry, Layout, Slots};
 use crate::log::recovery::{self, LogOutcome, Logs, SlotError};
+use crate::members::Member;
 use crate::members::bad_blocks::{BadBlocks, BadBlocksDevice};
-use crate::members::{LogArea, Member};
 use lanefs_device::{Access, OverlayDevice};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{Features, Recovery, Role, SECTOR, Superblock, bitmap, ppl};
@@ -143,11 +143,10 @@ impl Start {
                 Recovery::InSync => u64::MAX,
                 Recovery::Below(sector) => sector.saturating_mul(SECTOR).min(geometry.member_len()),
             };
-            let log = candidate.superblock.ppl();
             Ok(Some(Member {
                 device,
                 data_offset: candidate.superblock.data().offset,
-                log: log.map(|area| LogArea { offset: area.offset, len: area.len }),
+                log: candidate.superblock.ppl(),
                 recovered,
                 bad_blocks: Some(bad),
             }))

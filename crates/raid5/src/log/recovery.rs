@@ -10,9 +10,9 @@
 //! kernels 6.1 and 7.2 on the same members, byte for byte.
 
 use crate::base::layout::{BLOCK, Geometry};
-use crate::members::{LogArea, Member};
+use crate::members::Member;
 use lanefs_device::{Device, DeviceError};
-use lanefs_ondisk::md::{Cause, SECTOR, ppl};
+use lanefs_ondisk::md::{Area, Cause, SECTOR, ppl};
 use std::collections::BTreeSet;
 
 /// The result of recovery.
@@ -156,7 +156,7 @@ fn clear_one(member: &Member, signature: u32) -> Result<(), DeviceError> {
 }
 
 /// Writes a log without entries.
-pub fn write_empty(device: &dyn Device, log: LogArea, signature: u32) -> Result<(), DeviceError> {
+pub fn write_empty(device: &dyn Device, log: Area, signature: u32) -> Result<(), DeviceError> {
     device.write_zeros(log.offset, log.len)?;
     let mut block = [0; ppl::HEADER_SIZE];
     ppl::Header::empty(signature).encode_into(&mut block);

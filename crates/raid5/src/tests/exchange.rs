@@ -5,27 +5,28 @@ use crate::array::Array;
 use crate::array::ram::Unrecorded;
 use crate::array::setup::{Consistency, Policies, Setup};
 use crate::base::layout::{Geometry, Layout, Slots};
-use crate::members::{LogArea, Member, Standing};
+use crate::members::{Member, Standing};
 use crate::tests::{Memory, explore};
 use crate::upkeep::maintenance::{Ended, Rebuild};
 use lanefs_device::{Device, DeviceError, Operation, WriteKind, forward};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, thread};
+use lanefs_ondisk::md::Area;
 use std::ops::ControlFlow;
 
 const CHUNK: u64 = 4096;
 const ROWS: u64 = 2;
 /// The offset of the data area on each member.
 const DATA_OFFSET: u64 = 32768;
-const LOG: LogArea = LogArea { offset: 0, len: 16384 };
+const LOG: Area = Area { offset: 0, len: 16384 };
 /// The log area of a new member. It does not overlap the log area of the first members.
-const OTHER_LOG: LogArea = LogArea { offset: 16384, len: 16384 };
+const OTHER_LOG: Area = Area { offset: 16384, len: 16384 };
 
 fn memory() -> Arc<Memory> {
     Memory::new(DATA_OFFSET + ROWS * CHUNK)
 }
 
-fn member(device: Arc<Memory>, log: LogArea, recovered: u64) -> Member {
+fn member(device: Arc<Memory>, log: Area, recovered: u64) -> Member {
     Member { device, data_offset: DATA_OFFSET, log: Some(log), recovered, bad_blocks: None }
 }
 

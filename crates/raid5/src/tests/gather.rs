@@ -5,16 +5,17 @@ use crate::array::Array;
 use crate::array::ram::Unrecorded;
 use crate::array::setup::{Consistency, Policies, Setup};
 use crate::base::layout::{Geometry, Layout};
-use crate::members::{LogArea, Member};
+use crate::members::Member;
 use crate::tests::{Memory, explore};
 use lanefs_device::Device;
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, atomic, thread};
+use lanefs_ondisk::md::Area;
 
 const CHUNK: u64 = 4096;
 const ROWS: u64 = 2;
 const DATA_OFFSET: u64 = 16384;
-const LOG: LogArea = LogArea { offset: 0, len: 16384 };
+const LOG: Area = Area { offset: 0, len: 16384 };
 
 /// An event that happens during the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

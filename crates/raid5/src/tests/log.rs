@@ -5,16 +5,17 @@ use crate::array::Array;
 use crate::array::ram::Unrecorded;
 use crate::array::setup::{Consistency, Policies, Setup};
 use crate::base::layout::{Geometry, Layout};
-use crate::members::{LogArea, Member};
+use crate::members::Member;
 use crate::tests::{Memory, explore};
 use lanefs_device::Device;
 use lanefs_lanes::sync::{Arc, thread};
+use lanefs_ondisk::md::Area;
 
 const CHUNK: u64 = 8192;
 const ROWS: u64 = 4;
 const DATA_OFFSET: u64 = 16384;
 /// Has room for a header and the partial parity of three blocks.
-const LOG: LogArea = LogArea { offset: 0, len: 16384 };
+const LOG: Area = Area { offset: 0, len: 16384 };
 
 /// Lets each thread write its own block twice. So the log fills up and has to start again. At that
 /// time, the entry of a block's first write may still be unfinished when the second write arrives.

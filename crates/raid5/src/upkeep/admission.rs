@@ -7,7 +7,7 @@ use crate::assembly::error::{AssembleError, MemberFault};
 use crate::assembly::metadata::{Known, Metadata};
 use crate::base::ArrayError;
 use crate::members::bad_blocks::{BadBlocks, BadBlocksDevice, address};
-use crate::members::{LogArea, Member, Standing};
+use crate::members::{Member, Standing};
 use crate::upkeep::maintenance::Rebuild;
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
@@ -176,7 +176,7 @@ impl Admission<'_> {
         let member = Member {
             device: Arc::new(BadBlocksDevice::new(device.clone(), bad.clone())),
             data_offset: superblock.data().offset,
-            log: superblock.ppl().map(|area| LogArea { offset: area.offset, len: area.len }),
+            log: superblock.ppl(),
             recovered: 0,
             bad_blocks: Some(bad.clone()),
         };
