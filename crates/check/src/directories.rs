@@ -40,7 +40,7 @@ fn check_one(run: &Run<'_>, parents: &Parents, ino: Ino, buffer: &mut Vec<u8>) {
     let Some(bytes) = run.read_inode(ino) else { return };
     let record = Record::decode(&bytes);
     let seed = run.volume.checksums.seed().map(|seed| seed.of_inode(ino, record.generation));
-    let format = run.volume.dir_format_of(record.flags);
+    let format = run.volume.superblock().dir_format(record.flags);
     let policy = Policy::of(run, &record, &bytes);
     let mut directory = Directory { run, parents, format, ino, record, seed, policy, entries: 0 };
     if directory.record.flags.contains(InodeFlags::INLINE_DATA) {

@@ -3,11 +3,10 @@
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Checksums;
-use lanefs_ondisk::dirent::{DirFormat, NameForm};
+use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
-use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::superblock::{Geometry, RawSuperblock, SuperFlags, Superblock};
+use lanefs_ondisk::superblock::{Geometry, RawSuperblock, Superblock};
 use lanefs_ondisk::{Block, Ino};
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,34 +82,15 @@ impl Volume {
         self.geometry.contains(block) && block.0 > 0
     }
 
-    /// Returns the format of directory blocks, for a directory with these flags.
-    pub fn dir_format_of(&self, flags: InodeFlags) -> DirFormat {
-        DirFormat { names: NameForm::from(flags), ..self.dir_format() }
-    }
-
     /// Returns the format of directory blocks, for a directory without encrypted names.
     pub fn dir_format(&self) -> DirFormat {
-        DirFormat {
-            block_size: self.geometry.block_size(),
-            has_file_types: self.incompat(Incompat::FILETYPE),
-            has_checksums: self.ro_compat(RoCompat::METADATA_CSUM),
-            has_large_dirs: self.incompat(Incompat::LARGE_DIR),
-            inodes: self.geometry.inode_count(),
-            names: NameForm::Plain,
-        }
+        self.superblock.dir_format(InodeFlags::empty())
     }
 
     /// Returns how a directory with these flags compares names.
     pub fn folding_of(&self, flags: InodeFlags) -> Folding {
         let folds = flags.contains(InodeFlags::CASEFOLD) && !flags.contains(InodeFlags::ENCRYPT);
         self.superblock.folding().filter(|_| folds).unwrap_or_default()
-    }
-
-    /// Returns the hasher of names for an index with this version.
-    pub fn hasher(&self, version: HashVersion, folding: Folding) -> NameHasher {
-        let unsigned = self.superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
-        let bytes = if unsigned { NameBytes::Unsigned } else { NameBytes::Signed };
-        NameHasher { version, bytes, seed: self.superblock.hash_seed(), folding }
     }
 
     /// Returns whether the inode is a quota file that is recorded in the superblock.

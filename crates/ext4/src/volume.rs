@@ -10,10 +10,10 @@ use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::{DirFormat, NameForm};
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::GroupDesc;
-use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
+use lanefs_ondisk::hash::{HashVersion, NameHasher};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
-use lanefs_ondisk::superblock::{Clusters, Geometry, InodePlace, SuperFlags, Superblock};
+use lanefs_ondisk::superblock::{Clusters, Geometry, InodePlace, Superblock};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Group, Ino, Unsupported, block_map, orphan};
 use lanefs_plan::Expected;
 use lanefs_plan::dir::{DirContext, Indexing};
@@ -90,7 +90,10 @@ impl Volume {
             device,
             geometry: Latest::new(superblock.geometry()),
             checksums: superblock.checksums(),
-            dir_format: dir_format(superblock),
+            dir_format: DirFormat {
+                inodes: u32::MAX,
+                ..superblock.dir_format(InodeFlags::empty())
+            },
             hasher: name_hasher(superblock)?,
             folding: superblock.folding(),
             dir_index: features.compat.contains(Compat::DIR_INDEX),
@@ -300,30 +303,12 @@ fn extent_reserve(superblock: &Superblock) -> u64 {
     ((geometry.block_count() >> bits) / 50).min(4096) << bits
 }
 
-/// Returns the format of directories. Its limit of inode numbers is not set.
-fn dir_format(superblock: &Superblock) -> DirFormat {
-    let features = superblock.features();
-    DirFormat {
-        block_size: superblock.geometry().block_size(),
-        has_file_types: features.incompat.contains(Incompat::FILETYPE),
-        has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
-        has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
-        inodes: u32::MAX,
-        names: NameForm::Plain,
-    }
-}
-
 fn name_hasher(superblock: &Superblock) -> Result<NameHasher, Error> {
     let byte = superblock.hash_version();
     let Some(version) = HashVersion::from_byte(byte) else {
         return Err(Unsupported { what: format!("directory hash {byte}") }.into());
     };
-    let bytes = match superblock.flags().contains(SuperFlags::UNSIGNED_HASH) {
-        true => NameBytes::Unsigned,
-        false => NameBytes::Signed,
-    };
-    let folding = Folding::None;
-    Ok(NameHasher { version, bytes, seed: superblock.hash_seed(), folding })
+    Ok(superblock.hasher(version, Folding::None))
 }
 
 /// Returns whether the superblock has words for features: revision 0 has none.

@@ -8,8 +8,7 @@
 use crate::error::Error;
 use crate::image::Image;
 use lanefs_ext4::Expected;
-use lanefs_ondisk::dirent::{self, DirFormat, NameForm};
-use lanefs_ondisk::features::{Incompat, RoCompat};
+use lanefs_ondisk::dirent;
 use lanefs_ondisk::htree;
 use lanefs_ondisk::inode::{Inode, InodeFlags};
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
@@ -57,19 +56,6 @@ impl Image {
         self.commit_if_changed()
     }
 
-    /// Returns the format of the blocks of a directory with these flags.
-    fn dir_format(&self, flags: InodeFlags) -> DirFormat {
-        let (geometry, features) = (self.geometry(), self.superblock.features());
-        DirFormat {
-            block_size: geometry.block_size(),
-            has_file_types: features.incompat.contains(Incompat::FILETYPE),
-            has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
-            has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
-            inodes: geometry.inode_count(),
-            names: NameForm::from(flags),
-        }
-    }
-
     /// Returns the directory entries that name inodes with numbers above `last`.
     fn names_of(&self, used: &[Ino], last: u32) -> Result<BTreeMap<Ino, Vec<NamedAt>>, Error> {
         let mut names: BTreeMap<Ino, Vec<NamedAt>> = BTreeMap::new();
@@ -106,7 +92,7 @@ impl Image {
         if !inode.flags.contains(InodeFlags::INDEX) {
             return None;
         }
-        let kind = htree::shape(&self.dir_format(inode.flags), bytes)?;
+        let kind = htree::shape(&self.superblock.dir_format(inode.flags), bytes)?;
         // Only the first block is a root. If another block has the form of a root, that is a
         // coincidence, so the block holds entries.
         ((kind == htree::Kind::Root) == (number.0 == 0)).then_some(kind)
@@ -121,7 +107,7 @@ impl Image {
         block: DirBlock,
     ) -> Result<Vec<(Ino, usize)>, Error> {
         let bytes = self.block(block.place)?;
-        let format = self.dir_format(inode.flags);
+        let format = self.superblock.dir_format(inode.flags);
         let damage = |cause| Corruption::Directory { ino: dir, block: block.number, cause };
         match self.index_kind(inode, block.number, &bytes) {
             Some(htree::Kind::Root) => {
@@ -213,8 +199,14 @@ impl Image {
         let blocks = self.dir_blocks(dir, &inode)?;
         let block = blocks.into_iter().find(|block| block.place == named.block);
         let block = block.expected()?;
-        dirent::replace(&self.dir_format(inode.flags), &mut bytes, named.offset, new, file_type)
-            .map_err(|cause| Corruption::Directory { ino: dir, block: block.number, cause })?;
+        dirent::replace(
+            &self.superblock.dir_format(inode.flags),
+            &mut bytes,
+            named.offset,
+            new,
+            file_type,
+        )
+        .map_err(|cause| Corruption::Directory { ino: dir, block: block.number, cause })?;
         self.put_dir_block(dir, &inode, block, bytes)
     }
 
@@ -225,7 +217,7 @@ impl Image {
         block: DirBlock,
         mut bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        let format = self.dir_format(inode.flags);
+        let format = self.superblock.dir_format(inode.flags);
         if let Some(seed) = self.checksums().seed() {
             let seed = seed.of_inode(dir, inode.generation);
             match self.index_kind(inode, block.number, &bytes) {

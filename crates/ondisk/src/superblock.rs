@@ -17,9 +17,11 @@ pub use raw::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::block_map::BLOCKS_END;
 use crate::casefold::Folding;
 use crate::checksum::{Checksums, Seed};
+use crate::dirent::{DirFormat, NameForm};
 use crate::error::Corruption;
 use crate::features::{Compat, Features, Incompat, RoCompat, Support};
-use crate::hash::HashVersion;
+use crate::hash::{HashVersion, NameBytes, NameHasher};
+use crate::inode::InodeFlags;
 use crate::types::{Block, Ino};
 use bitflags::bitflags;
 use zerocopy::{FromZeros, IntoBytes};
@@ -275,6 +277,26 @@ impl Superblock {
         let has = self.features().incompat.contains(Incompat::CASEFOLD);
         let is_strict = self.raw.s_encoding_flags.get() & STRICT_ENCODING != 0;
         has.then_some(if is_strict { Folding::Strict } else { Folding::Lenient })
+    }
+
+    /// Returns the format of the blocks of a directory with these flags.
+    pub fn dir_format(&self, flags: InodeFlags) -> DirFormat {
+        let (geometry, features) = (self.geometry(), self.features());
+        DirFormat {
+            block_size: geometry.block_size(),
+            has_file_types: features.incompat.contains(Incompat::FILETYPE),
+            has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
+            has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
+            inodes: geometry.inode_count(),
+            names: NameForm::from(flags),
+        }
+    }
+
+    /// Returns the hasher of names for an index with this version.
+    pub fn hasher(&self, version: HashVersion, folding: Folding) -> NameHasher {
+        let unsigned = self.flags().contains(SuperFlags::UNSIGNED_HASH);
+        let bytes = if unsigned { NameBytes::Unsigned } else { NameBytes::Signed };
+        NameHasher { version, bytes, seed: self.hash_seed(), folding }
     }
 
     /// Returns the block of multiple mount protection (feature `mmp`).

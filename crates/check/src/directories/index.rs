@@ -61,7 +61,8 @@ impl Tree {
                     directory.run.report.unchecked("hashes of encrypted names that ignore case");
                 } else {
                     let volume = &directory.run.volume;
-                    tree.hasher = Some(volume.hasher(root.version, directory.folding()));
+                    tree.hasher =
+                        Some(volume.superblock().hasher(root.version, directory.folding()));
                 }
                 let branch = Branch { levels: root.levels, range: 0..=MAX_MAJOR };
                 tree.walk(directory, runs, blocks, FileBlock(0), &root.index, branch);

@@ -195,7 +195,7 @@ impl Mender<'_> {
     /// Rewrites each block that has a finding. With `all`, also converts the blocks of the index to
     /// linear blocks.
     fn mend_blocks(&mut self, ino: Ino, record: &Record, found: &[Finding], all: bool) {
-        let format = self.run.volume.dir_format_of(record.flags);
+        let format = self.run.volume.superblock().dir_format(record.flags);
         let folding = self.run.volume.folding_of(record.flags);
         let (mut blocks, mut others) = (Vec::new(), HashSet::new());
         for (at, block) in self.directory_blocks(ino, record) {

@@ -101,7 +101,7 @@ impl Mender<'_> {
         block: Block,
         is_it: &impl Fn(&[u8], Ino) -> bool,
     ) -> bool {
-        let format = self.run.volume.dir_format_of(record.flags);
+        let format = self.run.volume.superblock().dir_format(record.flags);
         let Some(mut bytes) = self.read_block(block) else { return false };
         let found = dirent::entries(&format, &bytes).ok().and_then(|entries| {
             let mut entries = entries.filter_map(Result::ok);

@@ -5,11 +5,11 @@ use crate::error::Error;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::dirent::{Cause, DirFormat, Entry, Name, NameForm};
-use lanefs_ondisk::features::{Compat, Incompat};
-use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
+use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::hash::{HashVersion, NameHasher};
 use lanefs_ondisk::htree::Kind;
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::superblock::{SuperFlags, Superblock};
+use lanefs_ondisk::superblock::Superblock;
 use lanefs_ondisk::{Corruption, FileBlock, Ino, dirent, htree};
 use std::sync::Arc;
 
@@ -72,32 +72,19 @@ impl DirContext {
         generation: u32,
         flags: InodeFlags,
     ) -> DirContext {
-        let geometry = superblock.geometry();
-        let features = geometry.features();
+        let features = superblock.features();
         let seed = superblock.checksums().seed();
         let version = HashVersion::from_byte(superblock.hash_version());
-        let unsigned = superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
+        let folding = match flags.contains(InodeFlags::CASEFOLD) {
+            true => superblock.folding().unwrap_or_default(),
+            false => Folding::None,
+        };
         DirContext {
             ino,
             generation,
             file_system_seed: seed.unwrap_or(Seed::START),
-            format: DirFormat {
-                block_size: geometry.block_size(),
-                has_file_types: features.incompat.contains(Incompat::FILETYPE),
-                has_checksums: seed.is_some(),
-                has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
-                inodes: geometry.inode_count(),
-                names: NameForm::from(flags),
-            },
-            hasher: NameHasher {
-                version: version.unwrap_or(HashVersion::HalfMd4),
-                bytes: if unsigned { NameBytes::Unsigned } else { NameBytes::Signed },
-                seed: superblock.hash_seed(),
-                folding: match flags.contains(InodeFlags::CASEFOLD) {
-                    true => superblock.folding().unwrap_or_default(),
-                    false => Folding::None,
-                },
-            },
+            format: superblock.dir_format(flags),
+            hasher: superblock.hasher(version.unwrap_or(HashVersion::HalfMd4), folding),
             indexing: match features.compat.contains(Compat::DIR_INDEX) {
                 false => Indexing::Never,
                 true if flags.contains(InodeFlags::INDEX) => Indexing::Indexed,

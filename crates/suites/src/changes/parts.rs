@@ -5,9 +5,9 @@
 
 use lanefs_device::Device;
 use lanefs_ondisk::checksum::{Checksums, Crc16};
-use lanefs_ondisk::dirent::{self, DirFormat, NameForm};
+use lanefs_ondisk::dirent::{self, DirFormat};
 use lanefs_ondisk::extent::{Entries, Expected, Node, NodePosition};
-use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
+use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::htree::{self, Kind as IndexKind};
 use lanefs_ondisk::inode::{self, Inode, InodeFlags};
@@ -60,15 +60,7 @@ impl Parts {
     pub fn of(device: &dyn Device) -> Parts {
         let superblock = superblock_of(device);
         let geometry = superblock.geometry();
-        let features = geometry.features();
-        let format = DirFormat {
-            block_size: geometry.block_size(),
-            has_file_types: features.incompat.contains(Incompat::FILETYPE),
-            has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
-            has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
-            inodes: geometry.inode_count(),
-            names: NameForm::Plain,
-        };
+        let format = superblock.dir_format(InodeFlags::empty());
         let checksums = superblock.checksums();
         let parts = Parts { all: Vec::new(), geometry, checksums, format, descriptors: Vec::new() };
         let mut finder = Finder { device, superblock: &superblock, parts };

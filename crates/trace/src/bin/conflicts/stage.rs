@@ -3,8 +3,7 @@
 use crate::setting::Setting;
 use lanefs::{File, FileOptions, FileSystem};
 use lanefs_ondisk::casefold::Folding;
-use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
-use lanefs_ondisk::superblock::SuperFlags;
+use lanefs_ondisk::hash::{HashVersion, NameHasher};
 use std::io::Write;
 
 /// The length of a thread's file in bytes. The file has no holes.
@@ -49,9 +48,7 @@ const NAMES: usize = 10_000;
 fn hasher(fs: &FileSystem) -> NameHasher {
     let superblock = fs.vfs().fs().superblock();
     let version = HashVersion::from_byte(superblock.hash_version()).expect("what mkfs writes");
-    let unsigned = superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
-    let bytes = if unsigned { NameBytes::Unsigned } else { NameBytes::Signed };
-    NameHasher { version, bytes, seed: superblock.hash_seed(), folding: Folding::None }
+    superblock.hasher(version, Folding::None)
 }
 
 /// The attribute of each file.
