@@ -13,7 +13,7 @@
 
 pub use crate::cause::ExtentCause as Cause;
 use crate::checksum::Seed;
-use crate::types::{Block, FileBlock};
+use crate::types::{Block, BlockSize, FileBlock};
 use std::ops::Range;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -169,6 +169,21 @@ impl Entries {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Divides the entries into nodes of at most `max` entries. Returns each node with the file
+    /// block at which its first entry starts.
+    fn parts(&self, max: usize) -> Vec<(FileBlock, Entries)> {
+        match self {
+            Entries::Leaf(extents) => {
+                let parts = extents.chunks(max);
+                parts.map(|part| (part[0].start, Entries::Leaf(part.to_vec()))).collect()
+            }
+            Entries::Index(children) => {
+                let parts = children.chunks(max);
+                parts.map(|part| (part[0].start, Entries::Index(part.to_vec()))).collect()
+            }
+        }
+    }
 }
 
 /// The position of a node in its tree.
@@ -216,6 +231,32 @@ pub fn capacity(bytes: usize) -> u16 {
 pub fn has_nodes(root: &[u8; ROOT_BYTES]) -> bool {
     // eh_depth
     root[6..8] != [0, 0]
+}
+
+/// Builds the tree of a file with these extents, leaves first. `put` writes a node, which has no
+/// checksum yet, and returns its block. Returns the root, which is in the inode.
+///
+/// # Errors
+/// Errors of `put`.
+pub fn build<E>(
+    extents: Vec<Extent>,
+    block_size: BlockSize,
+    put: &mut dyn FnMut(Vec<u8>) -> Result<Block, E>,
+) -> Result<[u8; ROOT_BYTES], E> {
+    let max = capacity(block_size.bytes() - TAIL);
+    let (mut entries, mut depth) = (Entries::Leaf(extents), 0);
+    while entries.len() > usize::from(ROOT_ENTRIES) {
+        let mut index = Vec::new();
+        for (start, entries) in entries.parts(max.into()) {
+            let mut bytes = vec![0; block_size.bytes()];
+            Node { depth, max, generation: 0, entries }.encode_into(&mut bytes);
+            index.push(Index { start, child: put(bytes)? });
+        }
+        (entries, depth) = (Entries::Index(index), depth + 1);
+    }
+    let mut root = [0; ROOT_BYTES];
+    Node { depth, max: ROOT_ENTRIES, generation: 0, entries }.encode_into(&mut root);
+    Ok(root)
 }
 
 impl Node {
