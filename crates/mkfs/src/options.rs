@@ -1,10 +1,10 @@
 //! The options of creating a file system.
 
 use crate::report::MkfsError;
-use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::casefold::Folding;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat, Support};
 use lanefs_ondisk::superblock::{Clusters, OnError};
+use lanefs_ondisk::{BlockSize, Time};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
@@ -413,14 +413,10 @@ impl MkfsOptions {
     /// Returns the identity of the new file system. A UUID or hash seed that the options do not
     /// specify is chosen at random. The default time is the present.
     pub fn identity(&self) -> Identity {
-        let now = || {
-            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            since.map_or(0, |since| since.as_secs())
-        };
         Identity {
             uuid: self.uuid.unwrap_or_else(random_uuid),
             hash_seed: self.hash_seed.unwrap_or_else(random_uuid),
-            time: self.time.unwrap_or_else(now),
+            time: self.time.unwrap_or_else(|| Time::now().secs as u64),
         }
     }
 

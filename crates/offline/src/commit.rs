@@ -23,9 +23,8 @@ use lanefs_ondisk::group_desc::GroupFlags;
 use lanefs_ondisk::superblock::{
     OrphanEntries, Recovery, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
-use lanefs_ondisk::{Block, Group, Ino};
+use lanefs_ondisk::{Block, Group, Ino, Time};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// The moment at which the superblock on the device is marked as requiring a replay of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -330,6 +329,5 @@ fn set_recovery(superblock: &mut Superblock, recovery: Recovery) {
 }
 
 pub(crate) fn seconds() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
+    Time::now().secs as u64
 }

@@ -1,6 +1,7 @@
 //! Types that keep numbers of different kinds apart.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A physical block number, counted from the start of the file system in units of its block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -72,6 +73,14 @@ pub struct Time {
     pub secs: i64,
     /// Nanoseconds, below 1,000,000,000.
     pub nanos: u32,
+}
+
+impl Time {
+    /// Returns the present time by the host's clock.
+    pub fn now() -> Time {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Time { secs: since.as_secs() as i64, nanos: since.subsec_nanos() }
+    }
 }
 
 /// The type of an inode, with the top four bits of its mode.

@@ -19,8 +19,8 @@ use lanefs_mkfs::{
     Contents, MkfsOptions, Report as Made, attach_journal, journal_device_blocks,
     make_journal_device, mkfs, preview,
 };
-use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::superblock::{JournalDevice, SUPERBLOCK_OFFSET};
+use lanefs_ondisk::{BlockSize, Time};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -175,8 +175,7 @@ fn log_device(arguments: &Arguments, block_size: BlockSize) -> Result<JournalDev
     let device = open_for(arguments, arguments.size(), check)?;
     refuse_overwriting(arguments, &device)?;
     let uuid = arguments.uuid.unwrap_or_else(lanefs_mkfs::random_uuid);
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let time = time.map_or(0, |since| since.as_secs() as u32);
+    let time = Time::now().secs as u32;
     make_journal_device(&device, block_size, uuid, time).map_err(Failure::about(path))?;
     Ok(JournalDevice { uuid, block_size, blocks: device.len() >> block_size.bits() })
 }

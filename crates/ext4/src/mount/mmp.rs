@@ -13,7 +13,7 @@
 
 use crate::attr::now;
 use crate::mount::find_log::Primary;
-use lanefs_device::{Device, DeviceError, Operation, ReadKind, WriteKind, forward, total_len};
+use lanefs_device::{Device, DeviceError, Operation, WriteKind, forward, total_len};
 use lanefs_lanes::sync::{Arc, OnceLock, thread};
 use lanefs_lanes::{Condvar, Mutex, Process, Rank};
 use lanefs_ondisk::checksum::Checksums;

@@ -11,7 +11,6 @@ use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const NANOS: i128 = 1_000_000_000;
 
@@ -138,12 +137,13 @@ fn permissions(text: &str) -> Option<Criterion> {
     Some(Criterion::Permissions { bits: mode.apply(0, FileType::Regular, 0), how })
 }
 
+/// Returns the nanoseconds since 1970.
+fn nanos(time: Time) -> i128 {
+    i128::from(time.secs) * NANOS + i128::from(time.nanos)
+}
+
 fn age(which: Which, text: &str, unit: Unit) -> Option<Criterion> {
-    let now = match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(now) => i128::try_from(now.as_nanos()).ok()?,
-        Err(_) => 0,
-    };
-    Some(Criterion::Age { which, number: Number::parse(text)?, unit, now })
+    Some(Criterion::Age { which, number: Number::parse(text)?, unit, now: nanos(Time::now()) })
 }
 
 impl Raw {
@@ -291,9 +291,7 @@ impl Criterion {
                 (time.secs, time.nanos) > (than.secs, than.nanos)
             }
             Criterion::Age { which, number, unit, now } => {
-                let time = which.of(meta);
-                let age = now - (i128::from(time.secs) * NANOS + i128::from(time.nanos));
-                is_aged(age, *number, *unit)
+                is_aged(now - nanos(which.of(meta)), *number, *unit)
             }
         })
     }

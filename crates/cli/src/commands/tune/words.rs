@@ -2,10 +2,10 @@
 
 use crate::cli::parse_size;
 use lanefs_offline::{FeatureChange, OptionChange, Settings};
+use lanefs_ondisk::Time;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use lanefs_ondisk::superblock::{DefaultMountOptions as Options, OnError, SuperFlags};
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     match text {
@@ -82,8 +82,7 @@ pub fn parse_interval(text: &str) -> Result<u32, String> {
 
 pub fn parse_checked(text: &str) -> Result<u64, String> {
     if text == "now" {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        return Ok(since.map_or(0, |since| since.as_secs()));
+        return Ok(Time::now().secs as u64);
     }
     let seconds = text.strip_prefix('@').unwrap_or(text);
     // The field of the superblock has 40 bits. A time is refused if the 34 bits of an inode's time
