@@ -96,7 +96,10 @@ impl DeviceError {
 }
 
 /// Returns an error if `len` bytes at `offset` are not within a device of `size` bytes.
-pub(crate) fn check_range(
+///
+/// # Errors
+/// `UnexpectedEof`.
+pub fn check_range(
     operation: Operation,
     offset: u64,
     len: u64,

@@ -32,43 +32,25 @@ pub struct Fault {
 pub struct FaultyDevice {
     inner: Arc<dyn Device>,
     fault: Option<Fault>,
-    reads: AtomicU64,
-    writes: AtomicU64,
-    flushes: AtomicU64,
-    discards: AtomicU64,
+    /// The number of operations of each kind.
+    counts: [AtomicU64; 4],
 }
 
 impl FaultyDevice {
     /// Creates a device with this fault. With `None` the wrapper makes no operation fail, and only
     /// counts the operations.
     pub fn new(inner: Arc<dyn Device>, fault: Option<Fault>) -> FaultyDevice {
-        FaultyDevice {
-            inner,
-            fault,
-            reads: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
-            flushes: AtomicU64::new(0),
-            discards: AtomicU64::new(0),
-        }
+        FaultyDevice { inner, fault, counts: Default::default() }
     }
 
     /// Returns the number of operations of this kind so far. After a run without a fault, this is
     /// the largest useful [`Fault::nth`].
     pub fn count(&self, operation: Operation) -> u64 {
-        self.counter(operation).load(Ordering::Relaxed)
-    }
-
-    fn counter(&self, operation: Operation) -> &AtomicU64 {
-        match operation {
-            Operation::Read => &self.reads,
-            Operation::Write => &self.writes,
-            Operation::Flush => &self.flushes,
-            Operation::Discard => &self.discards,
-        }
+        self.counts[operation as usize].load(Ordering::Relaxed)
     }
 
     fn strike(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {
-        let n = self.counter(operation).fetch_add(1, Ordering::Relaxed) + 1;
+        let n = self.counts[operation as usize].fetch_add(1, Ordering::Relaxed) + 1;
         let hit = self.fault.is_some_and(|fault| {
             fault.operation == operation
                 && match fault.duration {

@@ -26,7 +26,7 @@ mod stdout;
 
 pub use data::data_after;
 pub use device::{Access, Device, DeviceError, Operation, ReadKind, WriteKind};
-pub use device::{read_unaligned, total_len};
+pub use device::{check_range, read_unaligned, total_len};
 pub use faulty::{Duration, Fault, FaultyDevice};
 pub use file::{FileDevice, OpenError, OpenOptions};
 pub use gated::{GatedDevice, Pace};

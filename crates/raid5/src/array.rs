@@ -46,7 +46,7 @@ use crate::members::flushing::FlushGate;
 use crate::members::{Members, Standing, check_log, check_size};
 use crate::rows::RowLocks;
 use crate::rows::strip::Bytes;
-use lanefs_device::{Device, DeviceError, Operation, ReadKind, WriteKind};
+use lanefs_device::{Device, DeviceError, Operation, ReadKind, WriteKind, check_range};
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, MutexGuard, Padded, Rank};
@@ -214,16 +214,6 @@ impl Array {
     pub(crate) fn log_of(&self, row: u64) -> Option<&ParityLog> {
         self.logs.get(self.shape.parity_slot(row)).map(|log| &log.0)
     }
-
-    fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {
-        match offset.checked_add(len) {
-            Some(end) if end <= self.shape.len() => Ok(()),
-            _ => {
-                let kind = std::io::ErrorKind::UnexpectedEof;
-                Err(DeviceError::new(operation, offset, len, kind))
-            }
-        }
-    }
 }
 
 impl Device for Array {
@@ -244,14 +234,14 @@ impl Device for Array {
     }
 
     fn read(&self, offset: u64, buf: &mut [u8], _: ReadKind) -> Result<(), DeviceError> {
-        self.check(Operation::Read, offset, buf.len() as u64)?;
+        check_range(Operation::Read, offset, buf.len() as u64, self.len())?;
         self.read_rows(offset, buf)
     }
 
     fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
         let source = Bytes::new(bufs);
         let len = source.len();
-        self.check(Operation::Write, offset, len)?;
+        check_range(Operation::Write, offset, len, self.len())?;
         if self.read_only {
             let kind = std::io::ErrorKind::ReadOnlyFilesystem;
             return Err(DeviceError::new(Operation::Write, offset, len, kind));
@@ -272,7 +262,7 @@ impl Device for Array {
     /// Checks the range, but discards nothing. It is unknown what a member would return for a
     /// discarded range, so parity might not match that data.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.check(Operation::Discard, offset, len)
+        check_range(Operation::Discard, offset, len, self.len())
     }
 }
 

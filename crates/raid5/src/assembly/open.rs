@@ -129,7 +129,7 @@ impl OpenArray {
     }
 
     fn end(&mut self) -> Result<(), DeviceError> {
-        if let Err(error) = self.check_process(Operation::Flush, 0, 0) {
+        if let Err(error) = self.check(Operation::Flush, 0, 0) {
             // The parent process uses the array.
             std::mem::forget((self.background.take(), self.array.clone()));
             return Err(error);
@@ -148,33 +148,18 @@ impl OpenArray {
         }
     }
 
-    /// Fails in a child of fork(2). The child lacks the threads whose work on the array it might
-    /// wait for.
-    fn check_process(
-        &self,
-        operation: Operation,
-        offset: u64,
-        len: u64,
-    ) -> Result<(), DeviceError> {
-        match self.opener.is_this() {
-            true => Ok(()),
-            false => Err(DeviceError::forked(operation, offset, len)),
+    /// Fails if the array was opened only for reading and this is a change, and always in a child of
+    /// fork(2). The child lacks the threads whose work on the array it might wait for.
+    fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if !self.opener.is_this() {
+            return Err(DeviceError::forked(operation, offset, len));
         }
-    }
-
-    fn check_writable(
-        &self,
-        operation: Operation,
-        offset: u64,
-        len: u64,
-    ) -> Result<(), DeviceError> {
-        self.check_process(operation, offset, len)?;
-        match self.access {
-            Access::ReadWrite => Ok(()),
-            Access::ReadOnly => {
+        match (self.access, operation) {
+            (Access::ReadOnly, Operation::Write | Operation::Discard) => {
                 let refused = io::ErrorKind::ReadOnlyFilesystem;
                 Err(DeviceError::new(operation, offset, len, refused))
             }
+            _ => Ok(()),
         }
     }
 }
@@ -191,26 +176,26 @@ impl Device for OpenArray {
         self.access == Access::ReadOnly || self.array.is_read_only()
     }
     fn read(&self, offset: u64, buf: &mut [u8], kind: ReadKind) -> Result<(), DeviceError> {
-        self.check_process(Operation::Read, offset, buf.len() as u64)?;
+        self.check(Operation::Read, offset, buf.len() as u64)?;
         self.array.read(offset, buf, kind)
     }
     fn write(&self, offset: u64, bufs: &[&[u8]], kind: WriteKind) -> Result<(), DeviceError> {
-        self.check_writable(Operation::Write, offset, total_len(bufs))?;
+        self.check(Operation::Write, offset, total_len(bufs))?;
         self.array.write(offset, bufs, kind)
     }
     fn flush(&self) -> Result<(), DeviceError> {
-        self.check_process(Operation::Flush, 0, 0)?;
+        self.check(Operation::Flush, 0, 0)?;
         match self.access {
             Access::ReadOnly => Ok(()),
             Access::ReadWrite => self.array.flush(),
         }
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.check_writable(Operation::Write, offset, len)?;
+        self.check(Operation::Write, offset, len)?;
         self.array.write_zeros(offset, len)
     }
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.check_writable(Operation::Discard, offset, len)?;
+        self.check(Operation::Discard, offset, len)?;
         self.array.discard(offset, len)
     }
 }
