@@ -128,7 +128,7 @@ const HOUSES: &[House] = &[
     House {
         name: "device",
         floors: &[
-            &["device", "forward"],
+            &["data", "device", "forward"],
             &["direct", "host_use", "image_lock", "partitions", "stdout"],
             &["file", "ram"],
             &["overlay"],

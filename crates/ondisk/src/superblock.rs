@@ -21,7 +21,6 @@ use crate::dirent::{DirFormat, NameForm};
 use crate::error::Corruption;
 use crate::features::{Compat, Features, Incompat, RoCompat, Support};
 use crate::hash::{HashVersion, NameBytes, NameHasher};
-use crate::inode::InodeFlags;
 use crate::types::{Block, Ino};
 use bitflags::bitflags;
 use zerocopy::{FromZeros, IntoBytes};
@@ -279,8 +278,9 @@ impl Superblock {
         has.then_some(if is_strict { Folding::Strict } else { Folding::Lenient })
     }
 
-    /// Returns the format of the blocks of a directory with these flags.
-    pub fn dir_format(&self, flags: InodeFlags) -> DirFormat {
+    /// Returns the format of the blocks of a directory with these names, or with these flags of its
+    /// inode.
+    pub fn dir_format(&self, names: impl Into<NameForm>) -> DirFormat {
         let (geometry, features) = (self.geometry(), self.features());
         DirFormat {
             block_size: geometry.block_size(),
@@ -288,7 +288,7 @@ impl Superblock {
             has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
             has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
             inodes: geometry.inode_count(),
-            names: NameForm::from(flags),
+            names: names.into(),
         }
     }
 
