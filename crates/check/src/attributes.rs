@@ -17,7 +17,8 @@ use lanefs_ondisk::{Block, Ino};
 
 const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER: usize = 32;
-const ENTRY: usize = 16;
+/// The size of an entry without its name.
+pub const ENTRY: usize = 16;
 /// The number of zero bytes that end the entries.
 const END: usize = 4;
 /// The number that stands for the prefix `system.`. The attribute `system.data` holds the part of

@@ -19,7 +19,7 @@ use lanefs_ondisk::jbd2::{
     LogFormat, Revokes, Sequence, Tag, TagFlags, Tags, unescape,
 };
 use lanefs_ondisk::superblock::{JournalPlace, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use lanefs_ondisk::{Block, FileBlock, Ino};
+use lanefs_ondisk::{Block, BlockSize, FileBlock, Ino};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -133,6 +133,15 @@ impl LogBlocks {
     }
 }
 
+/// If the superblock of the log is damaged in nothing but the number of the log's first block,
+/// returns its offset, and the superblock with the right number.
+pub fn with_first_block(volume: &Volume, groups: &Groups) -> Option<(u64, JournalSuperblock)> {
+    let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return None };
+    let Err(Fault::Journal(_)) = Log::open(volume, groups, ino) else { return None };
+    let log = Log::open_with(volume, groups, ino, JournalSuperblock::decode_in_file).ok()?;
+    Some((log.head_at(), log.superblock))
+}
+
 /// Returns whether the file of the log has all of its blocks, whatever they hold.
 pub fn has_whole_file(volume: &Volume, groups: &Groups, ino: Ino) -> bool {
     match Log::open(volume, groups, ino) {
@@ -200,9 +209,7 @@ pub fn replay_onto(
     superblock.set_start(None);
     let latest = latest_number(volume, &log.runs, log.superblock.blocks());
     superblock.set_sequence(latest.map_or(found.end, |latest| found.end.latest(latest)).next());
-    let first = log.runs.block(FileBlock(0)).unwrap_or_default();
-    let at = first.0 << volume.geometry.block_size().bits();
-    match target.write_at(at, &superblock.encode()) {
+    match target.write_at(log.head_at(), &superblock.encode()) {
         Ok(()) => Replayed::Done { blocks, lost },
         Err(_) => Replayed::Damaged,
     }
@@ -212,6 +219,15 @@ impl<'a> Log<'a> {
     /// Opens a log. Its file may have holes, or blocks beyond its size: the log is read as far as
     /// the file has its blocks, as the kernel does.
     fn open(volume: &'a Volume, groups: &Groups, ino: Ino) -> Result<Log<'a>, Fault> {
+        Log::open_with(volume, groups, ino, JournalSuperblock::decode)
+    }
+
+    fn open_with(
+        volume: &'a Volume,
+        groups: &Groups,
+        ino: Ino,
+        decode: fn(&[u8], BlockSize, u32) -> Result<JournalSuperblock, Cause>,
+    ) -> Result<Log<'a>, Fault> {
         let lost = |what| Fault::Special { ino: ino.0, what };
         let bytes = groups.read_inode(volume, ino).ok_or(lost("its inode cannot be read"))?;
         let record = Record::decode(&bytes);
@@ -225,8 +241,8 @@ impl<'a> Log<'a> {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         // If the size is what is damaged, the file has the rest of the log.
         let mapped = runs.extents().last().map_or(0, Extent::end).max(blocks);
-        let superblock = JournalSuperblock::decode(&bytes, volume.geometry.block_size(), mapped)
-            .map_err(Fault::Journal)?;
+        let superblock =
+            decode(&bytes, volume.geometry.block_size(), mapped).map_err(Fault::Journal)?;
         let users = bytes.get(USERS..).and_then(|rest| rest.first_chunk());
         let found = users.map_or(0, |word| u32::from_be_bytes(*word)).into();
         if found > 1 {
@@ -235,6 +251,12 @@ impl<'a> Log<'a> {
         superblock.support().map_err(|why| Fault::NoReplay { why: why.to_string() })?;
         debug_assert!(volume.compat(Compat::HAS_JOURNAL));
         Ok(Log { volume, runs, blocks, superblock })
+    }
+
+    /// Returns the offset of the log's superblock.
+    fn head_at(&self) -> u64 {
+        let first = self.runs.block(FileBlock(0)).unwrap_or_default();
+        first.0 << self.volume.geometry.block_size().bits()
     }
 
     fn read(&self, at: u32) -> Result<Vec<u8>, String> {

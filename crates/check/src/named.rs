@@ -2,7 +2,7 @@
 //! name a file of a user, so the check compares the inode with the purpose that the superblock
 //! gives it.
 
-use crate::fault::Fault;
+use crate::fault::{Fault, TargetFault};
 use crate::field::Field;
 use crate::groups::Groups;
 use crate::mapping::Runs;
@@ -12,7 +12,7 @@ use crate::run::Run;
 use crate::volume::Volume;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::features::Compat;
-use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::inode::{self, InodeFlags};
 use lanefs_ondisk::jbd2::{BlockKind, Header};
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::quota::{Kind, QuotaFile};
@@ -113,12 +113,22 @@ pub fn check(run: &Run<'_>) {
         (Purpose::Orphans, run.volume.superblock().orphan_file()),
         (Purpose::Quotas(Kind::Project), project_quotas(run.volume)),
     ] {
-        if let Some(ino) = ino
-            && !is_believed(run, purpose, ino)
-        {
+        let Some(ino) = ino else { continue };
+        if is_uninitialised(run, purpose, ino) {
+            let why = TargetFault::Uninitialised;
+            run.add(Place::Superblock, Fault::BadTarget { target: ino.0, why });
+        } else if !is_believed(run, purpose, ino) {
             wrong(purpose.field(), ino);
         }
     }
+}
+
+/// Returns whether an inode fits its purpose, but is beyond the initialised part of its table.
+fn is_uninitialised(run: &Run<'_>, purpose: Purpose, ino: Ino) -> bool {
+    let is_valid = |bytes: Vec<u8>| inode::verify(&bytes, ino, run.volume.checksums).is_ok();
+    !run.states.get(ino).is_scanned()
+        && purpose.fits(run.volume, run.groups, ino)
+        && run.read_inode(ino).is_some_and(is_valid)
 }
 
 /// Returns the project quota file; `None` if its number is reserved or too large, which is reported

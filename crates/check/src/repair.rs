@@ -32,12 +32,14 @@ use crate::harm::Harm;
 use crate::report::Report;
 use compare::{MOST_CHANGED, MOST_FINDINGS};
 use lanefs_device::{Device, DeviceError, OverlayDevice};
-use lanefs_ondisk::superblock::SUPERBLOCK_OFFSET;
+use lanefs_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use lanefs_ondisk::{Block, BlockSize};
 use mender::Mender;
 use stage::Stage;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use volume::{asking_for_replay, put_superblock};
+use zerocopy::FromBytes;
 
 /// The largest number of rounds. Even an image of random bytes takes few rounds, because a round
 /// mends all faults of a stage.
@@ -71,10 +73,11 @@ impl Plan {
         self.after.left_out > 0 || self.after.findings.iter().any(|f| f.harm() != Harm::Note)
     }
 
-    /// Returns the blocks to write in place before the blocks of [`Plan::repair`]. The last two are
-    /// the head of the log and the superblock. The caller must write these two only when all blocks
-    /// before them are durable. In this order, nothing is lost if the writing is interrupted or
-    /// repeated.
+    /// Returns the blocks to write in place before the blocks of [`Plan::repair`]. After a replay,
+    /// the last three are the superblock, which asks for a replay, the head of the log, and the
+    /// superblock, which no longer asks. The caller must write each of these three only when all
+    /// blocks before it are durable. In this order, nothing is lost if the writing is interrupted
+    /// or repeated.
     ///
     /// # Errors
     /// The errors of the device.
@@ -82,6 +85,20 @@ impl Plan {
         let mut writes = differing(&*self.base, &self.recovered, self.block_size)?;
         let superblock = Block(SUPERBLOCK_OFFSET >> self.block_size.bits());
         writes.sort_by_key(|(block, _)| (*block == superblock, Some(*block) == self.log_head));
+        // The newest superblock may be only in the log, so it is written before the log is emptied.
+        if let [.., (head, _), (last, bytes)] = &writes[..]
+            && Some(*head) == self.log_head
+            && *last == superblock
+        {
+            let (mut bytes, at) = (bytes.clone(), SUPERBLOCK_OFFSET as usize % bytes.len());
+            if let Some(bytes) = bytes.get_mut(at..at + SUPERBLOCK_SIZE)
+                && let Ok(raw) = RawSuperblock::read_from_bytes(bytes)
+                && let Some(asking) = asking_for_replay(&raw)
+            {
+                bytes.copy_from_slice(&asking.encode());
+            }
+            writes.insert(writes.len() - 2, (superblock, bytes));
+        }
         Ok(writes)
     }
 
@@ -112,6 +129,29 @@ impl Plan {
 /// or needs more changes than a plan keeps in memory.
 pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
     plan_within(device, shared, MOST_CHANGED)
+}
+
+/// Plans only the first step of a repair, which leads to the log: superblock, descriptors and the
+/// inode of the journal are restored, and the superblock asks for a replay. The blocks of this plan
+/// are those of [`Plan::recovery`]. A log with fast commits may need this step: see
+/// [`Error::FastCommits`].
+///
+/// # Errors
+/// Those of [`plan`].
+pub fn plan_log(device: Arc<dyn Device>) -> Result<Plan, Error> {
+    let recovered = Arc::new(OverlayDevice::new(device.clone(), MOST_CHANGED));
+    let mut actions = Vec::new();
+    // A copy of the superblock does not ask.
+    if let Some((volume, true)) = copies::restore(&recovered, &mut actions)?
+        && let Some(asking) = asking_for_replay(volume.raw())
+    {
+        put_superblock(&*recovered, &asking);
+    }
+    let block_size = copies::block_size(&*recovered)?;
+    let (before, after) = Default::default();
+    let (repaired, has_log, log_head) = (recovered.clone(), false, None);
+    let base = device;
+    Ok(Plan { before, actions, after, has_log, log_head, base, recovered, repaired, block_size })
 }
 
 /// Plans a repair that changes at most `most` bytes.

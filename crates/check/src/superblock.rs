@@ -218,8 +218,6 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
     check(Field::JournalDeviceUuid, 1, !(is_inside && names_device));
     let ino = raw.s_journal_inum.get();
     check(Field::JournalInode, ino.into(), ino == 0 || has_journal);
-    let device = raw.s_journal_dev.get();
-    check(Field::JournalDevice, device.into(), device == 0 || has_journal);
     wrong
 }
 

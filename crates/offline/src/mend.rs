@@ -26,9 +26,9 @@ use std::sync::Arc;
 
 const OVERLAY_CAP: u64 = 4 << 30;
 /// The number of blocks at the end of a recovery that are written one after another, each durably:
-/// first the head of the log, which marks the log empty, then the superblock, which no longer asks
-/// for a replay.
-const ORDERED: usize = 2;
+/// the superblock, which asks for a replay, the head of the log, which marks the log empty, and the
+/// superblock, which no longer asks for a replay.
+const ORDERED: usize = 3;
 
 /// The blocks of a repair, with their new contents.
 #[derive(Debug, Clone)]

@@ -24,7 +24,8 @@ pub(super) fn check(directory: &mut Directory<'_>, bytes: &[u8]) {
     let parent = Ino(le32(&field, 0));
     directory.run.states.count_name(directory.ino); // "." is implied
     dots::parent(directory, parent);
-    check_part(directory, field.get(PARENT..).unwrap_or_default());
+    let mut names = Vec::new();
+    check_part(directory, field.get(PARENT..).unwrap_or_default(), &mut names);
     let rest = attributes::inline_data(directory.run, &directory.record, bytes);
     match rest {
         Some(rest) => {
@@ -33,16 +34,26 @@ pub(super) fn check(directory: &mut Directory<'_>, bytes: &[u8]) {
                 let place = Place::Inode { ino: directory.ino };
                 directory.run.add(place, Fault::Size { size: directory.record.size(), last: None });
             }
-            check_part(directory, rest);
+            check_part(directory, rest, &mut names);
         }
         None => {
             let what = Fault::Attributes(lanefs_ondisk::xattr::Cause::NoEnd);
             directory.run.add(Place::Attributes { ino: directory.ino, block: None }, what);
         }
     }
+    names.sort_unstable();
+    for pair in names.windows(2) {
+        if let [(one, _), (other, place)] = pair
+            && one == other
+        {
+            directory.run.add(*place, Fault::DuplicateName);
+        }
+    }
 }
 
-fn check_part(directory: &mut Directory<'_>, bytes: &[u8]) {
+/// Checks the entries of a part of the directory. Adds the forms of their names, which are equal
+/// for equal names, with their places.
+fn check_part(directory: &mut Directory<'_>, bytes: &[u8], names: &mut Vec<(Vec<u8>, Place)>) {
     let place = Place::Directory { ino: directory.ino, block: FileBlock(0) };
     let mut at = 0;
     while at < bytes.len() {
@@ -59,6 +70,7 @@ fn check_part(directory: &mut Directory<'_>, bytes: &[u8]) {
                 let cause = Cause::NameByte { offset: at };
                 return directory.run.add(place, Fault::Dirent(cause));
             }
+            names.push((directory.folding().form(entry.name).into_owned(), place));
             check_entry(directory, place, bytes, &entry, ino);
         }
         at += entry.rec_len;

@@ -4,10 +4,12 @@
 
 use super::inode_offsets::{ACL_HIGH, FLAGS};
 use super::mender::{Mender, put16, put32};
+use crate::attributes::ENTRY;
 use crate::bytes::le32;
 use crate::fault::Fault;
 use crate::place::Place;
 use crate::record::Record;
+use crate::report::Finding;
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeBlock, AttributeName, Cause, Value};
 use lanefs_ondisk::{Block, FileType, Ino};
@@ -53,6 +55,24 @@ impl Mender<'_> {
             }
         }
         self.act(place, "removed: they are damaged");
+    }
+
+    /// Shortens the name of an attribute in an inode if the name has a zero byte: what follows is
+    /// the padding of the entry. Returns whether there is such a name.
+    pub fn shorten_name(&self, bytes: &mut [u8], finding: &Finding) -> bool {
+        let Place::Attributes { block: None, .. } = finding.place else { return false };
+        let Fault::Attributes(Cause::NameByte { offset }) = finding.fault else { return false };
+        let start = Record::decode(bytes).attributes_at(&self.run.volume.geometry);
+        let entry = start.and_then(|start| bytes.get_mut(start + offset..)).unwrap_or_default();
+        let name = entry.get(ENTRY..).unwrap_or_default();
+        let len = name.iter().position(|byte| *byte == 0).unwrap_or_default();
+        let padding = name.get(len..len.next_multiple_of(4)).unwrap_or(&[1]);
+        let is_name = len > 0 && padding.iter().all(|byte| *byte == 0);
+        match entry.first_mut().filter(|_| is_name) {
+            Some(name_len) => *name_len = (*name_len).min(len as u8),
+            None => return false,
+        }
+        true
     }
 
     /// Mends an attribute block in which only a hash or the checksum is wrong.

@@ -28,6 +28,20 @@ pub fn recover(
     device: &Arc<OverlayDevice>,
     actions: &mut Vec<Action>,
 ) -> Result<Option<Block>, Error> {
+    let Some((volume, is_copy)) = restore(device, actions)? else { return Ok(None) };
+    log::replay(device, &volume, is_copy, actions)?;
+    // The replay may bring an older inode of the journal back.
+    log::restore(device, &volume, actions);
+    let groups = Groups::read(&volume, &silent());
+    Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
+}
+
+/// Recovers superblock, descriptors, and the inode of the journal. Returns the file system, and
+/// whether its superblock comes from a copy. Of a truncated device, returns `None`.
+pub fn restore(
+    device: &Arc<OverlayDevice>,
+    actions: &mut Vec<Action>,
+) -> Result<Option<(Volume, bool)>, Error> {
     let (superblock, is_copy) = recover_superblock(device, actions)?;
     let volume = Volume::new(device.clone(), superblock);
     if superblock::is_truncated(&volume, &silent()) {
@@ -37,9 +51,8 @@ pub fn recover(
     let volume = guess_reserved(device, volume, actions);
     guess_descriptor(device, &volume, actions);
     let volume = recover_journal(device, volume, actions);
-    log::recover(device, &volume, is_copy, actions)?;
-    let groups = Groups::read(&volume, &silent());
-    Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
+    log::restore(device, &volume, actions);
+    Ok(Some((volume, is_copy)))
 }
 
 /// Corrects the number of the journal's inode in the superblock, if the inode with this number has

@@ -63,7 +63,9 @@ impl Mender<'_> {
             return self.remove_orphan_file(ino);
         }
         let Some((mut bytes, before)) = self.read_inode(ino) else { return };
-        if let Some(finding) = findings.iter().find(|f| self.mend_basis(ino, &mut bytes, &f.fault))
+        let shortened = findings.iter().find(|finding| self.shorten_name(&mut bytes, finding));
+        if let Some(finding) = shortened
+            .or_else(|| findings.iter().find(|f| self.mend_basis(ino, &mut bytes, &f.fault)))
         {
             // All other faults of the inode may be consequences of this one.
             self.write_inode(ino, bytes);

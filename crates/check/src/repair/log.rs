@@ -23,19 +23,17 @@ use lanefs_ondisk::superblock::{JournalPlace, Superblock};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
 use std::sync::Arc;
 
-/// Restores the inode of the journal and replays the log. A log that became readable only later
-/// would be replayed over the repair.
-pub fn recover(
-    device: &Arc<OverlayDevice>,
-    volume: &Volume,
-    stale: bool,
-    actions: &mut Vec<Action>,
-) -> Result<(), Error> {
-    restore(device, volume, actions);
-    replay(device, volume, stale, actions)?;
-    // The replay may bring an older inode back.
-    restore(device, volume, actions);
-    Ok(())
+/// Restores the inode of the journal, and the number of the log's first block. A log that became
+/// readable only later would be replayed over the repair.
+pub fn restore(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
+    restore_inode(device, volume, actions);
+    let found = journal::with_first_block(volume, &Groups::read(volume, &silent()));
+    if let Some((at, head)) = found
+        && device.write_at(at, &head.encode()).is_ok()
+    {
+        let what = "the number of its first block is corrected".into();
+        actions.push(Action { place: Place::Journal, what });
+    }
 }
 
 /// Replays a log that needs it, and that an earlier round of the repair has made readable.
@@ -46,7 +44,7 @@ pub fn replay_again(device: &Arc<OverlayDevice>, actions: &mut Vec<Action>) -> R
 
 /// If the inode of the journal is damaged, restores its mapping from the copy in the superblock. If
 /// the copy is not valid, and the inode only has blocks beyond its size, corrects the size.
-fn restore(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
+fn restore_inode(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
     let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return };
     let groups = Groups::read(volume, &silent());
     if journal::has_whole_file(volume, &groups, ino) {
@@ -108,7 +106,7 @@ fn has_log(volume: &Volume, ino: Ino, bytes: &[u8]) -> bool {
 }
 
 /// Replays the log, which may be empty. Afterwards the superblock no longer asks for a replay.
-fn replay(
+pub fn replay(
     device: &Arc<OverlayDevice>,
     volume: &Volume,
     stale: bool,

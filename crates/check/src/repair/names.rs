@@ -59,9 +59,9 @@ impl Mender<'_> {
         }
     }
 
-    /// Extends the initialised part of an inode table if a name refers to a valid inode beyond that
-    /// part, because in this case the descriptor is wrong.
-    fn extend_tables(&mut self, found: &[Finding]) -> bool {
+    /// Extends the initialised part of an inode table if a name or the superblock refers to a valid
+    /// inode beyond that part, because in this case the descriptor is wrong.
+    pub fn extend_tables(&mut self, found: &[Finding]) -> bool {
         let mut extended = false;
         let geometry = self.run.volume.geometry;
         for finding in found {

@@ -34,6 +34,9 @@ const EXTRA: u16 = 32;
 impl Mender<'_> {
     /// Mends the superblock, the descriptors and the journal.
     pub fn mend_volume(&mut self, found: &[Finding]) {
+        if self.extend_tables(found) {
+            return;
+        }
         // A wrong inode number in the superblock may be the cause of all other findings, so it is
         // mended first and alone.
         let field = |finding: &Finding| match finding.fault {
@@ -340,6 +343,13 @@ pub fn clear_recovery(raw: &mut RawSuperblock) {
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !recover);
 }
 
+/// Returns a superblock that asks for a replay of the log.
+pub fn asking_for_replay(raw: &RawSuperblock) -> Option<Superblock> {
+    let mut raw = raw.clone();
+    raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::RECOVER.bits());
+    Superblock::from_raw(raw).ok()
+}
+
 pub fn put_superblock(device: &dyn Device, superblock: &Superblock) {
     let mut raw = superblock.raw().clone();
     raw.s_block_group_nr.set(0);
@@ -383,7 +393,6 @@ fn mend_field(raw: &mut RawSuperblock, field: Field) {
             let seed = Incompat::CSUM_SEED.bits();
             raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !seed);
         }
-        Field::JournalDevice => raw.s_journal_dev.set(0),
         Field::Quotas(_)
         | Field::OrphanFile
         | Field::Mmp

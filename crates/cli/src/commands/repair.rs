@@ -6,7 +6,7 @@ use crate::cli::{
     printable,
 };
 use lanefs::device::{Access, Device, OpenOptions, Pick, file_of};
-use lanefs_check::repair::{Action, Plan, Shared, plan};
+use lanefs_check::repair::{Action, Plan, Shared, plan, plan_log};
 use lanefs_check::{Error, Finding, Harm, Place};
 use lanefs_device::OverlayDevice;
 use lanefs_ext4::{Exclusive, Fault};
@@ -139,10 +139,19 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let replayed = replay_elsewhere(device, journal.as_ref(), arguments);
     let (device, is_replayed) = replayed.map_err(|error| whole.failure(error))?;
     let (device, replaced) = replace_fast_commits(device, arguments);
-    let mut plan = plan(device.clone(), shared).map_err(|error| match (error, replaced) {
-        (Error::FastCommits, Err(why)) => whole.failure(why),
-        (error, _) => whole.failure(error),
-    })?;
+    let (device, mut plan, restored) = match (plan(device.clone(), shared), replaced) {
+        // What leads to the log may be damaged.
+        (Err(Error::FastCommits), Err(why)) => {
+            let failure = |error| whole.failure(error);
+            let restored = plan_log(device.clone()).map_err(|error| whole.failure(error))?;
+            let with_log = restore_log(device, &restored, arguments).map_err(|_| failure(why))?;
+            let plan = plan(with_log.clone(), shared).map_err(|error| whole.failure(error))?;
+            (with_log, plan, restored.actions)
+        }
+        (plan, _) => (device, plan.map_err(|error| whole.failure(error))?, Vec::new()),
+    };
+    let is_restored = !restored.is_empty();
+    plan.actions.splice(0..0, restored);
     let is_completed = undo.is_some();
     if is_completed {
         let what = "an interrupted repair is completed".into();
@@ -163,7 +172,7 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
         undo = write(arguments, &whole, &device, &plan, &repair)?.or(undo);
     }
     failures.printed(print(&plan, &repair, undo.as_deref(), arguments));
-    let changes = writes || is_completed || is_replayed || mends_mmp;
+    let changes = writes || is_completed || is_replayed || is_restored || mends_mmp;
     let code = match (plan.leaves_faults(), changes) {
         _ if !plan.after.unchecked.is_empty() => FAILED,
         (true, _) => LEFT,
@@ -234,6 +243,23 @@ fn replace_fast_commits(
         Ok(view) => (view, Ok(())),
         Err(error) => (device, Err(error)),
     }
+}
+
+/// Writes the blocks that lead to a log with fast commits, and then replaces the fast commits, if a
+/// view of the image in memory shows that this succeeds. With `--dry-run`, changes only that view.
+fn restore_log(
+    device: Arc<dyn Device>,
+    restored: &Plan,
+    arguments: &Arguments,
+) -> Result<Arc<dyn Device>, lanefs_offline::Error> {
+    let repair = blocks(restored)?;
+    let restore = |device: Arc<dyn Device>| {
+        repair.write_in_place(&*device)?;
+        lanefs_ext4::log::replace_fast_commits(&device, None)?;
+        Ok(device)
+    };
+    let view = restore(Arc::new(OverlayDevice::new(device.clone(), u64::MAX)))?;
+    if arguments.dry_run { Ok(view) } else { restore(device) }
 }
 
 fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {

@@ -154,9 +154,22 @@ fn fast_commits_are_checked_and_repaired_as_replayed() {
         |arguments: &[&str]| try_run(Command::new(LANEFS).arg("repair").args(arguments).arg(path));
     assert_eq!(repair(&["-n"]).0.code(), Some(4));
     assert_eq!(std::fs::read(&image.path).unwrap(), before);
-    let (status, said) = repair(&[]);
-    assert_eq!(status.code(), Some(1), "{said}");
-    let (_, said) = try_run(Command::new(LANEFS).arg("cat").arg(format!("{path}:/d/f")));
-    assert_eq!(said, "text\n");
-    assert_eq!(check(&[path]).0, Some(0));
+    let repairs = || {
+        let (status, said) = repair(&[]);
+        assert_eq!(status.code(), Some(1), "{said}");
+        let (_, text) = try_run(Command::new(LANEFS).arg("cat").arg(format!("{path}:/d/f")));
+        assert_eq!(text, "text\n", "{said}");
+        assert_eq!(check(&[path]).0, Some(0));
+    };
+    repairs();
+    // The log is found again by the copy of its mapping in the superblock.
+    std::fs::write(&image.path, &before).unwrap();
+    let lost = try_run(Command::new("debugfs").args(["-w", "-R", "clri <8>", path]));
+    assert!(lost.0.success(), "{}", lost.1);
+    let damaged = std::fs::read(&image.path).unwrap();
+    assert!(damaged != before);
+    let (status, said) = repair(&["-n"]);
+    assert_eq!(status.code(), Some(4), "{said}");
+    assert_eq!(std::fs::read(&image.path).unwrap(), damaged);
+    repairs();
 }

@@ -152,6 +152,25 @@ impl JournalSuperblock {
         block_size: BlockSize,
         file_blocks: u32,
     ) -> Result<JournalSuperblock, Cause> {
+        JournalSuperblock::parse(bytes, block_size)?.checked(file_blocks)
+    }
+
+    /// Decodes the superblock of a journal in a file, whose log begins at block 1, whatever the
+    /// superblock says. Otherwise like [`JournalSuperblock::decode`].
+    ///
+    /// # Errors
+    /// Any [`Cause`].
+    pub fn decode_in_file(
+        bytes: &[u8],
+        block_size: BlockSize,
+        file_blocks: u32,
+    ) -> Result<JournalSuperblock, Cause> {
+        let mut superblock = JournalSuperblock::parse(bytes, block_size)?;
+        superblock.raw.s_first.set(1);
+        superblock.checked(file_blocks)
+    }
+
+    fn parse(bytes: &[u8], block_size: BlockSize) -> Result<JournalSuperblock, Cause> {
         let (raw, _) = RawJournalSuperblock::read_from_prefix(bytes)
             .map_err(|_| Cause::Length { len: bytes.len() })?;
         let version = match Header::decode(bytes).map(|header| header.kind) {
@@ -160,11 +179,10 @@ impl JournalSuperblock {
             _ => return Err(Cause::NotASuperblock),
         };
         let superblock = JournalSuperblock { raw, version, block_size };
-        superblock.check(file_blocks).map(|()| superblock)
+        superblock.check_checksum().map(|()| superblock)
     }
 
-    fn check(&self, file_blocks: u32) -> Result<(), Cause> {
-        self.check_checksum()?;
+    fn checked(self, file_blocks: u32) -> Result<JournalSuperblock, Cause> {
         let raw = &self.raw;
         let found = raw.s_blocksize.get();
         if found as usize != self.block_size.bytes() {
@@ -186,7 +204,7 @@ impl JournalSuperblock {
         if start != 0 && !self.log_area().contains(&start) {
             return Err(Cause::Start { start });
         }
-        Ok(())
+        Ok(self)
     }
 
     fn check_checksum(&self) -> Result<(), Cause> {

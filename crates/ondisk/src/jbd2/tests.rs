@@ -226,6 +226,25 @@ fn every_check_of_the_journal_superblock_has_its_cause() {
 }
 
 #[test]
+fn the_log_of_a_file_begins_at_block_1() {
+    let decode = |bytes: &[u8], blocks| {
+        JournalSuperblock::decode_in_file(bytes, BlockSize::new(1024).unwrap(), blocks)
+    };
+    let mut plain = JournalSuperblock::new(BlockSize::new(1024).unwrap(), 4096, UUID);
+    plain.set_start(Some(1));
+    for first in [0, 2, 4096, u32::MAX] {
+        let mut bytes = plain.encode();
+        bytes[0x14..0x18].copy_from_slice(&first.to_be_bytes());
+        assert!(decode_journal(&bytes).is_err());
+        assert_eq!(decode(&bytes, 4096).unwrap().encode(), plain.encode());
+        assert!(decode(&bytes, 4095).is_err());
+    }
+    let mut bytes = journal().encode();
+    bytes[0x14] ^= 1;
+    assert!(matches!(decode(&bytes, 4096).unwrap_err(), Cause::Checksum { .. }));
+}
+
+#[test]
 fn unknown_journal_features_are_not_supported() {
     let mut journal = journal();
     journal.support().unwrap();

@@ -1,9 +1,10 @@
 //! Repairs by Lanefs.
 
 use super::compare::Loss;
-use lanefs_check::repair::{Plan, Shared, plan};
-use lanefs_check::{Harm, Options, Report, Verdict, check};
+use lanefs_check::repair::{Plan, Shared, plan, plan_log};
+use lanefs_check::{Error, Harm, Options, Report, Verdict, check};
 use lanefs_device::{Device, OverlayDevice};
+use lanefs_ext4::log;
 use lanefs_offline::Repair;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub struct Repaired {
 pub fn repair(damaged: &OverlayDevice) -> Result<Repaired, Loss> {
     let view = Arc::new(damaged.fork());
     let device: Arc<dyn Device> = view.clone();
-    let replaced = lanefs_ext4::log::replace_fast_commits(&device, None);
+    let replaced = replace_fast_commits(&device);
     let refused = |why: String| (format!("repair refuses: {}", normal(&why)), why);
     let first_plan = plan(device.clone(), Shared::Clone).map_err(|error| {
         let why = replaced.err().map_or(String::new(), |why| format!(", {why}"));
@@ -71,6 +72,18 @@ pub fn repair(damaged: &OverlayDevice) -> Result<Repaired, Loss> {
         before: first_plan.before,
         found,
     })
+}
+
+/// Replaces the fast commits of the log by a transaction, as `lanefs repair` does.
+pub fn replace_fast_commits(device: &Arc<dyn Device>) -> Result<(), lanefs_ext4::Error> {
+    let replaced = log::replace_fast_commits(device, None).map(drop);
+    if let (Err(_), Err(Error::FastCommits)) = (&replaced, plan(device.clone(), Shared::Clone))
+        && let Ok(restored) = plan_log(device.clone())
+    {
+        blocks(&restored).write_in_place(&**device).expect("in memory");
+        return log::replace_fast_commits(device, None).map(drop);
+    }
+    replaced
 }
 
 /// Returns the blocks that a plan writes.

@@ -40,7 +40,7 @@ pub const SETS: [Set; 58] = [
     ("-b 65536 -O ^has_journal,^orphan_file", 32, Clean),
     ("-b 1024 -J size=1 -O large_dir,^flex_bg -g 1024", 8, Clean),
     ("-b 1024 -J size=1 -I 128 -O ^metadata_csum,^metadata_csum_seed,uninit_bg", 8, Clean),
-    ("-b 1024 -J size=1 -O fast_commit,^orphan_file", 8, Crashed),
+    ("-b 1024 -J size=2 -O fast_commit,^orphan_file", 8, Crashed),
     ("-b 2048 -O ^has_journal,^orphan_file,^64bit", 8, Clean),
     ("-b 1024 -J size=1 -O ea_inode,^metadata_csum,^metadata_csum_seed", 8, Clean),
     ("-b 1024 -J size=1 -O sparse_super2 -g 1024", 8, Clean),

@@ -10,7 +10,9 @@ use crate::image::{Image, Mappings};
 use crate::library::Library;
 use crate::op::{Op, Path, Tree};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
-use lanefs_ext4::{Fs, Mount, MountOptions, NewVerity, Privilege, Rename, SetXattr, SyncMode};
+use lanefs_ext4::{
+    FastCommitting, Fs, Mount, MountOptions, NewVerity, Privilege, Rename, SetXattr, SyncMode,
+};
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Group, Ino};
@@ -343,6 +345,7 @@ fn inos(fs: &Fs) -> BTreeMap<Path, Ino> {
 /// Creates, writes and removes files in the filled image, and returns the device as a crash leaves
 /// it. The changes are committed but not yet written in place, and there are orphans.
 fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice {
+    let options = MountOptions { fast_commits: FastCommitting::IfPossible, ..options };
     let mount = Mount::open(device.clone(), options).expect("it mounts again");
     let mut library = Library::new(mount.fs());
     let apply = |library: &mut Library, op| {
@@ -370,21 +373,29 @@ fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice 
     state
 }
 
-/// Changes files and syncs each of them, so that the log ends with fast commits.
+/// Changes files and syncs each of them, so that the log ends with fast commits. The first change
+/// is one that needs a transaction.
 fn fast_commits(apply: &mut dyn FnMut(Op)) {
     use crate::op::{File, Kind};
     let path = |n: u8| format!("big/after {n}").into_bytes();
+    let create = |n: u8| {
+        let (kind, permissions, uid, gid) = (Kind::Regular, 0o640, 7, 7);
+        Op::Create { path: path(n), kind, permissions, uid, gid }
+    };
+    apply(Op::Unlink { path: path(12) });
+    apply(Op::Rename { path: path(13), new: path(12), how: Rename::Replace });
+    apply(create(20));
+    apply(Op::Fsync { file: File::At(path(12)), mode: SyncMode::Full });
     for n in 5..12 {
         let (seed, file) = (n.into(), File::At(path(n)));
         apply(Op::Write { file: file.clone(), offset: 5000, len: 2000, seed });
         let mode = if n % 2 == 0 { SyncMode::Full } else { SyncMode::Data };
         apply(Op::Fsync { file, mode });
     }
-    apply(Op::Unlink { path: path(12) });
-    apply(Op::Rename { path: path(13), new: path(12), how: Rename::Replace });
-    let (kind, permissions, uid, gid) = (Kind::Regular, 0o640, 7, 7);
-    apply(Op::Create { path: path(20), kind, permissions, uid, gid });
-    for n in [12, 20] {
+    for n in 21..24 {
+        apply(create(n));
         apply(Op::Fsync { file: File::At(path(n)), mode: SyncMode::Full });
     }
+    apply(Op::Unlink { path: path(11) });
+    apply(Op::Fsync { file: File::At(path(23)), mode: SyncMode::Full });
 }

@@ -1,12 +1,15 @@
 //! Repairs of directed damage. Afterwards both judges find the image clean, and all files have
 //! their old contents.
 
-use lanefs_check::repair::{Shared, plan, plan_within};
+use lanefs_check::repair::{Plan, Shared, plan, plan_log, plan_within};
 use lanefs_check::{Error, Fault, Harm, Options, Report, Verdict};
+use lanefs_device::Device;
 use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_offline::Repair;
+use lanefs_ondisk::Ino;
 use lanefs_ondisk::superblock::Superblock;
 use lanefs_suites::changes::Verdicts;
+use lanefs_suites::hostile::target::{Left, SUPER, Target};
 use lanefs_suites::image::Image;
 
 /// The files of [`filled`] with their sizes.
@@ -54,10 +57,14 @@ fn repaired(image: &Image, what: &str) -> Vec<String> {
     let plan = plan(device.clone(), Shared::Clone).unwrap_or_else(|why| panic!("{what}: {why}"));
     let actions = plan.actions.iter().map(ToString::to_string).collect();
     assert!(!plan.leaves_faults(), "{what}: {actions:?} {:?}", plan.after.findings);
+    write(&plan, &*device);
+    actions
+}
+
+fn write(plan: &Plan, device: &dyn Device) {
     let (recovery, blocks) = (plan.recovery().unwrap(), plan.repair().unwrap());
     let repair = Repair { recovery, blocks, block_size: plan.block_size() };
-    repair.write_in_place(&*device).expect("it is written");
-    actions
+    repair.write_in_place(device).expect("it is written");
 }
 
 /// Repairs an image. Afterwards both judges must find the image clean, and all files of [`filled`]
@@ -502,6 +509,54 @@ fn transactions_are_kept_in_a_log_whose_inode_is_mended() {
             // Nothing is left that a mount would replay over the repair.
             assert!(!image.debugfs("features").contains("needs_recovery"), "{name}: {actions:?}");
         }
+    }
+}
+
+/// Makes an image that crashed, with this damage.
+fn crashed(options: &str, damage: impl Fn(&Target)) -> Option<Image> {
+    let target = Target::make(options, 8, Left::Crashed)?;
+    damage(&target);
+    let image = Image::empty();
+    target.device().to_file(image.path()).expect("a copy");
+    Some(image)
+}
+
+#[test]
+fn a_log_whose_first_block_is_wrong_is_replayed() {
+    for first in [0, 2, u32::MAX] {
+        let damage = |target: &Target| target.put(target.log()[0] + 0x14, &first.to_be_bytes());
+        let Some(image) = crashed("-b 1024 -t ext3 -J size=1", damage) else { return };
+        let actions = repaired(&image, "a wrong first block");
+        image.assert_clean("repaired");
+        assert!(image.debugfs("stat \"big/after 10\"").contains("regular"), "{first}: {actions:?}");
+    }
+}
+
+/// The fast commits of a log whose inode is lost, perhaps with the superblock.
+#[test]
+fn what_leads_to_fast_commits_is_restored_first() {
+    const OPTIONS: &str = "-b 1024 -J size=2 -O fast_commit,^orphan_file -g 4096";
+    for loses_superblock in [false, true] {
+        let damage = |target: &Target| {
+            let at = target.inode(Ino::JOURNAL);
+            target.put(at, &vec![0; 256]);
+            if loses_superblock {
+                target.put16(SUPER + 0x38, 0);
+            }
+        };
+        let Some(image) = crashed(OPTIONS, damage) else { return };
+        let device = image.device();
+        lanefs_ext4::log::replace_fast_commits(&device, None).expect_err("no log");
+        let planned = plan(device.clone(), Shared::Clone);
+        let said = format!("{loses_superblock}: {:?}", planned.as_ref().map(|plan| &plan.actions));
+        assert!(matches!(planned, Err(Error::FastCommits)), "{said}");
+        write(&plan_log(device.clone()).expect("a plan"), &*device);
+        assert!(lanefs_ext4::log::replace_fast_commits(&device, None).expect("a log"));
+        drop(device);
+        let actions = repaired(&image, "after the fast commits");
+        image.assert_clean("repaired");
+        let now = image.debugfs("stat \"big/after 23\"");
+        assert!(now.contains("regular"), "{loses_superblock}: {actions:?}: {now}");
     }
 }
 
@@ -1037,6 +1092,26 @@ fn an_encrypted_lost_and_found_is_replaced_and_a_context_without_a_version_is_fo
 }
 
 #[test]
+fn the_length_of_the_name_of_a_context_is_corrected() {
+    let Some(clean) = filled("-b 1024 -I 256 -O encrypt,^metadata_csum") else { return };
+    clean.debugfs("mkdir secret");
+    let (place, context) = (clean.inode_at("secret", BLOCK), [[1, 1, 4, 0], [b'k'; 4]].concat());
+    encrypt(&clean, place, &[&context[..], &[b'k'; 20]].concat());
+    clean.assert_clean("an encrypted directory without files");
+    let read = |image: &Image| {
+        let mut bytes = [0; 256];
+        image.device().read_at(place, &mut bytes).unwrap();
+        bytes
+    };
+    for len in 2..=5 {
+        let image = copy_of(&clean);
+        image.device().write_at(place + 164, &[len]).unwrap();
+        let actions = keeps_all(&image, "a name with zero bytes");
+        assert!(read(&image)[0x80..] == read(&clean)[0x80..], "{len}: {actions:?}");
+    }
+}
+
+#[test]
 fn an_inline_file_that_is_larger_than_its_room_reads_as_zeros_after_it() {
     let Some(image) = filled("-b 1024 -I 256 -O inline_data") else { return };
     image.debugfs("sif a size 102400");
@@ -1181,6 +1256,44 @@ fn a_new_name_is_not_that_of_an_entry_in_the_other_part_of_an_inline_directory()
     let actions = keeps_all(&clean, "an inline directory");
     let expected = [".", "..", "a.cd", "a.~0", "aaaa", "acac"].map(String::from);
     assert_eq!(listed(&clean, "dir"), expected, "{actions:?}");
+}
+
+#[test]
+fn equal_names_in_an_inline_directory_are_found() {
+    let Some(clean) = filled("-b 1024 -I 256 -O inline_data,^metadata_csum") else { return };
+    clean.debugfs("mkdir dir");
+    let source = clean.path().with_extension("source");
+    std::fs::write(&source, "x").expect("a source");
+    clean.debugfs(&format!("write {} dir/qwe1", source.display()));
+    clean.debugfs(&format!("write {} dir/qwe2", source.display()));
+    clean.assert_clean("filled");
+    rename(&clean, b"qwe2", b"qwe1");
+    let actions = keeps_all(&clean, "equal names");
+    assert_eq!(listed(&clean, "dir"), [".", "..", "qwe1", "qw~0"], "{actions:?}");
+}
+
+#[test]
+fn an_orphan_file_beyond_the_used_part_of_its_table_is_found() {
+    let Some(image) = Image::make("-b 1024", "8M") else { return };
+    let said = image.debugfs("stats");
+    let inodes =
+        said.split("Inodes per group:").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let inodes: u32 = inodes.and_then(|number| number.parse().ok()).expect("a number");
+    image.debugfs(&format!("set_bg 0 itable_unused {}", inodes - 11));
+    image.debugfs("set_bg 0 checksum calc");
+    let before = Verdicts::of(image.path());
+    assert!(!before.is_clean_for_e2fsck() && !before.is_clean_for_lanefs(), "{before:?}");
+    let actions = repaired(&image, "an orphan file beyond the used part");
+    image.assert_clean("repaired");
+    assert!(image.debugfs("features").contains("orphan_file"), "{actions:?}");
+}
+
+#[test]
+fn the_device_of_a_journal_is_no_fault_without_a_journal() {
+    let Some(image) = filled("-b 1024 -t ext2") else { return };
+    image.debugfs("ssv journal_dev 5");
+    let verdicts = Verdicts::of(image.path());
+    assert!(verdicts.is_clean_for_lanefs() && verdicts.is_clean_for_e2fsck(), "{verdicts:?}");
 }
 
 #[test]
