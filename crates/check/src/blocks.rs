@@ -106,7 +106,11 @@ impl Sink for FileBlocks<'_> {
             clusters.start += 1;
         }
         self.last_cluster = Some(last);
-        self.claimed.clusters += clusters.end.saturating_sub(clusters.start);
+        // e2fsck counts a cluster for each of the resize inode's blocks.
+        self.claimed.clusters += match self.ino {
+            Ino::RESIZE => extent.len.into(),
+            _ => clusters.end.saturating_sub(clusters.start),
+        };
         self.claim(place, clusters);
     }
 

@@ -249,7 +249,10 @@ impl Mender<'_> {
                 let is_dot = *fault == Fault::Dirent(dot);
                 let wrong = matches!(fault, Fault::BadTarget { .. } | Fault::SecondName { .. })
                     || matches!(fault, Fault::ForeignPolicy { .. });
-                wrong || is_dot || *fault == Fault::Encoding
+                let is_dot_dot = *fault == Fault::Dirent(dirent::Cause::NoDots)
+                    && leads_to_parent(bytes, kept.offset)
+                    && self.parents.position(kept.ino).is_some();
+                wrong || is_dot || is_dot_dot || *fault == Fault::Encoding
             });
             kept.name = permitted(&kept.name, folding);
             !is_wrong && !matches!(kept.name.as_slice(), b"." | b"..")
@@ -347,7 +350,7 @@ impl Mender<'_> {
         let at = usize::from(le16(first, 4));
         let named = Ino(le32(first, at));
         let is_dots = le16(first, at + 8) == u16::from_le_bytes(*b"..");
-        match is_dots && self.parents.position(named).is_some() {
+        match (is_dots || leads_to_parent(first, at)) && self.parents.position(named).is_some() {
             true => named,
             false => self.parent_of(ino),
         }
@@ -433,6 +436,13 @@ fn offset_of(finding: &Finding) -> Option<usize> {
         (_, Place::Entry { offset, .. }) => Some(offset),
         _ => None,
     }
+}
+
+/// Returns whether the entry at `offset` of a directory's first block is the second one, after ".",
+/// whatever its name is: it leads to the parent, as in e2fsck.
+fn leads_to_parent(first: &[u8], offset: usize) -> bool {
+    let dot = [le16(first, 4), le16(first, 6) & 0xff, le16(first, 8)];
+    offset == MIN_RECORD && dot == [MIN_RECORD as u16, 1, u16::from(b'.')]
 }
 
 /// Renames entries so that no name occurs twice in a directory, or is in `others`. As in e2fsck,

@@ -1387,3 +1387,27 @@ fn inodes_are_mounted_and_kept(options: &str) {
     repaired(&image, "wrong counts");
     expect_clean("repaired");
 }
+
+#[test]
+fn a_second_entry_with_another_name_is_the_one_of_the_parent() {
+    let Some(clean) = filled("-b 1024 -O ^metadata_csum") else { return };
+    let at = blocks(&clean, "d/e")[0] * BLOCK;
+    for name in [[2, 2, b'.', b'n'], [2, 2, b'n', b'.'], [1, 2, b'n', 0]] {
+        let image = copy_of(&clean);
+        image.device().write_at(at + 18, &name).unwrap();
+        let actions = keeps_all(&image, &name.escape_ascii().to_string());
+        assert_eq!(listed(&image, "d/e"), [".", "..", "f"], "{actions:?}");
+        assert!(!image.debugfs("ls lost+found").contains('#'), "{actions:?}");
+    }
+}
+
+/// e2fsck does not look at the rest of such an inode.
+#[test]
+fn an_inode_whose_first_half_is_zero_was_not_deleted() {
+    let Some(image) = filled("-b 1024 -I 256") else { return };
+    let place = image.inode_at("<60>", BLOCK);
+    image.device().write_at(place, &[0; 256]).unwrap();
+    image.device().write_at(place + 128, &[32, 0, 0, 0, 7]).unwrap();
+    let verdicts = Verdicts::of(image.path());
+    assert!(verdicts.is_clean_for_lanefs() && verdicts.is_clean_for_e2fsck(), "{verdicts:?}");
+}
