@@ -8,9 +8,9 @@ use crate::cli::{
 };
 use crate::copy::{ImageNode, ImageTree};
 use crate::walk::{Entry, Order, Visit, Walk};
-use criterion::Candidate;
-use expression::{Expression, Options, Output, Parsed};
-use lanefs::{FileType, Follow};
+use criterion::{Candidate, Known};
+use expression::{Options, Output, Parsed, Tree};
+use lanefs::{FileType, Follow, Time};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -65,7 +65,7 @@ pub struct Arguments {
 
 /// Runs `lanefs find`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let mut parsed = match Parsed::new(&arguments.words) {
+    let mut parsed = match Parsed::new(&arguments.words, None) {
         Ok(parsed) => parsed,
         Err(error) => {
             Report::new("find").fail(error);
@@ -76,15 +76,17 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let mut image = arguments.image.clone();
     image.image.offset = parsed.options.offset.unwrap_or(image.image.offset);
     Report::run("find", |report| {
-        let wanted = parsed.places.iter().chain(parsed.references());
+        let (wanted, now) = (parsed.places.iter().chain(&parsed.references), Time::now());
         let images = Images::open(&image, wanted.map(|place| place.wanted(Intent::Read)))?;
         let mut out = Screen::new();
         let printed = images.each(&parsed.places, report, |fs, place| {
             let tree = ImageTree::new(fs, &place.image);
             let top = tree.find(&place.path, Follow::Nothing)?;
-            let expression = parsed.resolve(&images, &UserNames::of(fs))?;
+            let known = Known { images: &images, names: &UserNames::of(fs) };
+            let expression = Parsed::new(&arguments.words, Some(known))?.tree;
             let options = &parsed.options;
-            Ok(Search { tree: &tree, place, expression, options, report }.run(top, &mut out)?)
+            Ok(Search { tree: &tree, place, expression, options, now, report }
+                .run(top, &mut out)?)
         });
         Ok(printed.and_then(|()| out.flush())?)
     })
@@ -94,8 +96,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 struct Search<'a> {
     tree: &'a ImageTree<'a>,
     place: &'a ImagePath,
-    expression: Expression,
+    expression: Tree,
     options: &'a Options,
+    now: Time,
     report: &'a Report,
 }
 
@@ -127,8 +130,9 @@ impl Search<'_> {
                 continue;
             }
             let place = self.place.below(walk.path());
-            let candidate = Candidate { tree: self.tree, entry: &entry, place: &place };
-            let verdict = match self.expression.evaluate(&candidate) {
+            let (tree, now) = (self.tree, self.now);
+            let candidate = Candidate { tree, entry: &entry, place: &place, now };
+            let verdict = match self.expression.verdict(&candidate) {
                 Ok(verdict) => verdict,
                 Err(failure) => {
                     self.report.fail(failure);

@@ -19,15 +19,15 @@ pub struct Candidate<'a, 'fs> {
     pub tree: &'a ImageTree<'fs>,
     pub entry: &'a Entry<ImageNode>,
     pub place: &'a ImagePath,
+    /// The time when the search began.
+    pub now: Time,
 }
 
-/// A test. The users, groups and files that it names are not looked up yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Raw {
-    Ready(Criterion),
-    User(String),
-    Group(String),
-    NewerThan(Which, Operand),
+/// Where the users, groups and files that tests name are looked up.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    pub images: &'a Images,
+    pub names: &'a UserNames,
 }
 
 /// A test.
@@ -46,7 +46,7 @@ pub enum Criterion {
     Links(Number),
     Inode(Number),
     Newer(Which, Time),
-    Age { which: Which, number: Number, unit: Unit, now: i128 },
+    Age { which: Which, number: Number, unit: Unit },
 }
 
 /// A number with which a value of the file is compared. The value must be equal to the number
@@ -143,17 +143,19 @@ fn nanos(time: Time) -> i128 {
 }
 
 fn age(which: Which, text: &str, unit: Unit) -> Option<Criterion> {
-    Some(Criterion::Age { which, number: Number::parse(text)?, unit, now: nanos(Time::now()) })
+    Some(Criterion::Age { which, number: Number::parse(text)?, unit })
 }
 
-impl Raw {
-    /// Parses the test `option`, without its dashes; `None` if there is no such test.
+impl Criterion {
+    /// Parses the test `option`, without its dashes; `None` if there is no such test. Without
+    /// `known`, what the test names is not looked up.
     pub fn parse<'a>(
         option: &str,
         argument: &mut dyn FnMut() -> Result<&'a OsString, Failure>,
-    ) -> Result<Option<Raw>, Failure> {
+        known: Option<Known<'_>>,
+    ) -> Result<Option<Criterion>, Failure> {
         let mut glob = |case| Ok::<_, Failure>(Glob::new(argument()?.as_bytes(), case));
-        let ready = match option {
+        Ok(Some(match option {
             "name" => Criterion::Name(glob(Case::Differs)?, Case::Differs),
             "iname" => Criterion::Name(glob(Case::Ignored)?, Case::Ignored),
             "path" | "wholename" => Criterion::Path(glob(Case::Differs)?, Case::Differs),
@@ -161,44 +163,30 @@ impl Raw {
             "lname" => Criterion::Target(glob(Case::Differs)?),
             "xattr" => Criterion::Attribute(glob(Case::Differs)?),
             "empty" => Criterion::Empty,
-            "newer" => return Ok(Some(newer(Which::Change, argument()?))),
-            "anewer" => return Ok(Some(newer(Which::Access, argument()?))),
-            "cnewer" => return Ok(Some(newer(Which::Inode, argument()?))),
+            "user" => Criterion::Uid(id(known, "-user", argument()?, UserNames::uid)?),
+            "group" => Criterion::Gid(id(known, "-group", argument()?, UserNames::gid)?),
             _ => return text(option, argument),
-        };
-        Ok(Some(Raw::Ready(ready)))
+        }))
     }
+}
 
-    /// If the test compares with the time of another file, and that other file is in an image,
-    /// returns its path.
-    pub fn reference(&self) -> Option<&ImagePath> {
-        match self {
-            Raw::NewerThan(_, Operand::Image(place)) => Some(place),
-            _ => None,
-        }
-    }
-
-    /// Looks up the user, group or file that the test names.
-    pub fn resolve(&self, images: &Images, names: &UserNames) -> Result<Criterion, Failure> {
-        let id = |number: u32| Number { order: Ordering::Equal, number: number.into() };
-        Ok(match self {
-            Raw::Ready(test) => test.clone(),
-            Raw::User(name) => {
-                Criterion::Uid(id(names.uid(name).map_err(|why| Failure::new("-user", why))?))
-            }
-            Raw::Group(name) => {
-                Criterion::Gid(id(names.gid(name).map_err(|why| Failure::new("-group", why))?))
-            }
-            Raw::NewerThan(which, file) => Criterion::Newer(*which, changed(images, file)?),
-        })
-    }
+/// Looks up a user or group.
+fn id(
+    known: Option<Known<'_>>,
+    option: &str,
+    name: &OsString,
+    look_up: fn(&UserNames, &str) -> Result<u32, String>,
+) -> Result<Number, Failure> {
+    let found = known.map_or(Ok(0), |known| look_up(known.names, &name.to_string_lossy()));
+    let number = found.map_err(|why| Failure::new(option, why))?.into();
+    Ok(Number { order: Ordering::Equal, number })
 }
 
 /// Parses the tests whose argument is text.
 fn text<'a>(
     option: &str,
     argument: &mut dyn FnMut() -> Result<&'a OsString, Failure>,
-) -> Result<Option<Raw>, Failure> {
+) -> Result<Option<Criterion>, Failure> {
     type Parse = fn(&str) -> Option<Criterion>;
     let parse: Parse = match option {
         "type" => |text| types(text).map(Criterion::Types),
@@ -215,15 +203,11 @@ fn text<'a>(
         "ctime" => |text| age(Which::Inode, text, Unit::Days),
         "cmin" => |text| age(Which::Inode, text, Unit::Minutes),
         "newermt" => |text| Some(Criterion::Newer(Which::Change, parse_time(text).ok()?)),
-        "user" | "group" => {
-            let name = argument()?.to_string_lossy().into_owned();
-            return Ok(Some(if option == "user" { Raw::User(name) } else { Raw::Group(name) }));
-        }
         _ => return Ok(None),
     };
     let word = argument()?.to_string_lossy();
     match parse(&word) {
-        Some(test) => Ok(Some(Raw::Ready(test))),
+        Some(test) => Ok(Some(test)),
         None => {
             let why = format!("'{word}' is not understood (--help explains the test)");
             Err(Failure::new(format_args!("-{option}"), why))
@@ -231,12 +215,8 @@ fn text<'a>(
     }
 }
 
-fn newer(which: Which, file: &OsString) -> Raw {
-    Raw::NewerThan(which, Operand::from(file.clone()))
-}
-
 /// Returns the time of the last modification of a file.
-fn changed(images: &Images, file: &Operand) -> Result<Time, Failure> {
+pub fn changed(images: &Images, file: &Operand) -> Result<Time, Failure> {
     match file {
         Operand::Image(place) => {
             let found = images.get(&place.image)?.metadata(&place.path);
@@ -290,8 +270,8 @@ impl Criterion {
                 let time = which.of(meta);
                 (time.secs, time.nanos) > (than.secs, than.nanos)
             }
-            Criterion::Age { which, number, unit, now } => {
-                is_aged(now - nanos(which.of(meta)), *number, *unit)
+            Criterion::Age { which, number, unit } => {
+                is_aged(nanos(file.now) - nanos(which.of(meta)), *number, *unit)
             }
         })
     }

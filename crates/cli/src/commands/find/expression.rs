@@ -1,7 +1,8 @@
 //! The words after `lanefs find`: operands, options, and tests joined by operators.
 
-use super::criterion::{Candidate, Criterion, Raw};
-use crate::cli::{Failure, ImagePath, Images, Size, UserNames};
+use super::criterion::{Candidate, Criterion, Known, Which, changed};
+use crate::cli::{Failure, ImagePath, Operand, Size};
+use lanefs::Time;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
@@ -9,14 +10,14 @@ use std::str::FromStr;
 
 /// A tree of tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tree<T> {
-    Test(T),
+pub enum Tree {
+    Test(Criterion),
     Print(Output),
     Prune,
     Constant(bool),
-    Not(Box<Tree<T>>),
-    All(Vec<Tree<T>>),
-    Any(Vec<Tree<T>>),
+    Not(Box<Tree>),
+    All(Vec<Tree>),
+    Any(Vec<Tree>),
 }
 
 /// How a path is printed.
@@ -31,7 +32,9 @@ pub enum Output {
 pub struct Parsed {
     pub places: Vec<ImagePath>,
     pub options: Options,
-    tree: Tree<Raw>,
+    /// The files in images with whose times tests compare (`-newer`).
+    pub references: Vec<ImagePath>,
+    pub tree: Tree,
 }
 
 /// The options among the words.
@@ -54,12 +57,10 @@ pub struct Verdict {
     pub prune: bool,
 }
 
-/// An expression in which the names of users, groups and files are replaced by ids and times.
-pub struct Expression(Tree<Criterion>);
-
 impl Parsed {
-    /// Parses the words.
-    pub fn new(words: &[OsString]) -> Result<Parsed, Failure> {
+    /// Parses the words. Without `known`, the users, groups and files that tests name are not
+    /// looked up: the tree is only checked.
+    pub fn new(words: &[OsString], known: Option<Known<'_>>) -> Result<Parsed, Failure> {
         let is_expression = |word: &OsString| {
             let word = word.as_bytes();
             word.len() > 1 && word.starts_with(b"-") || matches!(word, b"!" | b"(" | b")")
@@ -71,7 +72,8 @@ impl Parsed {
         }
         let options =
             Options { depths: 0..=usize::MAX, entries_first: false, json: false, offset: None };
-        let mut parser = Parser { words: rest, options };
+        let references = Vec::new();
+        let mut parser = Parser { words: rest, options, known, references, prints: false };
         let mut tree = match parser.words.is_empty() {
             true => Tree::Constant(true),
             false => parser.any()?,
@@ -79,37 +81,23 @@ impl Parsed {
         if let Some(word) = parser.peek() {
             return Err(Failure::new(word, "no bracket or test before it"));
         }
-        if !tree.leaves().iter().any(|leaf| matches!(leaf, Tree::Print(_))) {
+        if !parser.prints {
             tree = Tree::All(vec![tree, Tree::Print(Output::Line)]);
         }
         let places = places.iter().cloned().map(ImagePath::from).collect();
-        Ok(Parsed { places, options: parser.options, tree })
-    }
-
-    /// Some tests compare with the time of another file (`-newer`). Returns the paths of these
-    /// files if they are in images.
-    pub fn references(&self) -> Vec<&ImagePath> {
-        let leaves = self.tree.leaves().into_iter();
-        let tests = leaves.map(|leaf| if let Tree::Test(test) = leaf { Some(test) } else { None });
-        tests.flatten().filter_map(Raw::reference).collect()
-    }
-
-    /// Looks up the names of users, groups and files.
-    pub fn resolve(&self, images: &Images, names: &UserNames) -> Result<Expression, Failure> {
-        self.tree.resolve(&mut |raw| raw.resolve(images, names)).map(Expression)
+        let Parser { options, references, .. } = parser;
+        Ok(Parsed { places, options, references, tree })
     }
 }
 
-impl Expression {
-    /// Evaluates the expression for a file.
-    pub fn evaluate(&self, file: &Candidate<'_, '_>) -> Result<Verdict, Failure> {
+impl Tree {
+    /// Returns what to do with a file.
+    pub fn verdict(&self, file: &Candidate<'_, '_>) -> Result<Verdict, Failure> {
         let mut verdict = Verdict::default();
-        self.0.evaluate(file, &mut verdict)?;
+        self.evaluate(file, &mut verdict)?;
         Ok(verdict)
     }
-}
 
-impl Tree<Criterion> {
     fn evaluate(&self, file: &Candidate<'_, '_>, verdict: &mut Verdict) -> Result<bool, Failure> {
         match self {
             Tree::Test(test) => return test.holds(file),
@@ -132,35 +120,13 @@ impl Tree<Criterion> {
     }
 }
 
-impl<T> Tree<T> {
-    /// Returns the tests and actions.
-    fn leaves(&self) -> Vec<&Tree<T>> {
-        match self {
-            Tree::Not(below) => below.leaves(),
-            Tree::All(below) | Tree::Any(below) => below.iter().flat_map(Tree::leaves).collect(),
-            Tree::Test(_) | Tree::Print(_) | Tree::Prune | Tree::Constant(_) => vec![self],
-        }
-    }
-
-    fn resolve<U, E>(&self, act: &mut dyn FnMut(&T) -> Result<U, E>) -> Result<Tree<U>, E> {
-        let mut all = |below: &[Tree<T>]| {
-            below.iter().map(|part| part.resolve(act)).collect::<Result<Vec<_>, E>>()
-        };
-        Ok(match self {
-            Tree::All(below) => Tree::All(all(below)?),
-            Tree::Any(below) => Tree::Any(all(below)?),
-            Tree::Not(below) => Tree::Not(Box::new(below.resolve(act)?)),
-            Tree::Test(test) => Tree::Test(act(test)?),
-            Tree::Print(output) => Tree::Print(*output),
-            Tree::Prune => Tree::Prune,
-            Tree::Constant(value) => Tree::Constant(*value),
-        })
-    }
-}
-
 struct Parser<'a> {
     words: &'a [OsString],
     options: Options,
+    known: Option<Known<'a>>,
+    references: Vec<ImagePath>,
+    /// Whether there is an action that prints.
+    prints: bool,
 }
 
 impl<'a> Parser<'a> {
@@ -183,7 +149,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses `A -o B ...`.
-    fn any(&mut self) -> Result<Tree<Raw>, Failure> {
+    fn any(&mut self) -> Result<Tree, Failure> {
         let mut parts = vec![self.all()?];
         while matches!(self.option(), Some("o" | "or")) {
             self.next();
@@ -193,7 +159,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses `A B ...`, with or without `-a` in between.
-    fn all(&mut self) -> Result<Tree<Raw>, Failure> {
+    fn all(&mut self) -> Result<Tree, Failure> {
         let mut parts = vec![self.one()?];
         loop {
             match (self.peek(), self.option()) {
@@ -209,7 +175,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn one(&mut self) -> Result<Tree<Raw>, Failure> {
+    fn one(&mut self) -> Result<Tree, Failure> {
         let shown = self.peek().unwrap_or("the expression");
         let option = self.option();
         self.next();
@@ -245,10 +211,12 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses an action or a test.
-    fn test(&mut self, shown: &str, option: &str) -> Result<Tree<Raw>, Failure> {
+    fn test(&mut self, shown: &str, option: &str) -> Result<Tree, Failure> {
         Ok(match option {
-            "print" => Tree::Print(Output::Line),
-            "print0" => Tree::Print(Output::Nul),
+            "print" | "print0" => {
+                self.prints = true;
+                Tree::Print(if option == "print" { Output::Line } else { Output::Nul })
+            }
             "prune" => Tree::Prune,
             "true" => Tree::Constant(true),
             "false" => Tree::Constant(false),
@@ -259,17 +227,29 @@ impl<'a> Parser<'a> {
                 let why = "not supported: pipe -print0 to xargs -0, or use --json";
                 return Err(Failure::new(shown, why));
             }
+            "newer" => self.newer(shown, Which::Change)?,
+            "anewer" => self.newer(shown, Which::Access)?,
+            "cnewer" => self.newer(shown, Which::Inode)?,
             _ => {
-                let mut argument = || {
-                    let missing = || Failure::new(shown, "its argument is missing");
-                    self.next().ok_or_else(missing)
-                };
-                match Raw::parse(option, &mut argument)? {
+                let known = self.known;
+                match Criterion::parse(option, &mut || self.argument(shown), known)? {
                     Some(test) => Tree::Test(test),
                     None => return Err(Failure::new(shown, "no such test (--help lists them)")),
                 }
             }
         })
+    }
+
+    /// Parses the file of a comparison of times.
+    fn newer(&mut self, shown: &str, which: Which) -> Result<Tree, Failure> {
+        let file = Operand::from(self.argument(shown)?.clone());
+        let time = self.known.map_or(Ok(Time::default()), |known| changed(known.images, &file))?;
+        self.references.extend(file.place().cloned());
+        Ok(Tree::Test(Criterion::Newer(which, time)))
+    }
+
+    fn argument(&mut self, shown: &str) -> Result<&'a OsString, Failure> {
+        self.next().ok_or_else(|| Failure::new(shown, "its argument is missing"))
     }
 
     fn value<T: FromStr>(&mut self, option: &str, what: &str) -> Result<T, Failure> {
@@ -279,7 +259,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn one_or<T>(mut parts: Vec<Tree<T>>, several: fn(Vec<Tree<T>>) -> Tree<T>) -> Tree<T> {
+fn one_or(mut parts: Vec<Tree>, several: fn(Vec<Tree>) -> Tree) -> Tree {
     match parts.pop() {
         Some(one) if parts.is_empty() => one,
         Some(last) => {
@@ -296,7 +276,7 @@ mod tests {
 
     fn parsed(line: &str) -> Result<Parsed, Failure> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        Parsed::new(&words)
+        Parsed::new(&words, None)
     }
 
     #[test]
