@@ -5,12 +5,13 @@ use super::member_name::{name_of, slot_of};
 use super::new_member::{make_file, new_member};
 use super::pace::Pace;
 use super::scrub_place::{self, Start};
-use super::scrub_report::report_json;
+use super::scrub_report::Scrubbed;
 use crate::cli::{Failure, MadeFile};
 use lanefs_raid5::{
-    Added, AssembleError, Ended, OpenArray, Progress, Rebuild, Replaced, Scrub, Source,
+    Added, AssembleError, Ended, NewMember, OpenArray, Progress, Rebuild, Replaced, Scrub, Source,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -59,25 +60,15 @@ pub enum Change {
     /// Removes failed members from the metadata.
     Remove,
     /// Makes a device the member of the empty slot, and rebuilds the member.
-    Add {
-        /// The device.
-        device: PathBuf,
-        /// The caller's name for the device.
-        shown: String,
-        /// Replace the contents of the device, whatever they are.
-        force: bool,
-    },
+    Add(New),
     /// Copies a member, given by name or slot, to a device. The device then takes the member's
     /// slot.
     Replace {
         /// The member.
         member: PathBuf,
         /// The device.
-        device: PathBuf,
-        /// The caller's name for the device.
-        shown: String,
-        /// Replace the contents of the device, whatever they are.
-        force: bool,
+        #[serde(flatten)]
+        new: New,
     },
     /// Compares all parity with the data. The result is a report in JSON.
     Scrub {
@@ -89,14 +80,18 @@ pub enum Change {
         start: Start,
     },
     /// Adds a device that gets the slot of the next member that fails.
-    Spare {
-        /// The device.
-        device: PathBuf,
-        /// The caller's name for the device.
-        shown: String,
-        /// Replace the contents of the device, whatever they are.
-        force: bool,
-    },
+    Spare(New),
+}
+
+/// A device that is to become a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct New {
+    /// The device.
+    pub device: PathBuf,
+    /// The caller's name for the device.
+    pub shown: String,
+    /// Replace the contents of the device, whatever they are.
+    pub force: bool,
 }
 
 /// The result of a change.
@@ -114,9 +109,9 @@ impl Change {
         match self {
             Change::Fail { member } => member.display().to_string(),
             Change::Remove | Change::Scrub { .. } => "array".to_owned(),
-            Change::Add { shown, .. }
-            | Change::Replace { shown, .. }
-            | Change::Spare { shown, .. } => shown.clone(),
+            Change::Add(new) | Change::Replace { new, .. } | Change::Spare(new) => {
+                new.shown.clone()
+            }
         }
     }
 
@@ -148,16 +143,20 @@ impl Change {
                     many => format!("{many} failed members forgotten"),
                 })
             }
-            Change::Add { device, shown, force } => add_member(array, device, shown, *force, step),
-            Change::Replace { member, device, shown, force } => {
-                let new = (device.as_path(), shown.as_str());
-                replace_member(array, member, new, *force, step)
+            Change::Add(new) => {
+                let added = with_device(array, new, OpenArray::add)?;
+                bring_in_step(array, added, &new.shown, step)
             }
+            Change::Replace { member, new } => replace_member(array, member, new, step),
             Change::Scrub { repair, limit, start } => {
                 let what = if *repair { Scrub::Repair } else { Scrub::Check };
                 scrub(array, (what, *start), *limit, step)
             }
-            Change::Spare { device, shown, force } => add_spare(array, device, shown, *force),
+            Change::Spare(new) => {
+                with_device(array, new, OpenArray::add_spare)?;
+                let what = "a spare, which gets the slot of the next member that fails";
+                Ok(format!("{}: {what}", new.shown))
+            }
         }
     }
 }
@@ -176,7 +175,9 @@ fn scrub(
         step(Step::Comparing, progress)
     });
     match done.map_err(|error| Failure::new("array", error))? {
-        (found, Ended::Done) => Ok(report_json(&found, how.0 == Scrub::Repair).to_string()),
+        (found, Ended::Done) => {
+            Ok(json!(Scrubbed { found, repaired: how.0 == Scrub::Repair }).to_string())
+        }
         (found, Ended::Stopped) => {
             let compared = found.rows - found.skipped;
             let why = format_args!("stopped after {compared} rows were compared: --resume goes on");
@@ -197,47 +198,22 @@ fn fail_member(array: &OpenArray, member: &Path) -> Result<String, Failure> {
     Ok(format!("{name}: failed, slot {slot} has no member now; the array is degraded"))
 }
 
-fn add_member(
+/// Opens the device `new`, or creates a file of this name, and calls `add` with it. The file stays
+/// if it is in the array, or may be.
+fn with_device<T>(
     array: &OpenArray,
-    device: &Path,
-    shown: &str,
-    force: bool,
-    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
-) -> Result<String, Failure> {
-    let made = make_file(device, array)?;
-    let new = new_member(device, array, force)?;
-    match array.add(new) {
-        Ok(added) => {
-            made.into_iter().for_each(MadeFile::keep);
-            bring_in_step(array, added, shown, step)
-        }
-        Err(error @ AssembleError::Unsettled(_)) => {
-            made.into_iter().for_each(MadeFile::keep);
-            Err(unsettled(array, &[device], shown, &error))
-        }
-        Err(error) => Err(refused(Path::new(shown), error)),
+    new: &New,
+    add: impl FnOnce(&OpenArray, NewMember) -> Result<T, AssembleError>,
+) -> Result<T, Failure> {
+    let made = make_file(&new.device, array)?;
+    let done = add(array, new_member(&new.device, array, new.force)?);
+    if matches!(done, Ok(_) | Err(AssembleError::Unsettled(_))) {
+        made.into_iter().for_each(MadeFile::keep);
     }
-}
-
-fn add_spare(
-    array: &OpenArray,
-    device: &Path,
-    shown: &str,
-    force: bool,
-) -> Result<String, Failure> {
-    let made = make_file(device, array)?;
-    let new = new_member(device, array, force)?;
-    match array.add_spare(new) {
-        Ok(()) => {
-            made.into_iter().for_each(MadeFile::keep);
-            Ok(format!("{shown}: a spare, which gets the slot of the next member that fails"))
-        }
-        Err(error @ AssembleError::Unsettled(_)) => {
-            made.into_iter().for_each(MadeFile::keep);
-            Err(unsettled(array, &[device], shown, &error))
-        }
-        Err(error) => Err(refused(Path::new(shown), error)),
-    }
+    done.map_err(|error| match error {
+        AssembleError::Unsettled(_) => unsettled(array, &[&new.device], &new.shown, &error),
+        error => refused(Path::new(&new.shown), error),
+    })
 }
 
 /// Returns the failure of a change whose outcome is not known: the superblocks may name any of
@@ -291,14 +267,13 @@ fn bring_in_step(
 fn replace_member(
     array: &OpenArray,
     member: &Path,
-    (device, shown): (&Path, &str),
-    force: bool,
+    New { device, shown, force }: &New,
     step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
 ) -> Result<String, Failure> {
     let slot = slot_of(array, member)?;
     let before = name_of(array, slot);
     let made = make_file(device, array)?;
-    let new = new_member(device, array, force)?;
+    let new = new_member(device, array, *force)?;
     let missing = array.array().degraded();
     let done = array.replace(slot, new, &mut |progress| step(Step::Copying, progress));
     match done {

@@ -5,7 +5,7 @@ use super::facts;
 use crate::cli::Report;
 use lanefs::device::Access;
 use lanefs_raid5::Candidate;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,12 +35,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         match Candidate::open(path, Access::ReadOnly) {
             Err(error) => report.fail(refused(path, error)),
             Ok(candidate) => {
-                let facts = facts::of_member(&candidate);
+                let facts = facts::of_member(path, &candidate);
                 if !arguments.json {
-                    let name = path.display().to_string();
-                    report.printed(facts::print(&mut std::io::stdout(), &name, &facts));
+                    report.printed(facts::print(&mut std::io::stdout(), &facts));
                 }
-                all.push(with_name(path, facts));
+                all.push(facts);
             }
         }
     }
@@ -48,13 +47,4 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         report.printed(writeln!(std::io::stdout(), "{:#}", json!(all)));
     }
     report.exit()
-}
-
-fn with_name(path: &std::path::Path, facts: Value) -> Value {
-    let mut named = serde_json::Map::new();
-    named.insert("member".into(), json!(path.display().to_string()));
-    if let Value::Object(facts) = facts {
-        named.extend(facts);
-    }
-    Value::Object(named)
 }

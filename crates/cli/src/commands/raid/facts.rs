@@ -4,11 +4,12 @@ use crate::cli::{Shown, printable, show_time};
 use lanefs::Time;
 use lanefs_ondisk::md::{Recovery, Role, SECTOR, bitmap, level_name};
 use lanefs_raid5::{Candidate, Layout};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::io::{self, Write};
+use std::path::Path;
 
-/// Returns all metadata that a member stores. Sizes and offsets are in bytes.
-pub fn of_member(candidate: &Candidate) -> Value {
+/// Returns all metadata that the member `path` stores. Sizes and offsets are in bytes.
+pub fn of_member(path: &Path, candidate: &Candidate) -> Value {
     let superblock = &candidate.superblock;
     let data = superblock.data();
     let chunk = u64::from(superblock.chunk()) * SECTOR;
@@ -26,35 +27,35 @@ pub fn of_member(candidate: &Candidate) -> Value {
     let area = |area: Option<lanefs_ondisk::md::Area>| {
         area.map(|area| json!({ "offset": area.offset, "bytes": area.len }))
     };
-    let facts = [
-        ("array_uuid", json!(superblock.set().to_string())),
-        ("array_name", json!(superblock.name())),
-        ("device_uuid", json!(superblock.device().to_string())),
-        ("device_number", json!(superblock.number())),
-        ("role", role(superblock.role())),
-        ("roles", superblock.roles().into_iter().map(role).collect()),
-        ("state", json!(if superblock.resync_from().is_none() { "clean" } else { "active" })),
-        ("parity_in_doubt_from", json!(superblock.resync_from().map(|s| s.saturating_mul(SECTOR)))),
-        ("rebuilt_below", recovered),
-        ("events", json!(superblock.events())),
-        ("created", json!(superblock.created())),
-        ("updated", json!(superblock.updated())),
-        ("level", json!(level_name(superblock.level()))),
-        ("layout", layout),
-        ("chunk", json!(chunk)),
-        ("members", json!(members)),
-        ("used_size", json!(size)),
-        ("array_size", json!(size.saturating_mul(members.saturating_sub(1)))),
-        ("data", json!({ "offset": data.offset, "bytes": data.len })),
-        ("features", json!(superblock.features().names())),
-        ("bitmap", of_bitmap(candidate)),
-        ("partial_parity_log", json!(area(superblock.ppl()))),
-        ("bad_block_log", json!(area(superblock.bad_block_log()))),
-        ("bad_blocks", json!(candidate.bad_blocks().map(|bad| bad.len()).ok())),
-        ("checksum", json!(format!("{:08x}", superblock.sum()))),
-        ("refused", json!(refused)),
-    ];
-    Value::Object(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    json!({
+        "member": path.display().to_string(),
+        "array_uuid": superblock.set().to_string(),
+        "array_name": superblock.name(),
+        "device_uuid": superblock.device().to_string(),
+        "device_number": superblock.number(),
+        "role": role(superblock.role()),
+        "roles": superblock.roles().into_iter().map(role).collect::<Value>(),
+        "state": if superblock.resync_from().is_none() { "clean" } else { "active" },
+        "parity_in_doubt_from": superblock.resync_from().map(|s| s.saturating_mul(SECTOR)),
+        "rebuilt_below": recovered,
+        "events": superblock.events(),
+        "created": superblock.created(),
+        "updated": superblock.updated(),
+        "level": level_name(superblock.level()),
+        "layout": layout,
+        "chunk": chunk,
+        "members": members,
+        "used_size": size,
+        "array_size": size.saturating_mul(members.saturating_sub(1)),
+        "data": { "offset": data.offset, "bytes": data.len },
+        "features": superblock.features().names(),
+        "bitmap": of_bitmap(candidate),
+        "partial_parity_log": area(superblock.ppl()),
+        "bad_block_log": area(superblock.bad_block_log()),
+        "bad_blocks": candidate.bad_blocks().map(|bad| bad.len()).ok(),
+        "checksum": format!("{:08x}", superblock.sum()),
+        "refused": refused,
+    })
 }
 
 fn role(role: Role) -> Value {
@@ -98,11 +99,14 @@ fn of_bitmap(candidate: &Candidate) -> Value {
 }
 
 /// Prints the result of [`of_member`], one line per field.
-pub fn print(out: &mut dyn Write, name: &str, facts: &Value) -> io::Result<()> {
-    writeln!(out, "{}", printable(name))?;
-    for (name, value) in facts.as_object().unwrap_or(&Map::new()) {
+pub fn print(out: &mut dyn Write, facts: &Value) -> io::Result<()> {
+    for (name, value) in facts.as_object().into_iter().flatten() {
         let shown = match (name.as_str(), value) {
             (_, Value::Null) => continue,
+            ("member", Value::String(path)) => {
+                writeln!(out, "{}", printable(path))?;
+                continue;
+            }
             ("created" | "updated", Value::Number(secs)) => {
                 let time = Time { secs: secs.as_i64().unwrap_or(0), nanos: 0 };
                 show_time(time, Shown::Seconds)

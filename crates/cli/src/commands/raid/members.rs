@@ -1,7 +1,7 @@
 //! `lanefs raid fail`, `remove`, `add`, `replace`
 
 use super::array::{ArrayArgument, Found, NothingMore};
-use super::change::{Change, Outcome, Step};
+use super::change::{Change, New, Outcome, Step};
 use super::live;
 use super::member_name::{absolute, real_or_as_is};
 use super::progress::Bar;
@@ -9,7 +9,7 @@ use crate::cli::{Failure, OutputArguments, Report, printable};
 use lanefs_raid5::Progress;
 use serde_json::json;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Marks a member as failed, so that it is no longer used
@@ -113,14 +113,14 @@ pub fn remove(arguments: &RemoveArguments) -> ExitCode {
 
 /// Runs `lanefs raid add`.
 pub fn add(arguments: &AddArguments) -> ExitCode {
-    let (device, force) = (absolute(&arguments.device), arguments.force);
-    let shown = arguments.device.display().to_string();
-    let change = match arguments.spare {
-        true => Change::Spare { device, shown, force },
-        false => Change::Add { device, shown, force },
-    };
+    let new = new(&arguments.device, arguments.force);
+    let change = if arguments.spare { Change::Spare(new) } else { Change::Add(new) };
     let wait = if arguments.no_wait { Wait::ForTheSlot } else { Wait::ToTheEnd };
     run("raid add", &arguments.array, &change, wait, arguments.json)
+}
+
+fn new(device: &Path, force: bool) -> New {
+    New { device: absolute(device), shown: device.display().to_string(), force }
 }
 
 /// How long a command waits.
@@ -171,12 +171,8 @@ fn run(
 
 /// Runs `lanefs raid replace`.
 pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
-    let change = Change::Replace {
-        member: real_or_as_is(&arguments.member),
-        device: absolute(&arguments.device),
-        shown: arguments.device.display().to_string(),
-        force: arguments.force,
-    };
+    let new = new(&arguments.device, arguments.force);
+    let change = Change::Replace { member: real_or_as_is(&arguments.member), new };
     run("raid replace", &arguments.array, &change, Wait::ToTheEnd, arguments.json)
 }
 

@@ -5,10 +5,11 @@ use super::change::Change;
 use super::live;
 use super::progress::Bar;
 use super::scrub_place::{self, Start};
-use super::scrub_report::{from_json, report_json};
+use super::scrub_report::Scrubbed;
 use crate::cli::{Failure, Report, Size};
 use lanefs::device::Access;
 use lanefs_raid5::{ArrayOptions, Scrub, ScrubReport, Source, Upkeep};
+use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -98,7 +99,8 @@ fn scrub_mounted(arguments: &Arguments) -> Result<ScrubReport, Failure> {
     let change = Change::Scrub { repair: arguments.repair, limit, start: arguments.start() };
     let found = live::ask(place, &change, &mut |_, progress| bar.go_on(progress))?.text;
     let unclear = || Failure::new(place.display(), "the server's report cannot be read");
-    serde_json::from_str(&found).ok().and_then(|found| from_json(&found)).ok_or_else(unclear)
+    let found = serde_json::from_str(&found).map(|Scrubbed { found, .. }| found);
+    found.map_err(|_| unclear())
 }
 
 fn scrub(arguments: &Arguments, array: &ArrayArgument) -> Result<ScrubReport, Failure> {
@@ -126,8 +128,8 @@ fn scrub(arguments: &Arguments, array: &ArrayArgument) -> Result<ScrubReport, Fa
 fn print_summary(found: &ScrubReport, arguments: &Arguments) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     if arguments.json {
-        let facts = report_json(found, arguments.repair);
-        return writeln!(out, "{facts:#}");
+        let facts = Scrubbed { found: *found, repaired: arguments.repair };
+        return writeln!(out, "{:#}", json!(facts));
     }
     let compared = found.rows - found.skipped;
     match (compared, found.wrong_blocks) {

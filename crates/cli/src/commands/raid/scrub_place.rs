@@ -3,12 +3,12 @@
 //! The place is in a file of the host: md's formats have no field for it. It is only a hint, so an
 //! error in writing the file is ignored: the next scrub then begins earlier.
 
-use super::scrub_report::{from_json, report_json};
+use super::scrub_report::Scrubbed;
 use lanefs::device::{Device, DeviceError};
 use lanefs_raid5::{Array, Ended, Progress, Scrub, ScrubReport, Uuid};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -59,7 +59,8 @@ pub fn scrub(
             if repairs {
                 array.flush()?;
             }
-            let _ = file.as_ref().map(|file| keep(file, &report_json(&found, repairs)));
+            let _ =
+                file.as_ref().map(|file| keep(file, &json!(Scrubbed { found, repaired: repairs })));
         }
         if ended == Ended::Stopped && found.rows < rows {
             return Ok((found, Ended::Stopped));
@@ -94,10 +95,9 @@ fn read(file: &Path) -> Option<String> {
 /// Returns the place in `text` from which a scrub of an array of `rows` rows can go on. The place
 /// of a scrub that only compared is none for a repair: what it found was not rewritten.
 fn place_in(text: &str, repairs: bool, rows: u64) -> Option<ScrubReport> {
-    let facts: Value = serde_json::from_str(text).ok()?;
-    let found = from_json(&facts)?;
+    let Scrubbed { found, repaired } = serde_json::from_str(text).ok()?;
     let is_sound = found.rows < rows && found.skipped.max(found.wrong_rows) <= found.rows;
-    (is_sound && facts.get("repaired") == Some(&repairs.into())).then_some(found)
+    (is_sound && repaired == repairs).then_some(found)
 }
 
 /// Returns the file with the place of this array's scrub.

@@ -6,7 +6,7 @@ use super::*;
 fn a_repair_goes_on_only_from_the_place_of_a_repair() {
     let found = ScrubReport { rows: 9, skipped: 1, wrong_rows: 2, ..ScrubReport::default() };
     for repairs in [true, false] {
-        let text = report_json(&found, repairs).to_string();
+        let text = json!(Scrubbed { found, repaired: repairs }).to_string();
         assert!(place_in(&text, repairs, 10).is_some_and(|place| place.rows == 9));
         assert!(place_in(&text, !repairs, 10).is_none());
         assert!(place_in(&text, repairs, 9).is_none(), "it was done");
@@ -16,7 +16,10 @@ fn a_repair_goes_on_only_from_the_place_of_a_repair() {
         ScrubReport { wrong_rows: u64::MAX, ..found },
         ScrubReport { rows: u64::MAX, ..found },
     ] {
-        assert!(place_in(&report_json(&wrong, false).to_string(), false, 10).is_none());
+        assert!(
+            place_in(&json!(Scrubbed { found: wrong, repaired: false }).to_string(), false, 10)
+                .is_none()
+        );
     }
     assert!(place_in("{\"rows\": 1}", false, 10).is_none());
 }
