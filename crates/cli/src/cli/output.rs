@@ -1,8 +1,11 @@
 //! Files of the host that a command writes.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use xattr::FileExt;
@@ -11,12 +14,25 @@ use xattr::FileExt;
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// A file of the host that is being written. An earlier file of this name stays until the new one
-/// is complete.
+/// is complete, and a new file is removed unless it is.
 #[derive(Debug)]
 pub struct OutputFile {
     pub file: File,
-    /// The temporary name, and the file that it will replace.
-    unfinished: Option<(PathBuf, PathBuf)>,
+    path: PathBuf,
+    place: Place,
+}
+
+/// Where the data of a file is until the file is complete.
+#[derive(Debug)]
+enum Place {
+    /// In what was there before.
+    Direct,
+    /// In a new file of the final name.
+    Made(MadeFile),
+    /// In a file without a name, which disappears if the program is interrupted.
+    Unnamed,
+    /// In a file of this temporary name, which replaces the earlier file.
+    Beside(PathBuf),
 }
 
 impl OutputFile {
@@ -31,12 +47,33 @@ impl OutputFile {
                 let path = path.canonicalize()?;
                 OutputFile::beside(&path, &old).or_else(|_| OutputFile::direct(&path))
             }
+            Err(_) if path.symlink_metadata().is_err() => {
+                let (made, file) = MadeFile::open(path)?;
+                Ok(OutputFile { file, path: path.into(), place: Place::Made(made) })
+            }
             _ => OutputFile::direct(path),
         }
     }
 
+    /// Creates the file `path`, without a name until it is complete if there is no such file and
+    /// the host supports this.
+    pub fn unnamed(path: &Path) -> io::Result<OutputFile> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        if path.symlink_metadata().is_err()
+            && let Ok(file) = openat(CWD, folder, flags, Mode::from_raw_mode(0o666))
+        {
+            let new = OutputFile { file: file.into(), path: path.into(), place: Place::Unnamed };
+            if new.now().exists() {
+                return Ok(new);
+            }
+        }
+        OutputFile::create(path)
+    }
+
     fn direct(path: &Path) -> io::Result<OutputFile> {
-        Ok(OutputFile { file: File::create(path)?, unfinished: None })
+        Ok(OutputFile { file: File::create(path)?, path: path.into(), place: Place::Direct })
     }
 
     /// Creates a file with the owner and mode of `old` and a temporary name in its directory.
@@ -51,7 +88,7 @@ impl OutputFile {
                 file => break (temporary, file?),
             }
         };
-        let output = OutputFile { file, unfinished: Some((temporary, path.into())) };
+        let output = OutputFile { file, path: path.into(), place: Place::Beside(temporary) };
         fchown(&output.file, Some(old.uid()), Some(old.gid()))?;
         // Attributes, such as an access control list, are kept as far as the user may set them.
         for name in xattr::list(path).into_iter().flatten() {
@@ -63,39 +100,49 @@ impl OutputFile {
         Ok(output)
     }
 
-    /// Returns the temporary path, if the file replaces an earlier one when it is finished.
-    pub fn unfinished(&self) -> Option<&Path> {
-        self.unfinished.as_ref().map(|(temporary, _)| &**temporary)
+    /// Returns a path by which this process can open the file now.
+    pub fn now(&self) -> Cow<'_, Path> {
+        match &self.place {
+            Place::Direct | Place::Made(_) => self.path.as_path().into(),
+            Place::Unnamed => {
+                PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd())).into()
+            }
+            Place::Beside(temporary) => temporary.as_path().into(),
+        }
     }
 
     /// Returns the path at which the data can be read, if this is the output to `path`.
     pub fn data_of(&self, path: &Path) -> Option<&Path> {
-        let (temporary, replaced) = self.unfinished.as_ref()?;
-        path.canonicalize().is_ok_and(|path| path == *replaced).then_some(temporary)
+        let Place::Beside(temporary) = &self.place else { return None };
+        path.canonicalize().is_ok_and(|path| path == self.path).then_some(temporary)
     }
 
-    /// Puts the complete file in the place of the earlier one.
+    /// Gives the complete file its name, in the place of the earlier one.
+    ///
+    /// # Errors
+    /// Errors of the host; also if another program has created a file of a new name meanwhile.
     pub fn finish(mut self) -> io::Result<()> {
-        match self.unfinished.take() {
-            Some((temporary, path)) => {
-                let renamed = std::fs::rename(&temporary, &path);
-                let Err(error) = renamed else { return Ok(()) };
-                let copied = match error.kind() {
-                    // The file is a mount point, as in a container, so it can only be written.
-                    io::ErrorKind::ResourceBusy => std::fs::copy(&temporary, &path).map(drop),
-                    _ => Err(error),
-                };
-                let _ = std::fs::remove_file(temporary);
-                copied
+        match &mut self.place {
+            Place::Direct => {}
+            Place::Made(made) => made.made = None,
+            Place::Unnamed => {
+                linkat(CWD, &*self.now(), CWD, &self.path, AtFlags::SYMLINK_FOLLOW)?;
             }
-            None => Ok(()),
+            Place::Beside(temporary) => match std::fs::rename(&*temporary, &self.path) {
+                // The file is a mount point, as in a container, so it can only be written.
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::fs::copy(&*temporary, &self.path)?;
+                }
+                renamed => renamed?,
+            },
         }
+        Ok(())
     }
 }
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        if let Some((temporary, _)) = &self.unfinished {
+        if let Place::Beside(temporary) = &self.place {
             let _ = std::fs::remove_file(temporary);
         }
     }
@@ -118,11 +165,16 @@ impl MadeFile {
     /// # Errors
     /// Errors of the host; also if there is a file or a link of this name.
     pub fn create(path: &Path, len: u64) -> io::Result<MadeFile> {
-        let file = File::create_new(path)?;
-        let metadata = file.metadata()?;
-        let made = MadeFile { path: path.into(), made: Some((metadata.dev(), metadata.ino())) };
+        let (made, file) = MadeFile::open(path)?;
         file.set_len(len)?;
         Ok(made)
+    }
+
+    fn open(path: &Path) -> io::Result<(MadeFile, File)> {
+        let file = File::create_new(path)?;
+        let metadata = file.metadata()?;
+        let made = Some((metadata.dev(), metadata.ino()));
+        Ok((MadeFile { path: path.into(), made }, file))
     }
 
     /// Keeps the file: it has become what it was created for, or this is not known.

@@ -362,6 +362,8 @@ const FAILING: &[(&str, &str)] = &[
     ("a directory over a file", "cp -r @:/d f"),
     ("no space", "cp @:/wide small/f"),
     ("no space", "tar -f small/f @"),
+    ("no space for a new file", "tar -f small/new @"),
+    ("a later line", "edit @ -c 'get /only new' -c 'rm /none'"),
     ("no space", "edit @ -c 'get /wide small/f'"),
     ("no space", "mv @:/wide small/f"),
     ("no source", "tar -f f @:/none"),

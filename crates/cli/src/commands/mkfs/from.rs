@@ -1,10 +1,10 @@
 //! `lanefs mkfs --from`: makes a file system together with its files.
 
 use crate::cli::{
-    Failure, MadeFile, OutputFile, Report, complain, counted, hex, human, open_image,
-    open_with_notes, refuse_hidden_owners,
+    Failure, OutputFile, Report, complain, counted, hex, human, open_image, open_with_notes,
+    refuse_hidden_owners,
 };
-use crate::commands::mkfs::arguments::{Arguments, From, HashTree, Unnamed, options};
+use crate::commands::mkfs::arguments::{Arguments, From, HashTree, options};
 use crate::commands::mkfs::target::{
     facts, fit_to_rows, open, open_for, refuse_overwriting, summary,
 };
@@ -186,13 +186,7 @@ fn most_bytes(arguments: &Arguments) -> Result<u64, Failure> {
 struct Place<'a> {
     path: &'a Path,
     array: Option<Image>,
-    /// Whether the file did not exist before.
-    is_new: bool,
-    /// The new file, which has no name until it is complete.
-    unnamed: Option<Unnamed>,
-    /// The new file, if it has a name from the start.
-    made: Option<MadeFile>,
-    /// The new file that replaces an existing one when it is complete.
+    /// The new file, unless the file system is made in a part of an existing one.
     output: Option<OutputFile>,
     /// Whether nothing follows the file system in the file, so that the file's length may change.
     is_ours: bool,
@@ -212,9 +206,6 @@ impl<'a> Place<'a> {
         let mut place = Place {
             path,
             array: None,
-            is_new: false,
-            unnamed: None,
-            made: None,
             output: None,
             is_ours: false,
             is_fitted: arguments.spare().is_some(),
@@ -241,8 +232,8 @@ impl<'a> Place<'a> {
             place.array = Some(source);
             return Ok(place);
         }
-        place.is_new = !path.exists();
-        if place.is_new && arguments.wanted().is_none() && !place.is_fitted {
+        let is_new = !path.exists();
+        if is_new && arguments.wanted().is_none() && !place.is_fitted {
             return Err(Failure::new(
                 path.display(),
                 "does not exist: give a --size, or --size auto",
@@ -250,7 +241,7 @@ impl<'a> Place<'a> {
         }
         let failed = Failure::on_host(path);
         let mut len = None;
-        if !place.is_new {
+        if !is_new {
             let device = open(arguments, None)?;
             refuse_overwriting(arguments, &device)?;
             len = Some(device.len());
@@ -260,55 +251,43 @@ impl<'a> Place<'a> {
                 open_for(arguments, arguments.size(), |_| Ok(()))?;
             }
         }
-        let is_file = place.is_new || path.metadata().map_err(&failed)?.is_file();
+        let is_file = is_new || path.metadata().map_err(&failed)?.is_file();
         if !is_file {
             return Ok(place);
         }
-        place.is_ours = place.is_new || offset == 0;
+        place.is_ours = is_new || offset == 0;
         let wanted = match arguments.wanted() {
             Some(Wanted::Bytes(size)) => Some(size),
             Some(Wanted::Auto(_)) if place.is_ours => Some(most_bytes(arguments)?),
-            None if place.is_new => Some(most_bytes(arguments)?),
+            None if is_new => Some(most_bytes(arguments)?),
             _ => len,
         };
-        place.unnamed = Unnamed::create(path);
-        if place.unnamed.is_none() && path.symlink_metadata().is_err() {
-            place.made = Some(MadeFile::create(path, 0).map_err(&failed)?);
-        }
-        if place.is_ours && !place.is_new {
-            place.output = Some(OutputFile::create(path).map_err(&failed)?);
-        }
-        let create = place.unnamed.is_none();
-        let file = File::options().write(true).create(create).truncate(false).open(place.file());
-        let file = file.map_err(&failed)?;
         let len = offset.saturating_add(wanted.unwrap_or(0));
         if place.is_ours {
+            let create = if is_new { OutputFile::unnamed } else { OutputFile::create };
+            let OutputFile { file, .. } = place.output.insert(create(path).map_err(&failed)?);
             // The file is emptied and then extended by a hole, so no old data is left and zeros
             // need not be written.
             file.set_len(0).and_then(|()| file.set_len(len)).map_err(failed)?;
             place.contents = Contents::Zeros;
-        } else if file.metadata().map_err(&failed)?.len() < len {
-            file.set_len(len).map_err(failed)?;
+        } else {
+            let file = File::options().write(true).open(path).map_err(&failed)?;
+            if file.metadata().map_err(&failed)?.len() < len {
+                file.set_len(len).map_err(failed)?;
+            }
         }
         Ok(place)
     }
 
     /// Returns a path by which this process can open the file.
-    fn file(&self) -> Cow<'a, Path> {
-        match (&self.unnamed, self.output.as_ref().and_then(OutputFile::unfinished)) {
-            (Some(unnamed), _) => unnamed.path().into(),
-            (None, Some(beside)) => beside.to_owned().into(),
-            (None, None) => self.path.into(),
-        }
+    fn file(&self) -> Cow<'_, Path> {
+        self.output.as_ref().map_or(self.path.into(), OutputFile::now)
     }
 
     /// Gives a new file its name, and keeps it.
     fn publish(self) -> Result<(), Failure> {
-        let unnamed = self.unnamed.map_or(Ok(()), |new| new.publish(self.path));
-        let published = unnamed.and_then(|()| self.output.map_or(Ok(()), OutputFile::finish));
-        published.map_err(Failure::on_host(self.path))?;
-        self.made.into_iter().for_each(MadeFile::keep);
-        Ok(())
+        let published = self.output.map_or(Ok(()), OutputFile::finish);
+        published.map_err(Failure::on_host(self.path))
     }
 
     fn device(&self, arguments: &Arguments) -> Result<std::sync::Arc<dyn Device>, Failure> {
@@ -342,37 +321,17 @@ pub(super) struct Made {
     sealed: Sealed,
     /// The offset of the tree in its file, in bytes.
     offset: u64,
-    /// The file of the tree, unless the tree is in the image.
-    tree: Option<TreeFile>,
+    /// The file of the tree and its name, unless the tree is in the image. An earlier file stays
+    /// until [`Made::publish`], and a new one is removed if the command fails.
+    tree: Option<(OutputFile, PathBuf)>,
 }
 
-/// The file of a hash tree. An earlier file stays until [`Made::publish`], and a new one is removed
-/// if the command fails.
-struct TreeFile {
-    path: PathBuf,
-    made: Option<MadeFile>,
-    output: Option<OutputFile>,
-}
-
-impl TreeFile {
-    /// Creates the file. Refuses one that another program uses.
-    fn create(path: &Path) -> Result<TreeFile, Failure> {
-        let (mut made, mut output) = (None, None);
-        if path.symlink_metadata().is_err() {
-            made = Some(MadeFile::create(path, 0).map_err(Failure::on_host(path))?);
-        } else {
-            if path.exists() {
-                drop(FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?);
-            }
-            output = Some(OutputFile::create(path).map_err(Failure::on_host(path))?);
-        }
-        Ok(TreeFile { path: path.into(), made, output })
+/// Creates the file of a hash tree. Refuses one that another program uses.
+fn tree_file(path: &Path) -> Result<(OutputFile, PathBuf), Failure> {
+    if path.exists() {
+        drop(FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?);
     }
-
-    /// Returns the path at which the file can be written now.
-    fn unfinished(&self) -> &Path {
-        self.output.as_ref().and_then(OutputFile::unfinished).unwrap_or(&self.path)
-    }
+    Ok((OutputFile::create(path).map_err(Failure::on_host(path))?, path.into()))
 }
 
 /// Writes the hash tree of an image file. `name` is the file's name in messages, and `image` is the
@@ -394,13 +353,13 @@ pub(super) fn seal(
     };
     let tree = match place {
         HashTree::Append => None,
-        HashTree::File(path) => Some(TreeFile::create(path)?),
+        HashTree::File(path) => Some(tree_file(path)?),
     };
     let (name, path, offset) = match &tree {
-        None => (name, image, len),
-        Some(tree) => (&*tree.path, tree.unfinished(), 0),
+        None => (name, Cow::from(image), len),
+        Some((output, name)) => (&**name, output.now(), 0),
     };
-    let file = File::options().create(true).write(true).truncate(false).open(path);
+    let file = File::options().create(true).write(true).truncate(false).open(&path);
     let sized = file.and_then(|file| file.set_len(offset).and(file.set_len(offset + hash_bytes)));
     sized.map_err(Failure::on_host(name))?;
     let open = |path: &Path, access| {
@@ -414,7 +373,7 @@ pub(super) fn seal(
             verity.write(&whole, len, &whole, offset, threads)
         }
         HashTree::File(_) => {
-            let out = open(path, Access::ReadWrite)?;
+            let out = open(&path, Access::ReadWrite)?;
             verity.write(&open(image, Access::ReadOnly)?, len, &out, offset, threads)
         }
     };
@@ -425,10 +384,8 @@ pub(super) fn seal(
 impl Made {
     /// Puts the complete tree in the place of an earlier one.
     pub(super) fn publish(&mut self) -> Result<(), Failure> {
-        let Some(TreeFile { path, made, output }) = self.tree.take() else { return Ok(()) };
-        output.map_or(Ok(()), OutputFile::finish).map_err(Failure::on_host(&path))?;
-        made.into_iter().for_each(MadeFile::keep);
-        Ok(())
+        let Some((output, path)) = self.tree.take() else { return Ok(()) };
+        output.finish().map_err(Failure::on_host(&path))
     }
 
     /// Returns the values for `veritysetup open`.
