@@ -27,6 +27,7 @@ mod source;
 mod table;
 mod tar;
 mod tree;
+mod unescape;
 mod unpack;
 mod verity;
 
@@ -39,4 +40,5 @@ pub use progress::Progress;
 pub use short_path::ShortPath;
 pub use source::Source;
 pub use table::Table;
+pub use unescape::unescape;
 pub use verity::{Sealed, Verity};

@@ -17,6 +17,7 @@ use crate::error::{Cause, Error, Result};
 use crate::host_file::HostFile;
 use crate::pipeline::Feeder;
 use crate::tree::{Content, NodeId, Over, Tree, parts};
+use crate::unescape::unescape;
 use lanefs_ondisk::{FileType, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,29 +142,14 @@ fn words<'a>(fields: impl Iterator<Item = &'a str>) -> std::result::Result<Words
 /// Decodes a name in the encoding of vis(3): `\s`, `\t`, `\n`, `\#`, `\\`, and `\` before three
 /// octal digits.
 fn decoded(name: &str) -> std::result::Result<Vec<u8>, String> {
-    let wrong = || format!("'{name}' has a backslash without a meaning");
-    let mut bytes = Vec::new();
-    let mut rest = name.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'\\' {
-            bytes.push(byte);
-            continue;
-        }
-        let (byte, len) = match rest {
-            [b's', ..] => (b' ', 1),
-            [b't', ..] => (b'\t', 1),
-            [b'n', ..] => (b'\n', 1),
-            [b'\\' | b'#', ..] => (rest.first().copied().unwrap_or_default(), 1),
-            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => {
-                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), 3)
-            }
-            _ => return Err(wrong()),
-        };
-        bytes.push(byte);
-        rest = rest.get(len..).unwrap_or_default();
-    }
-    Ok(bytes)
+    let named = |letter: Option<u8>| match letter? {
+        b's' => Some(b' '),
+        b't' => Some(b'\t'),
+        b'n' => Some(b'\n'),
+        letter => Some(letter).filter(|letter| matches!(letter, b'\\' | b'#')),
+    };
+    let decoded = unescape(name.as_bytes(), named);
+    decoded.ok_or_else(|| format!("'{name}' has a backslash without a meaning"))
 }
 
 fn entry(line: usize, path: Vec<u8>, words: &Words) -> std::result::Result<Entry, String> {

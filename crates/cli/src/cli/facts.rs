@@ -2,7 +2,7 @@
 
 use crate::cli::Failure;
 use lanefs::{Attr, FileType, Time};
-use lanefs_build::base64;
+use lanefs_build::{base64, unescape};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::File;
@@ -126,31 +126,7 @@ pub fn quoted(bytes: &[u8], special: &[u8]) -> Vec<u8> {
 /// Decodes the output of [`quoted`]. A backslash and a character that is not an octal digit
 /// together mean that character.
 pub fn unquoted(text: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((byte, after)) = rest.split_first() {
-        rest = after;
-        if *byte != b'\\' {
-            bytes.push(*byte);
-            continue;
-        }
-        let octal = after.first_chunk::<3>().and_then(|digits| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(digits, 8).ok()
-        });
-        match (octal, after.split_first()) {
-            (Some(byte), _) => {
-                bytes.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            (None, Some((byte, after))) => {
-                bytes.push(*byte);
-                rest = after;
-            }
-            (None, None) => bytes.push(b'\\'),
-        }
-    }
-    bytes
+    unescape(text, |letter| letter.or(Some(b'\\'))).unwrap_or_default()
 }
 
 /// The lines of the dump that describe one file.
@@ -213,5 +189,6 @@ mod tests {
         }
         assert_eq!(unquoted(b"a\\"), b"a\\");
         assert_eq!(unquoted(br#"a\"b"#), b"a\"b");
+        assert_eq!(unquoted(br"\+12\400"), b"+12400");
     }
 }
