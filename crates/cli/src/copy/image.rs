@@ -26,6 +26,7 @@ const BATCH: usize = 1024;
 
 /// The tree in `fs`. Its files are identified by the device number `device`, which no other tree
 /// has.
+#[derive(Clone)]
 pub struct ImageTree<'fs> {
     fs: &'fs FileSystem,
     image: PathBuf,
@@ -69,10 +70,7 @@ impl<'fs> ImageTree<'fs> {
     }
 
     fn node(&self, inode: Result<InodeRef, Error>, path: Trail) -> Result<ImageNode, Failure> {
-        match inode {
-            Ok(inode) => Ok(ImageNode { inode, path }),
-            Err(error) => Err(self.failure(&path, &error)),
-        }
+        Ok(ImageNode { inode: self.on(&path, inode)?, path })
     }
 
     /// Returns the entries of a directory that can be read, with their types. Reports faults.
@@ -101,24 +99,24 @@ impl<'fs> ImageTree<'fs> {
     /// Returns the value of an extended attribute; `None` if the file does not have it.
     pub fn attribute(&self, node: &ImageNode, name: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         match self.vfs().get_xattr(self.fs.credentials(), &node.inode, name) {
-            Ok(value) => Ok(Some(value)),
             Err(Error::NoAttribute | Error::NotSupported) => Ok(None),
-            Err(error) => Err(self.failure(&node.path, &error)),
+            value => self.on(&node.path, value).map(Some),
         }
     }
 
     /// Removes an extended attribute.
     pub fn remove_attribute(&self, node: &ImageNode, name: &[u8]) -> Result<(), Failure> {
         let removed = self.vfs().remove_xattr(self.fs.credentials(), &node.inode, name);
-        removed.map_err(|error| self.failure(&node.path, &error))
+        self.on(&node.path, removed)
     }
 
     fn vfs(&self) -> &'fs Vfs {
         self.fs.vfs()
     }
 
-    fn failure(&self, path: &Trail, error: &Error) -> Failure {
-        Failure::new(self.shown(path), error)
+    /// Converts an error about the file at `path`.
+    fn on<T>(&self, path: &Trail, result: Result<T, Error>) -> Result<T, Failure> {
+        result.map_err(|error| Failure::new(self.shown(path), error))
     }
 
     fn shown(&self, path: &Trail) -> String {
@@ -144,40 +142,36 @@ impl<'fs> ImageTree<'fs> {
 
     fn open_for(&self, node: &ImageNode, flags: OpenFlags) -> Result<ImageFile<'fs>, Failure> {
         let open = self.vfs().open_inode(self.fs.credentials(), node.inode.clone(), flags);
-        let open = open.map_err(|error| self.failure(&node.path, &error))?;
-        Ok(self.file(open, node.path.clone()))
+        Ok(self.file(self.on(&node.path, open)?, node.path.clone()))
     }
 
     fn file(&self, open: OpenFile, path: Trail) -> ImageFile<'fs> {
-        ImageFile { vfs: self.vfs(), open, image: self.image.clone(), path }
+        ImageFile { tree: self.clone(), open, path }
     }
 }
 
 /// An open file in an image.
 pub struct ImageFile<'fs> {
-    vfs: &'fs Vfs,
+    tree: ImageTree<'fs>,
     open: OpenFile,
-    image: PathBuf,
     path: Trail,
 }
 
 impl Drop for ImageFile<'_> {
     fn drop(&mut self) {
-        self.vfs.release(&self.open);
+        self.tree.vfs().release(&self.open);
     }
 }
 
 impl ImageFile<'_> {
-    fn failure(&self, error: &Error) -> Failure {
-        let (image, path) = (self.image.display(), self.path.path());
-        Failure::new(format_args!("{image}:{}", path.display()), error)
+    fn on<T>(&self, result: Result<T, Error>) -> Result<T, Failure> {
+        self.tree.on(&self.path, result)
     }
 
     fn seek(&self, what: Seek, from: u64) -> Result<Option<u64>, Failure> {
-        match self.vfs.seek(&self.open, what, from) {
-            Ok(found) => Ok(Some(found)),
+        match self.tree.vfs().seek(&self.open, what, from) {
             Err(Error::NoSuchOffset) => Ok(None),
-            Err(error) => Err(self.failure(&error)),
+            found => self.on(found).map(Some),
         }
     }
 }
@@ -190,26 +184,24 @@ impl TreeFile for ImageFile<'_> {
     }
 
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure> {
-        self.vfs.read(&self.open, offset, buf).map_err(|error| self.failure(&error))
+        self.on(self.tree.vfs().read(&self.open, offset, buf))
     }
 
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure> {
         let (mut at, mut left) = (offset, data);
         while !left.is_empty() {
-            match self.vfs.write(&self.open, at, left) {
-                Ok((_, 0)) => return Err(self.failure(&Error::NoSpace)),
-                Ok((_, written)) => {
-                    at += written as u64;
-                    left = left.get(written..).unwrap_or_default();
-                }
-                Err(error) => return Err(self.failure(&error)),
-            }
+            let (_, written) = self.on(match self.tree.vfs().write(&self.open, at, left) {
+                Ok((_, 0)) => Err(Error::NoSpace),
+                written => written,
+            })?;
+            at += written as u64;
+            left = left.get(written..).unwrap_or_default();
         }
         Ok(())
     }
 
     fn set_len(&mut self, size: u64) -> Result<(), Failure> {
-        self.vfs.set_len(&self.open, size).map(drop).map_err(|error| self.failure(&error))
+        self.on(self.tree.vfs().set_len(&self.open, size)).map(drop)
     }
 }
 
@@ -253,7 +245,7 @@ impl ImageListing<'_> {
         let ImageListing { dir, cookie, fetched, at_end, fault } = self;
         *at_end = true;
         let from = *cookie;
-        let read = dir.vfs.read_dir(&dir.open, from, &mut |entry| {
+        let read = dir.tree.vfs().read_dir(&dir.open, from, &mut |entry| {
             if fetched.len() >= BATCH {
                 *at_end = false;
                 return ControlFlow::Break(());
@@ -265,7 +257,7 @@ impl ImageListing<'_> {
             }
             ControlFlow::Continue(())
         });
-        *fault = read.err().map(|error| dir.failure(&error)).or(fault.take());
+        *fault = dir.on(read).err().or(fault.take());
     }
 }
 
@@ -301,7 +293,7 @@ impl<'fs> Tree for ImageTree<'fs> {
     }
 
     fn read_link(&self, node: &ImageNode) -> Result<Vec<u8>, Failure> {
-        self.vfs().read_link(&node.inode).map_err(|error| self.failure(&node.path, &error))
+        self.on(&node.path, self.vfs().read_link(&node.inode))
     }
 
     fn open(&self, node: &ImageNode) -> Result<ImageFile<'fs>, Failure> {
@@ -309,17 +301,15 @@ impl<'fs> Tree for ImageTree<'fs> {
     }
 
     fn attributes(&self, node: &ImageNode) -> Result<Vec<Attribute>, Failure> {
-        let failed = |error: &Error| self.failure(&node.path, error);
         let names = match self.vfs().list_xattr(self.fs.credentials(), &node.inode) {
             Err(Error::NotSupported) => Vec::new(),
-            names => names.map_err(|error| failed(&error))?,
+            names => self.on(&node.path, names)?,
         };
         let mut attributes = Vec::with_capacity(names.len());
         for name in names {
             match self.vfs().get_xattr(self.fs.credentials(), &node.inode, &name) {
-                Ok(value) => attributes.push((name, value)),
                 Err(Error::NoAttribute) => {}
-                Err(error) => return Err(failed(&error)),
+                value => attributes.push((name, self.on(&node.path, value)?)),
             }
         }
         Ok(attributes)
@@ -366,24 +356,21 @@ impl<'fs> Tree for ImageTree<'fs> {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::NO_FOLLOW | how;
         let NewMode { permissions, umask } = mode;
         let new = NewNode { kind: NewKind::Regular, permissions, umask };
-        match self.vfs().open_at(self.fs.credentials(), &dir.inode, name, flags, &new) {
-            Ok(open) => {
-                let node = ImageNode { inode: open.inode().clone(), path: path.clone() };
-                Ok((node, self.file(open, path)))
-            }
-            Err(error) => Err(self.failure(&path, &error)),
-        }
+        let open = self.vfs().open_at(self.fs.credentials(), &dir.inode, name, flags, &new);
+        let open = self.on(&path, open)?;
+        let node = ImageNode { inode: open.inode().clone(), path: path.clone() };
+        Ok((node, self.file(open, path)))
     }
 
     fn link(&self, node: &ImageNode, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {
         let linked = self.vfs().link(self.fs.credentials(), &node.inode, &dir.inode, name);
-        linked.map_err(|error| self.failure(&dir.path.join(name), &error))
+        self.on(&dir.path.join(name), linked)
     }
 
     fn rename(&self, dir: &ImageNode, from: &[u8], to: &[u8]) -> Result<ImageNode, Failure> {
         let who = self.fs.credentials();
         let renamed = self.vfs().rename(who, &dir.inode, from, &dir.inode, to, Rename::Replace);
-        renamed.map_err(|error| self.failure(&dir.path.join(to), &error))?;
+        self.on(&dir.path.join(to), renamed)?;
         self.child(dir, to)
     }
 
@@ -414,29 +401,29 @@ impl<'fs> Tree for ImageTree<'fs> {
 
     fn remove(&self, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {
         let removed = self.vfs().unlink(self.fs.credentials(), &dir.inode, name);
-        removed.map_err(|error| self.failure(&dir.path.join(name), &error))
+        self.on(&dir.path.join(name), removed)
     }
 
     fn remove_dir(&self, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {
         let removed = self.vfs().rmdir(self.fs.credentials(), &dir.inode, name);
-        removed.map_err(|error| self.failure(&dir.path.join(name), &error))
+        self.on(&dir.path.join(name), removed)
     }
 
     fn set(&self, node: &ImageNode, settings: &Settings) -> Result<(), Failure> {
-        let failed = |error: &Error| self.failure(&node.path, error);
         let who = self.fs.credentials();
+        let change = |set: &SetAttr| self.vfs().set_attr(who, &node.inode, set).map(drop);
         // Set the owner first, because changing the owner clears set-ID bits and capabilities. Then
         // set the mode, before the access control lists of the original. Set the times last,
         // because every other change sets them too.
         if let Some((uid, gid)) = settings.owner {
             let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
-            self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;
+            self.on(&node.path, change(&set))?;
         }
         if let Some(project) = settings.project.filter(|&project| project != node.inode.project()) {
             let set = SetAttr { project: Some(project), ..SetAttr::default() };
-            match self.vfs().set_attr(who, &node.inode, &set) {
-                Err(error) if !matches!(error, Error::NotSupported) => return Err(failed(&error)),
-                _ => {}
+            match change(&set) {
+                Err(Error::NotSupported) => {}
+                changed => self.on(&node.path, changed)?,
             }
         }
         let named = |name: &[u8], error| {
@@ -451,7 +438,7 @@ impl<'fs> Tree for ImageTree<'fs> {
         }
         if let Some(permissions) = settings.permissions {
             let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
-            self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;
+            self.on(&node.path, change(&set))?;
         }
         for (name, value) in &settings.attributes {
             let set = self.vfs().set_xattr(who, &node.inode, name, value, SetXattr::Any);
@@ -460,7 +447,7 @@ impl<'fs> Tree for ImageTree<'fs> {
         if let Some((atime, mtime)) = settings.times {
             let (atime, mtime) = (Some(SetTime::At(atime)), Some(SetTime::At(mtime)));
             let set = SetAttr { atime, mtime, ..SetAttr::default() };
-            self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;
+            self.on(&node.path, change(&set))?;
         }
         Ok(())
     }
