@@ -36,13 +36,8 @@ impl Converted {
     /// Returns a UUID (version 8, RFC 9562) that is computed from all files and `purpose`.
     pub(crate) fn uuid(&self, purpose: &str) -> [u8; 16] {
         let digest = Sha256::new().chain_update(purpose).chain_update(self.digest).finalize();
-        let mut uuid = [0; 16];
-        for (place, byte) in uuid.iter_mut().zip(digest.iter()) {
-            *place = *byte;
-        }
-        uuid[6] = uuid[6] & 0x0f | 0x80;
-        uuid[8] = uuid[8] & 0x3f | 0x80;
-        uuid
+        let bytes = digest.first_chunk().copied().unwrap_or_default();
+        uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes()
     }
 
     /// Returns the path of a file, for messages.
@@ -112,11 +107,7 @@ fn lost_and_found(tree: &mut Tree) -> Result<NodeId> {
             let part = "lost+found".into();
             Err(Error::new("/lost+found", Cause::NotDirectory { part }))
         }
-        None => {
-            let mtime = tree.node(Tree::ROOT).map_or(Time::default(), |root| root.meta.mtime);
-            let meta = Meta { permissions: 0o700, mtime, ..Meta::default() };
-            tree.make_directory(Tree::ROOT, name, meta)
-        }
+        None => tree.make_directory(Tree::ROOT, name, tree.new_meta(0o700)),
     }
 }
 

@@ -46,6 +46,15 @@ impl Meta {
         }
     }
 
+    /// Sets the low 12 bits of the mode and the owner, as far as they are given.
+    pub(crate) fn change(&mut self, permissions: Option<u16>, uid: Option<u32>, gid: Option<u32>) {
+        if let Some(permissions) = permissions {
+            self.set_permissions(permissions);
+        }
+        self.uid = uid.unwrap_or(self.uid);
+        self.gid = gid.unwrap_or(self.gid);
+    }
+
     /// Takes the permissions from the access control list, if there is one. The result is the same
     /// as if a program had set the mode and then the list. As in the kernel, a list is removed if
     /// the mode alone expresses it.

@@ -331,7 +331,9 @@ fn assign(
             let len = u64::from(run.blocks - done).min(here.end - here.start);
             if let Some(piece) = batch.pieces.get(run.piece) {
                 let data = slot(files, piece.file);
-                push(&mut data.extents, run.in_file + done, here.start, len as u32);
+                let (start, block) = (FileBlock(run.in_file + done), Block(here.start));
+                let extent = Extent { start, len: len as u32, block, state: State::Written };
+                push(&mut data.extents, extent);
             }
             writes.push((here.start, run.in_batch + done as usize, len as usize));
             here.start += len;
@@ -341,28 +343,15 @@ fn assign(
     writes
 }
 
-/// Appends blocks to the extents of a file.
-fn push(extents: &mut Vec<Extent>, at: u32, place: u64, len: u32) {
-    let most = State::Written.max_len();
-    let mut extent =
-        Extent { start: FileBlock(at), len, block: Block(place), state: State::Written };
-    if let Some(last) = extents.last_mut()
-        && last.end() == at
-        && last.block.0 + u64::from(last.len) == place
-        && last.len < most
-    {
-        let joined = len.min(most - last.len);
+/// Appends blocks to the extents of a file. The last extent grows to its greatest length first.
+fn push(extents: &mut Vec<Extent>, extent: Extent) {
+    let mut rest = Some(extent);
+    if let Some(last) = extents.last_mut().filter(|last| last.continued_by(&extent)) {
+        let joined = extent.len.min(last.state.max_len().saturating_sub(last.len));
         last.len += joined;
-        extent = Extent {
-            start: FileBlock(at + joined),
-            len: len - joined,
-            block: Block(place + u64::from(joined)),
-            state: State::Written,
-        };
+        rest = extent.clip(&(extent.start.0 + joined..extent.end()));
     }
-    if extent.len > 0 {
-        extents.push(extent);
-    }
+    extents.extend(rest);
 }
 
 fn is_zero(bytes: &[u8]) -> bool {

@@ -7,7 +7,7 @@ use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use crate::owners::Owners;
 use lanefs_mkfs::OnLoss;
-use lanefs_ondisk::Time;
+use lanefs_ondisk::{FileType, Time};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The largest number of symbolic links that are followed for one name.
@@ -38,6 +38,17 @@ pub(crate) enum Content {
     Directory(Directory),
     /// A file of any other type.
     File(Kind),
+}
+
+impl Content {
+    pub(crate) fn file_type(&self) -> FileType {
+        match self {
+            Content::Directory(_) => FileType::Directory,
+            Content::File(Kind::Regular(_)) => FileType::Regular,
+            Content::File(Kind::Symlink(_)) => FileType::Symlink,
+            Content::File(Kind::Device(kind, ..) | Kind::Empty(kind)) => *kind,
+        }
+    }
 }
 
 /// The names in a directory.
@@ -85,6 +96,12 @@ impl Tree {
     pub(crate) fn owned(&self, mut meta: Meta) -> Result<Meta> {
         (meta.uid, meta.gid) = self.owners.of(meta.uid, meta.gid)?;
         Ok(meta)
+    }
+
+    /// Returns the attributes of a file of root that no source has. Its time is that of the root.
+    pub(crate) fn new_meta(&self, permissions: u16) -> Meta {
+        let mtime = self.node(Tree::ROOT).map_or_else(Time::default, |root| root.meta.mtime);
+        Meta { permissions, mtime, ..Meta::default() }
     }
 
     /// Notes a property that a source cannot give.

@@ -56,11 +56,9 @@ impl Verity {
             let hash = Sha256::new().chain_update(what).chain_update(file_system);
             <[u8; 32]>::from(hash.finalize())
         };
-        let mut uuid = [0; 16];
-        uuid.copy_from_slice(&digest("lanefs verity uuid")[..16]);
+        let bytes = digest("lanefs verity uuid").first_chunk().copied().unwrap_or_default();
         // Marks the UUID as version 4 (random), in the variant of RFC 9562.
-        uuid[6] = uuid[6] & 0x0f | 0x40;
-        uuid[8] = uuid[8] & 0x3f | 0x80;
+        let uuid = uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes();
         Verity { salt: digest("lanefs verity salt").to_vec(), uuid }
     }
 

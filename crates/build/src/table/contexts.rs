@@ -8,8 +8,7 @@
 //! Source: selabel_file(5).
 
 use super::lines::{Wrong, lines, visit};
-use crate::entry::Kind;
-use crate::tree::{Content, Tree};
+use crate::tree::Tree;
 use lanefs_ondisk::FileType;
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -46,7 +45,7 @@ impl Contexts {
     pub(super) fn apply(&self, tree: &mut Tree) {
         visit(tree, &self.mountpoint, |tree, node, path| {
             let Some(node) = tree.node_mut(node) else { return };
-            let kind = kind_of(&node.content);
+            let kind = node.content.file_type();
             let found = self.lines.iter().rfind(|line| line.matches(path, kind));
             match found.map(|line| &line.context) {
                 Some(Some(context)) => node.meta.set_attribute(NAME, context.clone()),
@@ -65,15 +64,6 @@ impl Line {
                 None => path.len() == self.stem.len(),
                 Some(regex) => regex.is_match(path),
             }
-    }
-}
-
-fn kind_of(content: &Content) -> FileType {
-    match content {
-        Content::Directory(_) => FileType::Directory,
-        Content::File(Kind::Regular(_)) => FileType::Regular,
-        Content::File(Kind::Symlink(_)) => FileType::Symlink,
-        Content::File(Kind::Device(kind, ..) | Kind::Empty(kind)) => *kind,
     }
 }
 

@@ -7,7 +7,7 @@
 //! number MINOR + N * INC - START.
 
 use super::lines::{Wrong, lines};
-use crate::entry::{Kind, Meta};
+use crate::entry::Kind;
 use crate::error::{Cause, Error, Result};
 use crate::tree::{NodeId, Over, Tree, parts};
 use lanefs_ondisk::FileType;
@@ -126,20 +126,13 @@ fn make(
         'b' => Kind::Device(FileType::BlockDevice, line.major, minor),
         _ => Kind::Empty(FileType::Fifo),
     };
-    let mtime = tree.node(Tree::ROOT).map_or_else(Default::default, |root| root.meta.mtime);
-    let meta = Meta { mtime, permissions: 0o644, ..Meta::default() };
-    let node = tree.make_file(dir, name, meta, kind, Over::Files)?;
+    let node = tree.make_file(dir, name, tree.new_meta(0o644), kind, Over::Files)?;
     set(tree, node, line);
     Ok(())
 }
 
 fn set(tree: &mut Tree, node: NodeId, line: &Line) {
     if let Some(node) = tree.node_mut(node) {
-        let meta = &mut node.meta;
-        if let Some(mode) = line.mode {
-            meta.set_permissions(mode);
-        }
-        meta.uid = line.uid.unwrap_or(meta.uid);
-        meta.gid = line.gid.unwrap_or(meta.gid);
+        node.meta.change(line.mode, line.uid, line.gid);
     }
 }

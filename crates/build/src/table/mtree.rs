@@ -226,11 +226,7 @@ impl Entry {
         };
         if let Some(node) = tree.node_mut(node) {
             let meta = &mut node.meta;
-            if let Some(mode) = self.mode {
-                meta.set_permissions(mode);
-            }
-            meta.uid = self.uid.unwrap_or(meta.uid);
-            meta.gid = self.gid.unwrap_or(meta.gid);
+            meta.change(self.mode, self.uid, self.gid);
             if let Some(time) = self.time {
                 (meta.mtime, meta.atime, meta.ctime) = (time, None, None);
             }
@@ -243,25 +239,20 @@ impl Entry {
         Ok(())
     }
 
+    /// Returns whether a file has the type of the entry, and a device its number.
     fn is_of_type(&self, content: &Content) -> bool {
-        match (content, self.kind) {
-            (Content::Directory(_), kind) => kind == FileType::Directory,
-            (Content::File(Kind::Regular(_)), kind) => kind == FileType::Regular,
-            (Content::File(Kind::Symlink(_)), kind) => kind == FileType::Symlink,
-            (Content::File(Kind::Empty(is)), kind) => *is == kind,
-            (Content::File(Kind::Device(is, major, minor)), kind) => {
-                *is == kind && (*major, *minor) == self.device
-            }
-        }
+        let device = match content {
+            Content::File(Kind::Device(_, major, minor)) => (*major, *minor),
+            _ => self.device,
+        };
+        (content.file_type(), device) == (self.kind, self.device)
     }
 
     /// Makes the file, which can be of any type. Replaces an existing file of this name.
     fn make(&self, tree: &mut Tree, feeder: &mut Feeder<'_, '_>, path: &[&[u8]]) -> Result<NodeId> {
         let missing = |what: &str| Error::new("", Cause::Missing { what: what.into() });
-        let mtime = tree.node(Tree::ROOT).map_or_else(Time::default, |root| root.meta.mtime);
         let is_directory = self.kind == FileType::Directory;
-        let permissions = if is_directory { 0o755 } else { 0o644 };
-        let meta = Meta { permissions, mtime, ..Meta::default() };
+        let meta = tree.new_meta(if is_directory { 0o755 } else { 0o644 });
         let (name, dirs) = path.split_last().ok_or_else(|| missing("the name"))?;
         let dir = tree.parent_for(dirs)?;
         let kind = match self.kind {
