@@ -7,7 +7,7 @@ use crate::host;
 use crate::owners::Owners;
 use crate::pipeline::{Digest, Pipeline};
 use crate::progress::{Meter, Progress, Tell};
-use crate::source::Source;
+use crate::source::{Filler, Source};
 use crate::table::Table;
 use crate::tree::Tree;
 use lanefs_device::Device;
@@ -195,13 +195,13 @@ impl<'p> Builder<'p> {
         if let Some(root) = tree.node_mut(Tree::ROOT) {
             (root.meta.uid, root.meta.gid) = (uid, gid);
         }
-        for source in self.sources {
-            source.add_to(&mut tree, &pipeline, self.threads, self.whiteouts)?;
-        }
+        let (threads, whiteouts) = (self.threads, self.whiteouts);
+        let mut filler = Filler { tree: &mut tree, pipeline: &pipeline, threads, whiteouts };
+        self.sources.into_iter().try_for_each(|source| source.add_to(&mut filler))?;
         tree.end_sources();
         let mut tables = self.tables;
         tables.sort_by_key(Table::rank);
-        pipeline.run(self.threads, |feeder| {
+        pipeline.run(threads, |feeder| {
             tables.iter().try_for_each(|table| table.apply(&mut tree, feeder))
         })?;
         pipeline.release(&tree.take_removed());

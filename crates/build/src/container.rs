@@ -76,7 +76,7 @@ impl Files {
         if self.has(DOCKER_MANIFEST) {
             return self.docker_layers(reference);
         }
-        if self.is_directory() || self.has("oci-layout") || self.has("index.json") {
+        if matches!(self, Files::Directory(_)) || self.has("oci-layout") || self.has("index.json") {
             return Err(missing(&format!(
                 "the file {name} of an OCI layout (or {DOCKER_MANIFEST} of docker save)"
             )));

@@ -51,7 +51,7 @@ pub(crate) fn name_all_unreadable(top: &Path, error: Error) -> Error {
                 let below = names.iter().rev().map(|name| path.join(OsStr::from_bytes(name)));
                 waiting.extend(below);
             }),
-            Ok(stat) if stat.is_file() => HostFile::new(path.clone()).open().map(drop),
+            Ok(stat) if stat.is_file() => HostFile { path: path.clone() }.open().map(drop),
             found => found.map(drop),
         };
         if opened.is_err_and(|error| is_denied(&error)) {
@@ -178,7 +178,7 @@ impl Walk<'_, '_, '_> {
 
     fn data(&mut self, path: &Path, stat: &Metadata, node: NodeId, size: u64) -> Result<()> {
         let block = self.feeder.block_size();
-        let from = Arc::new(HostFile::new(path.into()));
+        let from = Arc::new(HostFile { path: path.into() });
         if stat.blocks().saturating_mul(512) >= size {
             return self.feeder.host_data(node, &from, 0, size);
         }

@@ -10,14 +10,10 @@ use std::path::PathBuf;
 /// A file of the host. It is open only while a thread reads it, because many files may wait to be
 /// read.
 pub(crate) struct HostFile {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl HostFile {
-    pub(crate) fn new(path: PathBuf) -> HostFile {
-        HostFile { path }
-    }
-
     pub(crate) fn open(&self) -> Result<File> {
         let open = || File::open(ShortPath::new(&self.path)?);
         open().map_err(|error| self.failed(error))

@@ -86,7 +86,7 @@ pub(crate) struct Pipeline<'d> {
     device: &'d dyn Device,
     block: usize,
     digest: Digest,
-    meter: &'d Meter<'d>,
+    pub(crate) meter: &'d Meter<'d>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -99,11 +99,6 @@ impl<'d> Pipeline<'d> {
         let shared = Shared { filling, files: Vec::new(), turn: 0, failed: None, stopped: false };
         let (shared, turned) = (Mutex::new(shared), Condvar::new());
         Pipeline { shared, turned, device, block, digest, meter }
-    }
-
-    /// Returns the counter of the bytes that were read.
-    pub(crate) fn meter(&self) -> &'d Meter<'d> {
-        self.meter
     }
 
     /// Runs `feed`. Meanwhile `threads` other threads write the batches that it produces.

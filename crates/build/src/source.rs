@@ -108,26 +108,20 @@ impl Source {
         name.metadata().ok().filter(Metadata::is_file).map(|file| file.len())
     }
 
-    /// Adds all entries of the source to the tree.
-    pub(crate) fn add_to(
-        self,
-        tree: &mut Tree,
-        pipeline: &Pipeline<'_>,
-        threads: usize,
-        whiteouts: Whiteouts,
-    ) -> Result<()> {
+    /// Adds all entries of the source.
+    pub(crate) fn add_to(self, to: &mut Filler<'_, '_>) -> Result<()> {
         let shown = self.to_string();
         let within = |error: Error| error.within(&shown);
         match self.0 {
             Kind::Directory(path) => {
-                pipeline
-                    .run(threads, |feeder| host::directory(&path, tree, feeder))
+                to.pipeline
+                    .run(to.threads, |feeder| host::directory(&path, to.tree, feeder))
                     .map_err(|error| host::name_all_unreadable(&path, error))?;
             }
             Kind::Tar(path) if path == Path::new("-") => {
                 // Standard input is not locked here, because another thread may read it, and the
                 // lock cannot be sent to that thread.
-                stream(io::stdin(), tree, pipeline, threads, whiteouts).map_err(within)?;
+                to.stream(io::stdin()).map_err(within)?;
             }
             Kind::Tar(path) => {
                 let failed = |error| Error::new(path.display(), error);
@@ -137,18 +131,16 @@ impl Source {
                     let found = "it is a character device";
                     return Err(Error::new(path.display(), Cause::NotTar { found }));
                 }
-                stream(file, tree, pipeline, threads, whiteouts).map_err(within)?;
+                to.stream(file).map_err(within)?;
             }
-            Kind::Input => input(tree, pipeline, threads, whiteouts).map_err(within)?,
-            Kind::Stream(input) => {
-                stream(input, tree, pipeline, threads, whiteouts).map_err(within)?;
-            }
+            Kind::Input => to.input().map_err(within)?,
+            Kind::Stream(input) => to.stream(input).map_err(within)?,
             Kind::Container(path, reference) => {
                 let layers = container::layers(&path, reference.as_deref()).map_err(within)?;
-                add_layers(layers, tree, pipeline, threads).map_err(within)?;
+                to.layers(layers).map_err(within)?;
             }
         }
-        finish(tree, pipeline);
+        to.end_layer();
         Ok(())
     }
 }
@@ -168,67 +160,63 @@ impl fmt::Display for Source {
     }
 }
 
-fn stream(
-    input: impl Read + Send,
-    tree: &mut Tree,
-    pipeline: &Pipeline<'_>,
-    threads: usize,
-    whiteouts: Whiteouts,
-) -> Result<()> {
-    let input = Counted { inner: input, meter: pipeline.meter() };
-    with_unpacked(input, Wanted::default(), |input| {
-        pipeline.run(threads, |feeder| apply::archive(input, tree, feeder, whiteouts))
-    })
-    .map(drop)
+/// Adds the entries of sources to a tree, and their data to the device.
+pub(crate) struct Filler<'a, 'd> {
+    pub(crate) tree: &'a mut Tree,
+    pub(crate) pipeline: &'a Pipeline<'d>,
+    pub(crate) threads: usize,
+    pub(crate) whiteouts: Whiteouts,
 }
 
-/// Adds what standard input holds. Unlike other streams, it is counted as it is unpacked.
-fn input(
-    tree: &mut Tree,
-    pipeline: &Pipeline<'_>,
-    threads: usize,
-    whiteouts: Whiteouts,
-) -> Result<()> {
-    let add = |input: &mut dyn Read| match container::of_stream(input)? {
-        Stream::Image(layers) => add_layers(layers, tree, pipeline, threads),
-        Stream::Tar(inner) => {
-            let input = Counted { inner, meter: pipeline.meter() };
-            pipeline.run(threads, |feeder| apply::archive(input, tree, feeder, whiteouts))
-        }
-    };
-    with_unpacked(io::stdin(), Wanted::default(), add).map(drop)
-}
-
-fn add_layers(
-    layers: Vec<Layer>,
-    tree: &mut Tree,
-    pipeline: &Pipeline<'_>,
-    threads: usize,
-) -> Result<()> {
-    let bytes = layers.iter().map(|layer| layer.bytes);
-    pipeline.meter().expect(bytes.fold(0, u64::saturating_add));
-    layers.into_iter().try_for_each(|layer| add_layer(layer, tree, pipeline, threads))
-}
-
-fn add_layer(layer: Layer, tree: &mut Tree, pipeline: &Pipeline<'_>, threads: usize) -> Result<()> {
-    let Layer { name, packed, unpacked, input, .. } = layer;
-    let wanted = Wanted { packed: packed.is_some(), unpacked: true };
-    let input = Counted { inner: input, meter: pipeline.meter() };
-    let ((), digests) = with_unpacked(input, wanted, |input| {
-        pipeline.run(threads, |feeder| apply::archive(input, tree, feeder, Whiteouts::Removals))
-    })
-    .map_err(|error| error.within(&name))?;
-    if let Some(packed) = packed {
-        container::check(&name, &packed, digests.packed)?;
+impl<'d> Filler<'_, 'd> {
+    fn counted<R>(&self, inner: R) -> Counted<'d, R> {
+        Counted { inner, meter: self.pipeline.meter }
     }
-    container::check(&name, &unpacked, digests.unpacked)?;
-    finish(tree, pipeline);
-    Ok(())
-}
 
-/// Ends a layer: a source, or a layer of a container image. Frees the blocks of the files that the
-/// layer removed.
-fn finish(tree: &mut Tree, pipeline: &Pipeline<'_>) {
-    pipeline.release(&tree.take_removed());
-    tree.next_layer();
+    fn archive(&mut self, input: impl Read, whiteouts: Whiteouts) -> Result<()> {
+        let Filler { tree, pipeline, threads, .. } = self;
+        pipeline.run(*threads, |feeder| apply::archive(input, tree, feeder, whiteouts))
+    }
+
+    fn stream(&mut self, input: impl Read + Send) -> Result<()> {
+        let (input, whiteouts) = (self.counted(input), self.whiteouts);
+        with_unpacked(input, Wanted::default(), |input| self.archive(input, whiteouts)).map(drop)
+    }
+
+    /// Adds what standard input holds. Unlike other streams, it is counted as it is unpacked.
+    fn input(&mut self) -> Result<()> {
+        let add = |input: &mut dyn Read| match container::of_stream(input)? {
+            Stream::Image(layers) => self.layers(layers),
+            Stream::Tar(inner) => self.archive(self.counted(inner), self.whiteouts),
+        };
+        with_unpacked(io::stdin(), Wanted::default(), add).map(drop)
+    }
+
+    fn layers(&mut self, layers: Vec<Layer>) -> Result<()> {
+        let bytes = layers.iter().map(|layer| layer.bytes);
+        self.pipeline.meter.expect(bytes.fold(0, u64::saturating_add));
+        layers.into_iter().try_for_each(|layer| self.layer(layer))
+    }
+
+    fn layer(&mut self, layer: Layer) -> Result<()> {
+        let Layer { name, packed, unpacked, input, .. } = layer;
+        let wanted = Wanted { packed: packed.is_some(), unpacked: true };
+        let input = self.counted(input);
+        let add = |input: &mut dyn Read| self.archive(input, Whiteouts::Removals);
+        let added = with_unpacked(input, wanted, add);
+        let ((), digests) = added.map_err(|error| error.within(&name))?;
+        if let Some(packed) = packed {
+            container::check(&name, &packed, digests.packed)?;
+        }
+        container::check(&name, &unpacked, digests.unpacked)?;
+        self.end_layer();
+        Ok(())
+    }
+
+    /// Ends a layer: a source, or a layer of a container image. Frees the blocks of the files that
+    /// the layer removed.
+    fn end_layer(&mut self) {
+        self.pipeline.release(&self.tree.take_removed());
+        self.tree.next_layer();
+    }
 }

@@ -85,10 +85,6 @@ impl Files {
         }
     }
 
-    pub(super) fn is_directory(&self) -> bool {
-        matches!(self, Files::Directory(_))
-    }
-
     /// Returns a file and its length.
     pub(super) fn open(&self, name: &str) -> Result<(Box<dyn Read + Send>, u64)> {
         let missing = || Error::new("", Cause::Missing { what: name.into() });
@@ -248,7 +244,7 @@ fn reader(file: Arc<File>) -> Result<Reader<Span>> {
 
 /// Returns where the data of the reader's current entry lies.
 fn data(reader: &mut Reader<Span>, size: u64) -> Place {
-    let mut place = reader.input().at;
+    let mut place = reader.input.at;
     let mut pieces = Vec::new();
     while let Some((at, len)) = reader.next_piece() {
         pieces.push(Piece { at, place, len });

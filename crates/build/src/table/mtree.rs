@@ -287,7 +287,7 @@ fn contents_of(
         return Err(Error::new("", Cause::Missing { what: format!("a file '{contents}'") }));
     }
     let node = tree.make_file(dir, name, meta, Kind::Regular(found.len()), Over::Files)?;
-    let from = Arc::new(HostFile::new(contents.into()));
+    let from = Arc::new(HostFile { path: contents.into() });
     feeder.host_data(node, &from, 0, found.len())?;
     Ok(node)
 }

@@ -20,7 +20,7 @@ pub(crate) struct Records {
     /// The value of each key; `None` for a key that was removed.
     values: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// The records of global headers, in which keys that `values` lacks are looked up.
-    global: Option<Arc<Records>>,
+    pub(crate) global: Option<Arc<Records>>,
     /// The number of bytes that the keys, values and pieces take in memory, without those of
     /// `global`.
     bytes: usize,
@@ -34,11 +34,6 @@ impl Records {
     /// Creates the records of an entry. At first these are the records of the global headers.
     pub(crate) fn below(global: &Arc<Records>) -> Records {
         Records { global: Some(global.clone()), ..Records::default() }
-    }
-
-    /// Replaces the reference to the records of the global headers.
-    pub(crate) fn set_global(&mut self, global: Option<Arc<Records>>) {
-        self.global = global;
     }
 
     /// Adds the records of a header that describes one entry. As in GNU tar and Go, an earlier

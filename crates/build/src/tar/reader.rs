@@ -41,7 +41,7 @@ pub(crate) enum Body {
 /// Reads an archive. The data of an entry must be read or skipped before the next entry can be
 /// read.
 pub(crate) struct Reader<R> {
-    input: R,
+    pub(crate) input: R,
     dialect: Dialect,
     global: Arc<Records>,
     /// Which parts of the current file the archive holds.
@@ -121,9 +121,9 @@ impl<R: Read> Reader<R> {
             (b'g', Dialect::Gnu) => {
                 // The reference to the global records is dropped, so that they are changed in
                 // place and not copied.
-                pending.records.set_global(None);
+                pending.records.global = None;
                 let added = Arc::make_mut(&mut self.global).add_global(&bytes);
-                pending.records.set_global(Some(self.global.clone()));
+                pending.records.global = Some(self.global.clone());
                 added.and_then(|()| pending.records.check_bytes())
             }
             // Go returns a global header as an entry, which programs ignore. With it ends what the
@@ -148,10 +148,6 @@ impl<R: Read> Reader<R> {
     pub(crate) fn drain(&mut self) -> Result<()> {
         let copied = std::io::copy(&mut self.input, &mut std::io::sink());
         copied.map(drop).map_err(|error| Error::new("", error))
-    }
-
-    pub(crate) fn input(&self) -> &R {
-        &self.input
     }
 
     /// Skips the rest of the current entry's data by calling `seek`.

@@ -244,11 +244,7 @@ impl Arguments {
 
     /// Returns the device of the journal, if the journal is not inside the image.
     pub(super) fn journal_device(&self) -> Option<&Path> {
-        self.journal_words().and_then(|words| words.device.as_deref())
-    }
-
-    fn journal_words(&self) -> Option<&JournalWords> {
-        self.journal_size.as_ref()
+        self.journal_size.as_ref().and_then(|words| words.device.as_deref())
     }
 
     /// Returns whether an option gives the owner of the root directory.
@@ -288,7 +284,7 @@ impl Arguments {
         if self.no_orphan_file {
             features.compat -= Compat::ORPHAN_FILE;
         }
-        if words.journal || self.journal_words().is_some_and(|words| words.size.is_some()) {
+        if words.journal || self.journal_size.as_ref().is_some_and(|words| words.size.is_some()) {
             features.compat |= Compat::HAS_JOURNAL;
         }
         Ok(features)

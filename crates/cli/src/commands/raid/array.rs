@@ -23,7 +23,7 @@ pub(super) struct ArrayArgument {
     /// The array: md:MEMBER,MEMBER,... (`missing` for a missing member) or md:UUID. Put a backslash
     /// before a comma, colon or backslash in a path
     #[arg(value_parser = parse_array)]
-    array: PathBuf,
+    pub(super) array: PathBuf,
 }
 
 /// Catches members that were given as separate words after the array.
@@ -58,10 +58,6 @@ pub(super) struct Look {
 }
 
 impl ArrayArgument {
-    pub(super) fn named(array: PathBuf) -> ArrayArgument {
-        ArrayArgument { array }
-    }
-
     pub(super) fn source(&self) -> Result<Source, Failure> {
         let source = Source::parse(self.array.as_os_str());
         source.ok_or_else(|| self.failure(HOW_ARRAYS_ARE_WRITTEN))

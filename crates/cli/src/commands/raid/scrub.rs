@@ -62,7 +62,7 @@ fn parse_place(name: &str) -> Result<PathBuf, &'static str> {
 /// Runs `lanefs raid scrub`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     Report::run("raid scrub", |report| {
-        let array = ArrayArgument::named(arguments.array.clone());
+        let array = ArrayArgument { array: arguments.array.clone() };
         let found = match Source::parse(arguments.array.as_os_str()) {
             Some(_) => scrub(arguments, &array),
             None => scrub_mounted(arguments),
