@@ -20,6 +20,6 @@ pub use links::{Links, Seen, Trail};
 pub use plan::{Dereference, Existing, INTO_ITSELF, Keep, Plan, Recursion, Verbose};
 pub use progress::{Progress, with_template};
 pub use tree::{
-    Attribute, Identity, Listing, Meta, NewMode, Opening, OtherLists, Settings, Tree, TreeFile,
-    pump, replace,
+    Attribute, Identity, Listing, Meta, Opening, OtherLists, Settings, Tree, TreeFile, pump,
+    replace,
 };

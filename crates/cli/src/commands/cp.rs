@@ -10,11 +10,11 @@ use crate::cli::{
 };
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, INTO_ITSELF, ImageNode, ImageTree, Keep, Links, Meta,
-    NewMode, Opening, Plan, Progress, Recursion, Seen, Settings, Trail, Tree, TreeFile, Verbose,
-    pump, replace,
+    Opening, Plan, Progress, Recursion, Seen, Settings, Trail, Tree, TreeFile, Verbose, pump,
+    replace,
 };
 use destination::Kind;
-use lanefs::{FileOptions, FileSystem, FileType, Follow, Metadata};
+use lanefs::{FileOptions, FileSystem, FileType, Follow, Metadata, NewKind, NewNode};
 use lanefs_ext4::Ascent;
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -506,9 +506,9 @@ fn stream_in(
     let buffer = vec![0; 1 << 20];
     if let Some((found, of_old)) = replaceable(fs, tree, place)? {
         let Destination { dir, name: Some(name), .. } = &found else { return Ok(()) };
-        let mode = NewMode { permissions: 0o600, umask: 0 };
+        let new = NewNode { kind: NewKind::Regular, permissions: 0o600, umask: 0 };
         let replaced = replace(tree, dir, name, |temporary| {
-            let (made, mut file) = tree.make_file(dir, temporary, mode, Opening::New)?;
+            let (made, mut file) = tree.make_file(dir, temporary, new, Opening::New)?;
             pump(buffer, read, |at, piece| file.write_at(at, piece))?;
             tree.set(&made, &Settings { owner: plan.owner.or(of_old.owner), ..of_old })
         });

@@ -3,10 +3,10 @@
 use super::links::{Earlier, Linked, Links, Way};
 use super::plan::{Dereference, Existing, INTO_ITSELF, Plan, Recursion, Verbose};
 use super::tree::is_list;
-use super::{Identity, Meta, NewMode, Opening, OtherLists, Progress, Seen, Settings};
+use super::{Identity, Meta, Opening, OtherLists, Progress, Seen, Settings};
 use super::{Tree, TreeFile, replace};
 use crate::cli::{Failure, Report};
-use lanefs::{FileType, NewKind};
+use lanefs::{FileType, NewKind, NewNode};
 use lanefs_lanes::{Condvar, Mutex, Rank};
 
 /// The number of bytes read and written at once.
@@ -338,12 +338,12 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         exists: bool,
         way: &Way,
     ) -> Result<(), Failure> {
-        let mode = self.first_mode(meta);
+        let new = self.new_node(meta, NewKind::Directory);
         let made = match exists {
             true => replace(self.target, dir, name, |temporary| {
-                self.target.make(dir, temporary, NewKind::Directory, mode).map(drop)
+                self.target.make(dir, temporary, new).map(drop)
             })?,
-            false => self.target.make(dir, name, NewKind::Directory, mode)?,
+            false => self.target.make(dir, name, new)?,
         };
         let (_, there) = self.target.look(&made, b".")?.ok_or_else(|| {
             Failure::new(self.target.show_entry(dir, name), "removed while it was copied")
@@ -443,20 +443,19 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         name: &[u8],
         opening: Opening,
     ) -> Result<T::Node, Failure> {
-        let target;
-        let mut mode = self.first_mode(meta);
         let kind = match meta.file_type {
             FileType::Regular => {
                 // The source is opened first, because an existing file must stay if that fails.
                 let mut content = self.source.open(from)?;
-                let (made, mut sink) = self.target.make_file(dir, name, mode, opening)?;
+                let new = self.new_node(meta, NewKind::Regular);
+                let (made, mut sink) = self.target.make_file(dir, name, new, opening)?;
                 self.fill(&mut content, &mut sink, meta.size)?;
                 return Ok(made);
             }
             FileType::Symlink => {
-                mode = NewMode { permissions: 0o777, umask: 0 };
-                target = self.source.read_link(from)?;
-                NewKind::Symlink(&target)
+                let target = self.source.read_link(from)?;
+                let kind = NewKind::Symlink(&target);
+                return self.target.make(dir, name, NewNode { kind, permissions: 0o777, umask: 0 });
             }
             FileType::Directory => NewKind::Directory,
             FileType::CharDevice => NewKind::CharDevice(meta.rdev),
@@ -464,7 +463,7 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
             FileType::Fifo => NewKind::Fifo,
             FileType::Socket => NewKind::Socket,
         };
-        self.target.make(dir, name, kind, mode)
+        self.target.make(dir, name, self.new_node(meta, kind))
     }
 
     fn fill(
@@ -557,9 +556,9 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
         self.changed.notify_one();
     }
 
-    /// Returns the mode with which a file is created. If the copy keeps the original's mode, the
+    /// Describes the copy of a file when it is created. If the copy keeps the original's mode, the
     /// mode is set later, and until then only the owner has access.
-    fn first_mode(&self, meta: &Meta) -> NewMode {
+    fn new_node<'k>(&self, meta: &Meta, kind: NewKind<'k>) -> NewNode<'k> {
         let is_dir = meta.file_type == FileType::Directory;
         let permissions = match (self.plan.keep.mode, is_dir) {
             (true, true) => 0o700,
@@ -567,7 +566,7 @@ impl<'a, S: Tree, T: Tree> Copier<'a, S, T> {
             (false, true) => meta.permissions & 0o1755,
             (false, false) => meta.permissions & 0o777,
         };
-        NewMode { permissions, umask: self.plan.umask }
+        NewNode { kind, permissions, umask: self.plan.umask }
     }
 
     fn settings(&self, from: &S::Node, meta: &Meta) -> Result<Settings, Failure> {

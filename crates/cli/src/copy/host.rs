@@ -5,10 +5,10 @@
 //! check that it is a directory. It stays a directory, because the copy removes no directory that
 //! it has entered.
 
-use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree, TreeFile};
+use super::{Attribute, Identity, Listing, Meta, Opening, Settings, Tree, TreeFile};
 use crate::cli::{Failure, HOLDS_IMAGE};
 use crate::copy::links::Trail;
-use lanefs::{FileType, NewKind, Rdev, Time};
+use lanefs::{FileType, NewKind, NewNode, Rdev, Time};
 use lanefs_build::ShortPath;
 use lanefs_device::data_after;
 use lanefs_lanes::{Mutex, Rank};
@@ -338,17 +338,12 @@ impl Tree for HostTree {
         }
     }
 
-    fn make(
-        &self,
-        dir: &Trail,
-        name: &[u8],
-        kind: NewKind<'_>,
-        mode: NewMode,
-    ) -> Result<Trail, Failure> {
-        let (node, mode) = (dir.join(name), Mode::from_raw_mode(mode.permissions.into()));
-        let file_type = rustix::fs::FileType::from_raw_mode(kind.file_type().mode_bits().into());
+    fn make(&self, dir: &Trail, name: &[u8], new: NewNode<'_>) -> Result<Trail, Failure> {
+        let (node, mode) = (dir.join(name), Mode::from_raw_mode(new.permissions.into()));
+        let file_type = new.kind.file_type().mode_bits().into();
+        let file_type = rustix::fs::FileType::from_raw_mode(file_type);
         self.at(&node, |path| {
-            Ok(match kind {
+            Ok(match new.kind {
                 NewKind::Directory => rustix::fs::mkdir(path, mode),
                 NewKind::Symlink(target) => rustix::fs::symlink(target, path),
                 NewKind::CharDevice(Rdev { major, minor })
@@ -366,12 +361,12 @@ impl Tree for HostTree {
         &self,
         dir: &Trail,
         name: &[u8],
-        mode: NewMode,
+        new: NewNode<'_>,
         opening: Opening,
     ) -> Result<(Trail, HostFile), Failure> {
         let node = dir.join(name);
         let mut options = File::options();
-        options.write(true).mode(mode.permissions.into());
+        options.write(true).mode(new.permissions.into());
         match opening {
             Opening::New => options.create_new(true),
             Opening::Emptied => options.create(true).truncate(true),

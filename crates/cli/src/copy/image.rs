@@ -1,10 +1,10 @@
 //! A tree in an image.
 
 use super::tree::OtherLists;
-use super::{Attribute, Identity, Listing, Meta, NewMode, Opening, Settings, Tree, TreeFile};
+use super::{Attribute, Identity, Listing, Meta, Opening, Settings, Tree, TreeFile};
 use crate::cli::{Failure, Report};
 use crate::copy::links::Trail;
-use lanefs::{Attr, FileSystem, FileType, Follow, NewKind, NewNode, Rename};
+use lanefs::{Attr, FileSystem, FileType, Follow, NewNode, Rename};
 use lanefs::{SetAttr, SetTime};
 use lanefs_ext4::{Error, InodeRef, Seek, SetXattr};
 use lanefs_ondisk::Ino;
@@ -329,14 +329,7 @@ impl<'fs> Tree for ImageTree<'fs> {
         }
     }
 
-    fn make(
-        &self,
-        dir: &ImageNode,
-        name: &[u8],
-        kind: NewKind<'_>,
-        mode: NewMode,
-    ) -> Result<ImageNode, Failure> {
-        let new = NewNode { kind, permissions: mode.permissions, umask: mode.umask };
+    fn make(&self, dir: &ImageNode, name: &[u8], new: NewNode<'_>) -> Result<ImageNode, Failure> {
         let made = self.vfs().make(self.fs.credentials(), &dir.inode, name, &new);
         self.node(made, dir.path.join(name))
     }
@@ -345,7 +338,7 @@ impl<'fs> Tree for ImageTree<'fs> {
         &self,
         dir: &ImageNode,
         name: &[u8],
-        mode: NewMode,
+        new: NewNode<'_>,
         opening: Opening,
     ) -> Result<(ImageNode, ImageFile<'fs>), Failure> {
         let path = dir.path.join(name);
@@ -354,8 +347,6 @@ impl<'fs> Tree for ImageTree<'fs> {
             Opening::Emptied => OpenFlags::TRUNCATE,
         };
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::NO_FOLLOW | how;
-        let NewMode { permissions, umask } = mode;
-        let new = NewNode { kind: NewKind::Regular, permissions, umask };
         let open = self.vfs().open_at(self.fs.credentials(), &dir.inode, name, flags, &new);
         let open = self.on(&path, open)?;
         let node = ImageNode { inode: open.inode().clone(), path: path.clone() };

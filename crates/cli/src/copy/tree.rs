@@ -1,7 +1,7 @@
 //! The interface between a copier and a tree: the files of a source and of a target.
 
 use crate::cli::Failure;
-use lanefs::{FileType, NewKind, Rdev, Time};
+use lanefs::{FileType, NewNode, Rdev, Time};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
 /// Identifies a file in its tree.
@@ -56,15 +56,6 @@ pub enum OtherLists {
     Kept,
     /// The lists are removed.
     Removed,
-}
-
-/// The mode of a new file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewMode {
-    pub permissions: u16,
-    /// Bits that the file does not get, unless its directory has a default access control list. The
-    /// host uses the umask of the process instead.
-    pub umask: u16,
 }
 
 /// Whether a file to write exists.
@@ -175,20 +166,15 @@ pub trait Tree: Sync {
 
     /// Returns the file `name` in `dir`, if it exists; does not follow symbolic links.
     fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Meta)>, Failure>;
-    /// Creates a file of any type except a regular file.
-    fn make(
-        &self,
-        dir: &Self::Node,
-        name: &[u8],
-        kind: NewKind<'_>,
-        mode: NewMode,
-    ) -> Result<Self::Node, Failure>;
-    /// Creates a file, or empties an existing one.
+    /// Creates a file of any type except a regular file. The host uses the umask of the process
+    /// instead of that of `new`.
+    fn make(&self, dir: &Self::Node, name: &[u8], new: NewNode<'_>) -> Result<Self::Node, Failure>;
+    /// Creates a regular file, or empties an existing one.
     fn make_file(
         &self,
         dir: &Self::Node,
         name: &[u8],
-        mode: NewMode,
+        new: NewNode<'_>,
         opening: Opening,
     ) -> Result<(Self::Node, Self::File<'_>), Failure>;
     /// Gives `node` a further name.

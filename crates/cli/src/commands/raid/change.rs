@@ -47,6 +47,9 @@ impl Step {
     }
 }
 
+/// The caller's function that gets the progress of a rebuild or copy, and may stop it.
+pub type OnStep<'a> = dyn FnMut(Step, Progress) -> ControlFlow<()> + 'a;
+
 /// A change of an array's members that can run while the array is in use. As JSON it is a request
 /// to the server of a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,21 +121,13 @@ impl Change {
     /// Carries out the change, and returns the result. `step` is called during a rebuild or copy
     /// and may stop it. A stopped rebuild continues when the array is used next. A stopped copy
     /// leaves the array as it was.
-    pub fn carry_out(
-        &self,
-        array: &OpenArray,
-        step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
-    ) -> Result<Outcome, Failure> {
+    pub fn carry_out(&self, array: &OpenArray, step: &mut OnStep<'_>) -> Result<Outcome, Failure> {
         let before = array.unreadable_blocks();
         let text = self.work(array, step)?;
         Ok(Outcome { text, unreadable: array.unreadable_blocks().saturating_sub(before) })
     }
 
-    fn work(
-        &self,
-        array: &OpenArray,
-        step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
-    ) -> Result<String, Failure> {
+    fn work(&self, array: &OpenArray, step: &mut OnStep<'_>) -> Result<String, Failure> {
         match self {
             Change::Fail { member } => fail_member(array, member),
             Change::Remove => {
@@ -166,7 +161,7 @@ fn scrub(
     array: &OpenArray,
     how: (Scrub, Start),
     limit: Option<u64>,
-    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+    step: &mut OnStep<'_>,
 ) -> Result<String, Failure> {
     let mut pace = Pace::new(array, limit);
     let set = array.metadata().array().set();
@@ -238,7 +233,7 @@ fn bring_in_step(
     array: &OpenArray,
     added: Added,
     shown: &str,
-    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+    step: &mut OnStep<'_>,
 ) -> Result<String, Failure> {
     let slot = added.slot;
     let Some(misses) = added.misses else {
@@ -268,7 +263,7 @@ fn replace_member(
     array: &OpenArray,
     member: &Path,
     New { device, shown, force }: &New,
-    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+    step: &mut OnStep<'_>,
 ) -> Result<String, Failure> {
     let slot = slot_of(array, member)?;
     let before = name_of(array, slot);

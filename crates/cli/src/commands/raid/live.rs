@@ -7,7 +7,7 @@
 //! may set or read the attribute. The server makes the change on a separate thread, so the change
 //! continues if the command is interrupted.
 
-use super::change::{Change, Outcome, Step};
+use super::change::{Change, OnStep, Outcome, Step};
 use crate::cli::Failure;
 use lanefs_fuse::{Control, Errno};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
@@ -194,11 +194,7 @@ pub fn work(place: &Path) -> Option<(Value, Vec<Value>)> {
 /// Sends a change to the server of the mount on `place`. Returns the server's result when the
 /// change is complete. If `step` ends the wait earlier, returns a line that says which work
 /// continues in the server.
-pub fn ask(
-    place: &Path,
-    change: &Change,
-    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
-) -> Result<Outcome, Failure> {
+pub fn ask(place: &Path, change: &Change, step: &mut OnStep<'_>) -> Result<Outcome, Failure> {
     let failed = |error: rustix::io::Errno| {
         use rustix::io::Errno;
         match error {
