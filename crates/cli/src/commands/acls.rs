@@ -65,10 +65,14 @@ pub struct Getfacl {
     image: FileArguments,
 }
 
-/// The lists of a file.
-struct Lists {
+/// A file, and its lists.
+struct Found<'a> {
+    arguments: &'a Getfacl,
+    place: &'a ImagePath,
+    meta: &'a Meta,
     access: Acl,
     default: Option<Acl>,
+    names: &'a UserNames,
 }
 
 /// Runs `lanefs getfacl`.
@@ -85,14 +89,15 @@ pub fn getfacl(arguments: &Getfacl) -> ExitCode {
             if entry.meta.file_type == FileType::Symlink {
                 return Ok(());
             }
-            let lists = Lists::of(tree, entry)?;
-            let has_list = !lists.access.is_minimal() || lists.default.is_some();
+            let (access, default) = lists_of(tree, entry)?;
+            let has_list = !access.is_minimal() || default.is_some();
             if has_list || !arguments.skip_base {
-                let printed = match arguments.json {
-                    true => arguments.print_json(place, &entry.meta, &lists, &mut out),
-                    false => arguments.print(place, &entry.meta, &lists, &names, &mut out),
-                };
-                report.printed(printed);
+                let names = &names;
+                let found = Found { arguments, place, meta: &entry.meta, access, default, names };
+                report.printed(match arguments.json {
+                    true => found.print_json(&mut out),
+                    false => found.print(&mut out),
+                });
             }
             Ok(())
         });
@@ -101,15 +106,26 @@ pub fn getfacl(arguments: &Getfacl) -> ExitCode {
     })
 }
 
-/// Returns the list of a file; `None` if the file has only its mode.
-pub fn list_of(
-    tree: &ImageTree<'_>,
-    node: &ImageNode,
-    scope: Scope,
-) -> Result<Option<Acl>, Failure> {
-    let name = attribute_of(scope);
-    let Some(value) = tree.attribute(node, name)? else { return Ok(None) };
-    Acl::from_system(&value).map_err(|cause| Failure::new(tree.show(node), cause))
+impl ImageTree<'_> {
+    /// Returns the list of a file; `None` if the file has only its mode.
+    fn acl(&self, node: &ImageNode, scope: Scope) -> Result<Option<Acl>, Failure> {
+        let Some(value) = self.attribute(node, attribute_of(scope))? else { return Ok(None) };
+        Acl::from_system(&value).map_err(|cause| Failure::new(self.show(node), cause))
+    }
+
+    /// Sets or removes a list.
+    fn set_acl(&self, node: &ImageNode, scope: Scope, list: Option<&Acl>) -> Result<(), Failure> {
+        match list {
+            Some(list) => {
+                let attributes = vec![(attribute_of(scope).to_vec(), list.to_system())];
+                self.set(node, &Settings { attributes, ..Settings::default() })
+            }
+            None => match self.attribute(node, attribute_of(scope))? {
+                Some(_) => self.remove_attribute(node, attribute_of(scope)),
+                None => Ok(()),
+            },
+        }
+    }
 }
 
 /// Returns the name of the attribute that stores the list of this scope.
@@ -120,38 +136,33 @@ pub fn attribute_of(scope: Scope) -> &'static [u8] {
     }
 }
 
-impl Lists {
-    fn of(tree: &ImageTree<'_>, entry: &Entry<ImageNode>) -> Result<Lists, Failure> {
-        let access = list_of(tree, &entry.node, Scope::Access)?;
-        let default = match entry.meta.file_type {
-            FileType::Directory => list_of(tree, &entry.node, Scope::Default)?,
-            _ => None,
-        };
-        let access = access.unwrap_or_else(|| Acl::from_mode(entry.meta.permissions));
-        Ok(Lists { access, default })
-    }
+/// Returns the access list of a file, and the default list of a directory.
+fn lists_of(
+    tree: &ImageTree<'_>,
+    Entry { node, meta, .. }: &Entry<ImageNode>,
+) -> Result<(Acl, Option<Acl>), Failure> {
+    let access = tree.acl(node, Scope::Access)?;
+    let default = match meta.file_type {
+        FileType::Directory => tree.acl(node, Scope::Default)?,
+        _ => None,
+    };
+    Ok((access.unwrap_or_else(|| Acl::from_mode(meta.permissions)), default))
 }
 
-impl Getfacl {
+impl Found<'_> {
     /// Returns whether a list is shown. Both lists are shown unless the options request only one.
     fn shows(&self, scope: Scope) -> bool {
         match scope {
-            Scope::Access => self.access || !self.default,
-            Scope::Default => self.default || !self.access,
+            Scope::Access => self.arguments.access || !self.arguments.default,
+            Scope::Default => self.arguments.default || !self.arguments.access,
         }
     }
 
-    fn print(
-        &self,
-        place: &ImagePath,
-        meta: &Meta,
-        lists: &Lists,
-        names: &UserNames,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        if !self.omit_header {
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Found { arguments, place, meta, names, .. } = self;
+        if !arguments.omit_header {
             out.write_all(b"# file: ")?;
-            let path = shown(&place.path, self.absolute_names);
+            let path = shown(&place.path, arguments.absolute_names);
             let path: Vec<u8> = path.iter().flat_map(|byte| named(*byte)).collect();
             out.write_all(&path)?;
             let (user, group) = (names.user(meta.uid), names.group(meta.gid));
@@ -163,30 +174,24 @@ impl Getfacl {
             }
         }
         if self.shows(Scope::Access) {
-            self.list(&lists.access, "", names, out)?;
+            self.list(&self.access, "", out)?;
         }
-        if let Some(list) = lists.default.as_ref().filter(|_| self.shows(Scope::Default)) {
-            let start = if self.default && !self.access { "" } else { "default:" };
-            self.list(list, start, names, out)?;
+        if let Some(list) = self.default.as_ref().filter(|_| self.shows(Scope::Default)) {
+            let start = if arguments.default && !arguments.access { "" } else { "default:" };
+            self.list(list, start, out)?;
         }
         writeln!(out)
     }
 
-    fn list(
-        &self,
-        list: &Acl,
-        start: &str,
-        names: &UserNames,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
+    fn list(&self, list: &Acl, start: &str, out: &mut dyn Write) -> io::Result<()> {
         for entry in list.entries() {
-            write!(out, "{start}{}", entry_text(entry, names))?;
+            write!(out, "{start}{}", entry_text(entry, self.names))?;
             let has_mask = list.entries().iter().any(|entry| entry.tag == Tag::Mask);
             let is_masked = has_mask && !matches!(entry.tag, Tag::Owner | Tag::Mask | Tag::Other);
-            let left = match self.no_effective {
+            let all = (self.arguments.all_effective && is_masked).then_some(entry.permissions);
+            let left = match self.arguments.no_effective {
                 true => None,
-                false => effective(list, entry)
-                    .or((self.all_effective && is_masked).then_some(entry.permissions)),
+                false => effective(list, entry).or(all),
             };
             if let Some(left) = left {
                 write!(out, "\t#effective:{}", rights(left))?;
@@ -196,22 +201,17 @@ impl Getfacl {
         Ok(())
     }
 
-    fn print_json(
-        &self,
-        place: &ImagePath,
-        meta: &Meta,
-        lists: &Lists,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
+    fn print_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Found { place, meta, access, .. } = self;
         let list = |list: &Acl| Value::Array(list.entries().iter().map(in_json).collect());
         let mut line = place_facts(&place.image, &place.path);
         line["uid"] = json!(meta.uid);
         line["gid"] = json!(meta.gid);
         line["permissions"] = json!(format!("{:04o}", meta.permissions));
         if self.shows(Scope::Access) {
-            line["access"] = list(&lists.access);
+            line["access"] = list(access);
         }
-        if let Some(default) = lists.default.as_ref().filter(|_| self.shows(Scope::Default)) {
+        if let Some(default) = self.default.as_ref().filter(|_| self.shows(Scope::Default)) {
             line["default"] = list(default);
         }
         writeln!(out, "{line}")
@@ -356,21 +356,21 @@ fn apply(
 ) -> Result<(), Failure> {
     let Entry { node, meta, .. } = entry;
     let wrong = |why: String| Failure::new(tree.show(node), why);
-    let old = list_of(tree, node, Scope::Access)?;
+    let old = tree.acl(node, Scope::Access)?;
     let access = old.clone().unwrap_or_else(|| Acl::from_mode(meta.permissions));
     let is_dir = meta.file_type == FileType::Directory;
     let new = change.of(Scope::Access, Some(&access), &access, is_dir).map_err(wrong)?;
     // Both lists are computed before one is set.
     let default = match is_dir {
         true => {
-            let old = list_of(tree, node, Scope::Default)?;
+            let old = tree.acl(node, Scope::Default)?;
             let new = change.of(Scope::Default, old.as_ref(), &access, is_dir).map_err(wrong)?;
             (new != old).then_some(new)
         }
         false => None,
     };
     if let Some(new) = new.filter(|new| *new != access) {
-        set_list(tree, node, Scope::Access, Some(&new))?;
+        tree.set_acl(node, Scope::Access, Some(&new))?;
     }
     if !is_dir {
         return match change.sets_default() && depth == Depth::Itself && !change.clears() {
@@ -379,28 +379,9 @@ fn apply(
         };
     }
     if let Some(default) = default {
-        set_list(tree, node, Scope::Default, default.as_ref())?;
+        tree.set_acl(node, Scope::Default, default.as_ref())?;
     }
     Ok(())
-}
-
-/// Sets or removes a list.
-fn set_list(
-    tree: &ImageTree<'_>,
-    node: &ImageNode,
-    scope: Scope,
-    list: Option<&Acl>,
-) -> Result<(), Failure> {
-    match list {
-        Some(list) => {
-            let attributes = vec![(attribute_of(scope).to_vec(), list.to_system())];
-            tree.set(node, &Settings { attributes, ..Settings::default() })
-        }
-        None => match tree.attribute(node, attribute_of(scope))? {
-            Some(_) => tree.remove_attribute(node, attribute_of(scope)),
-            None => Ok(()),
-        },
-    }
 }
 
 /// Sets owner, mode and lists according to a block of a dump.
@@ -450,7 +431,7 @@ fn restore(
     }
     tree.set(&node, &settings)?;
     if is_dir {
-        set_list(&tree, &node, Scope::Default, default.as_ref())?;
+        tree.set_acl(&node, Scope::Default, default.as_ref())?;
     }
     Ok(())
 }
