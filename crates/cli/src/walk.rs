@@ -217,16 +217,11 @@ pub fn each_file(
     let top = tree.find(&place.path, follow)?;
     let mut walk = Walk::new(&tree, top, Order::Sorted);
     while let Some(step) = walk.step() {
-        match step {
-            Ok(Visit::File(entry)) => {
-                if depth == Depth::Itself {
-                    walk.prune();
-                }
-                report.check(act(&tree, &place.below(walk.path()), &entry));
-            }
-            Ok(Visit::Left(_)) => {}
-            Err(failure) => report.fail(failure),
+        let Some(Visit::File(entry)) = report.given(step) else { continue };
+        if depth == Depth::Itself {
+            walk.prune();
         }
+        report.check(act(&tree, &place.below(walk.path()), &entry));
     }
     Ok(())
 }

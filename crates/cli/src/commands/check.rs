@@ -73,13 +73,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 /// Checks the image and prints the report. Returns the exit code.
 pub fn code(arguments: &Arguments, show: &(dyn Fn(Progress) + Sync)) -> u8 {
-    match examine(arguments, show) {
-        Ok(report) => tell(&report, arguments),
-        Err(failure) => {
-            Failures::new("check").fail(failure);
-            FAILED
-        }
-    }
+    let report = Failures::new("check").given(examine(arguments, show));
+    report.map_or(FAILED, |report| tell(&report, arguments))
 }
 
 /// Prints a report. Returns the exit code.

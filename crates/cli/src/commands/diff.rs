@@ -127,22 +127,17 @@ fn between<A: Tree, B: Tree>(
         Changes::new(a, b, Aspects { ignored: arguments.ignore.clone(), times: arguments.times });
     let done = (|| {
         while let Some(step) = pair.step() {
-            let side = match step {
-                Ok(side) => side,
-                Err(failure) => {
-                    report.fail(failure);
-                    continue;
-                }
-            };
+            let Some(side) = report.given(step) else { continue };
             let path = pair.path(&side).to_vec();
             match side {
                 Side::First(_) => output.tell("-", &path, "", [("only_in", json!("a"))])?,
                 Side::Second(_) => output.tell("+", &path, "", [("only_in", json!("b"))])?,
-                Side::Both(first, second) => match changes.between(&first, &second) {
-                    Ok(changes) if changes.is_empty() => {}
-                    Ok(changes) => output.changed(&path, changes)?,
-                    Err(failure) => report.fail(failure),
-                },
+                Side::Both(first, second) => {
+                    let found = report.given(changes.between(&first, &second));
+                    if let Some(changes) = found.filter(|changes| !changes.is_empty()) {
+                        output.changed(&path, changes)?;
+                    }
+                }
             }
             if arguments.quiet && output.found == Found::Different {
                 break;

@@ -7,7 +7,7 @@ use crate::cli::{
     FileArguments, ImagePath, Images, Intent, Report, Screen, UserNames, file_facts, long_help,
 };
 use crate::copy::{ImageNode, ImageTree};
-use crate::walk::{Entry, Order, Visit, Walk};
+use crate::walk::{Order, Visit, Walk};
 use criterion::{Candidate, Known};
 use expression::{Options, Output, Parsed, Tree};
 use lanefs::{FileType, Follow, Time};
@@ -65,13 +65,8 @@ pub struct Arguments {
 
 /// Runs `lanefs find`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let mut parsed = match Parsed::new(&arguments.words, None) {
-        Ok(parsed) => parsed,
-        Err(error) => {
-            Report::new("find").fail(error);
-            return ExitCode::from(2);
-        }
-    };
+    let parsed = Report::new("find").given(Parsed::new(&arguments.words, None));
+    let Some(mut parsed) = parsed else { return ExitCode::from(2) };
     parsed.options.json |= arguments.json;
     let mut image = arguments.image.clone();
     image.image.offset = parsed.options.offset.unwrap_or(image.image.offset);
@@ -107,38 +102,28 @@ impl Search<'_> {
         let Options { depths, entries_first, .. } = self.options;
         let mut walk = Walk::new(self.tree, top, Order::Stored);
         while let Some(step) = walk.step() {
-            let is_dir = |entry: &Entry<_>| entry.meta.file_type == FileType::Directory;
-            let entry = match step {
-                Err(failure) => {
-                    self.report.fail(failure);
-                    continue;
-                }
-                Ok(Visit::File(entry)) => {
-                    let enter = is_dir(&entry);
-                    if enter && entry.depth >= *depths.end() {
+            let Some(visit) = self.report.given(step) else { continue };
+            let entry = match visit {
+                Visit::File(entry) => {
+                    let is_dir = entry.meta.file_type == FileType::Directory;
+                    if is_dir && entry.depth >= *depths.end() {
                         walk.prune();
                     }
-                    if enter && *entries_first {
+                    if is_dir && *entries_first {
                         continue;
                     }
                     entry
                 }
-                Ok(Visit::Left(_)) if !entries_first => continue,
-                Ok(Visit::Left(entry)) => entry,
+                Visit::Left(_) if !entries_first => continue,
+                Visit::Left(entry) => entry,
             };
             if !depths.contains(&entry.depth) {
                 continue;
             }
-            let place = self.place.below(walk.path());
-            let (tree, now) = (self.tree, self.now);
-            let candidate = Candidate { tree, entry: &entry, place: &place, now };
-            let verdict = match self.expression.verdict(&candidate) {
-                Ok(verdict) => verdict,
-                Err(failure) => {
-                    self.report.fail(failure);
-                    continue;
-                }
-            };
+            let (tree, now, place) = (self.tree, self.now, &self.place.below(walk.path()));
+            let candidate = Candidate { tree, entry: &entry, place, now };
+            let verdict = self.report.given(self.expression.verdict(&candidate));
+            let Some(verdict) = verdict else { continue };
             if verdict.prune && !entries_first {
                 walk.prune();
             }

@@ -92,13 +92,8 @@ fn examine(arguments: &Arguments, is_marked: bool) -> u8 {
         return repair::code(&with(arguments));
     }
     let wanted = with(arguments);
-    let report = match check::examine(&wanted, &progress(arguments)) {
-        Ok(report) => report,
-        Err(failure) => {
-            Report::new("fsck").fail(failure);
-            return FAILED;
-        }
-    };
+    let examined = check::examine(&wanted, &progress(arguments));
+    let Some(report) = Report::new("fsck").given(examined) else { return FAILED };
     let is_safe = report.left_out == 0 && report.findings.iter().all(|f| loses_nothing(f.harm()));
     let has_faults = report.findings.iter().any(|finding| finding.harm() != Harm::Note);
     if arguments.preen && is_safe && (has_faults || is_marked) {

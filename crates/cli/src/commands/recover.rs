@@ -52,13 +52,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 /// Recovers the image and prints what was done. Returns the exit code.
 pub fn code(arguments: &Arguments) -> u8 {
     let report = Report::new("recover");
-    let found = match run_on(arguments) {
-        Ok(found) => found,
-        Err(failure) => {
-            report.fail(failure);
-            return FAILED;
-        }
-    };
+    let Some(found) = report.given(run_on(arguments)) else { return FAILED };
     report.printed(print(&found, arguments));
     if report.has_failed() {
         return FAILED;

@@ -2,7 +2,7 @@
 
 use crate::cli::{
     Failure, ImageArguments, JournalArguments, MadeFile, MountedImage, OutputArguments, Report,
-    WholeImage, complain, human, no_file_system, open_image, parse_size, refuse_partition_name,
+    WholeImage, human, no_file_system, open_image, parse_size, refuse_partition_name,
 };
 use crate::commands::tune::parse_uuid;
 use lanefs::device::{Access, Device, FileDevice, OpenOptions, file_of};
@@ -298,15 +298,9 @@ pub fn clone(arguments: &Clone) -> ExitCode {
         "keep" => Ok(None),
         text => parse_uuid(text).map(Some),
     };
-    match uuid {
-        Ok(uuid) => {
-            Report::run("clone", |_| Ok(print_cloned(arguments, &clone_image(arguments, uuid)?)?))
-        }
-        Err(why) => {
-            complain(format_args!("lanefs clone: {why}, or keep"));
-            ExitCode::from(2)
-        }
-    }
+    let uuid = Report::new("clone").given(uuid.map_err(|why| format!("{why}, or keep")));
+    let Some(uuid) = uuid else { return ExitCode::from(2) };
+    Report::run("clone", |_| Ok(print_cloned(arguments, &clone_image(arguments, uuid)?)?))
 }
 
 struct Cloned {

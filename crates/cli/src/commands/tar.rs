@@ -137,19 +137,14 @@ impl Export<'_> {
     fn run(&mut self, top: ImageNode) -> io::Result<()> {
         let mut walk = Walk::new(self.tree, top, Order::Sorted);
         while let Some(step) = walk.step() {
-            match step {
-                Err(failure) => self.report.fail(failure),
-                Ok(Visit::Left(_)) => {}
-                Ok(Visit::File(entry)) => {
-                    let path = walk.path();
-                    let is_excluded = entry.depth > 0
-                        && self.excluded.iter().any(|glob| glob.matches(path, walk.name()));
-                    match is_spare_lost_and_found(self.tree, &walk, &entry) {
-                        Ok(false) if !is_excluded => self.file(path, &entry)?,
-                        Ok(_) => walk.prune(),
-                        Err(failure) => self.report.fail(failure),
-                    }
-                }
+            let Some(Visit::File(entry)) = self.report.given(step) else { continue };
+            let path = walk.path();
+            let is_excluded =
+                entry.depth > 0 && self.excluded.iter().any(|glob| glob.matches(path, walk.name()));
+            match self.report.given(is_spare_lost_and_found(self.tree, &walk, &entry)) {
+                Some(false) if !is_excluded => self.file(path, &entry)?,
+                Some(_) => walk.prune(),
+                None => {}
             }
         }
         self.archive.finish()

@@ -3,7 +3,7 @@
 mod words;
 
 use super::info;
-use crate::cli::{Failure, ImageArguments, JournalArguments, Report, WholeImage, complain};
+use crate::cli::{Failure, ImageArguments, JournalArguments, Report, WholeImage};
 use lanefs::device::Access;
 use lanefs_offline::{JournalChange, JournalSize, Settings};
 use std::path::PathBuf;
@@ -110,13 +110,7 @@ pub struct Arguments {
 /// Runs `lanefs tune`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("tune");
-    let wanted = match arguments.settings() {
-        Ok(wanted) => wanted,
-        Err(why) => {
-            complain(format_args!("lanefs tune: {why}"));
-            return ExitCode::from(2);
-        }
-    };
+    let Some(wanted) = report.given(arguments.settings()) else { return ExitCode::from(2) };
     let changes = wanted != Wanted::default();
     if changes {
         report.check(change(arguments, wanted));

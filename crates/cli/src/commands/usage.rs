@@ -43,13 +43,13 @@ pub fn df(arguments: &Df) -> ExitCode {
     let mut lines = vec![header(arguments)];
     for image in &arguments.images {
         let opened = Images::open(&arguments.image.into(), [(image.as_path(), Intent::Read)]);
-        match opened.and_then(|images| Ok(images.get(image)?.space())) {
-            Ok(space) if arguments.json => report.printed(print_json(image, &space)),
-            Ok(space) => {
-                let shown = image.display().to_string();
-                lines.push(columns(arguments, &space, crate::cli::printable(&shown)));
-            }
-            Err(failure) => report.fail(failure),
+        let space = opened.and_then(|images| Ok(images.get(image)?.space()));
+        let Some(space) = report.given(space) else { continue };
+        if arguments.json {
+            report.printed(print_json(image, &space));
+        } else {
+            let shown = image.display().to_string();
+            lines.push(columns(arguments, &space, crate::cli::printable(&shown)));
         }
     }
     // With `--json`, or if no image could be opened, `lines` holds only the heading, which is then
@@ -233,8 +233,9 @@ impl Count<'_> {
         let mut walk = Walk::new(&tree, top, Order::Stored);
         let mut sums = Vec::new();
         while let Some(step) = walk.step() {
-            let (Entry { meta, depth, .. }, sum) = match step {
-                Ok(Visit::File(entry)) => {
+            let Some(visit) = self.report.given(step) else { continue };
+            let (Entry { meta, depth, .. }, sum) = match visit {
+                Visit::File(entry) => {
                     let Some(own) = self.of(&entry.meta) else { continue };
                     if entry.meta.file_type == FileType::Directory {
                         sums.push(own);
@@ -242,11 +243,7 @@ impl Count<'_> {
                     }
                     (entry, own)
                 }
-                Ok(Visit::Left(entry)) => (entry, sums.pop().unwrap_or_default()),
-                Err(failure) => {
-                    self.report.fail(failure);
-                    continue;
-                }
+                Visit::Left(entry) => (entry, sums.pop().unwrap_or_default()),
             };
             match sums.last_mut() {
                 Some(above) => above.add(sum),

@@ -32,16 +32,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid examine");
     let mut all = Vec::new();
     for path in &arguments.members {
-        match Candidate::open(path, Access::ReadOnly) {
-            Err(error) => report.fail(refused(path, error)),
-            Ok(candidate) => {
-                let facts = facts::of_member(path, &candidate);
-                if !arguments.json {
-                    report.printed(facts::print(&mut std::io::stdout(), &facts));
-                }
-                all.push(facts);
-            }
+        let opened = Candidate::open(path, Access::ReadOnly);
+        let opened = report.given(opened.map_err(|error| refused(path, error)));
+        let Some(candidate) = opened else { continue };
+        let facts = facts::of_member(path, &candidate);
+        if !arguments.json {
+            report.printed(facts::print(&mut std::io::stdout(), &facts));
         }
+        all.push(facts);
     }
     if arguments.json {
         report.printed(writeln!(std::io::stdout(), "{:#}", json!(all)));
