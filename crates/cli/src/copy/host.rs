@@ -144,9 +144,8 @@ impl HostTree {
         };
         for name in settings.lists_to_remove() {
             match xattr::remove(short, OsStr::from_bytes(name)) {
-                Err(error) if !may_fail(&error) && !has_no_attribute(&error) => {
-                    return Err(named(name, &error));
-                }
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NODATA) => {}
+                Err(error) if !may_fail(&error) => return Err(named(name, &error)),
                 _ => {}
             }
         }
@@ -422,10 +421,6 @@ impl Tree for HostTree {
 
 fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
-}
-
-fn has_no_attribute(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::NODATA.raw_os_error())
 }
 
 fn is_denied(error: &io::Error) -> bool {

@@ -84,7 +84,9 @@ pub(super) fn run(arguments: &Arguments, report: &Report) -> Result<(), Failure>
     let options = checked_options(arguments)?;
     let place = Place::open(arguments)?;
     let built = make(arguments, options, builder, &place)?;
-    place.fit(&built)?;
+    if arguments.spare().is_some() {
+        place.fit(&built)?;
+    }
     let names = (place.path, &*place.file());
     let mut sealed = seal(&arguments.fill, names, &built, arguments.fill.threads())?;
     place.publish()?;
@@ -156,7 +158,7 @@ fn make(
     place: &Place,
 ) -> Result<Built, Failure> {
     let image = arguments.image.as_path();
-    options.contents = place.contents;
+    options.contents = if place.output.is_some() { Contents::Zeros } else { Contents::Unknown };
     options.on_loss = arguments.fill.on_loss;
     if let Some(source) = &place.array {
         fit_to_rows(&mut options, source);
@@ -188,12 +190,7 @@ struct Place<'a> {
     array: Option<Image>,
     /// The new file, unless the file system is made in a part of an existing one.
     output: Option<OutputFile>,
-    /// Whether nothing follows the file system in the file, so that the file's length may change.
-    is_ours: bool,
-    /// Whether the size follows from the files.
-    is_fitted: bool,
     offset: u64,
-    contents: Contents,
 }
 
 impl<'a> Place<'a> {
@@ -203,15 +200,7 @@ impl<'a> Place<'a> {
     fn open(arguments: &'a Arguments) -> Result<Place<'a>, Failure> {
         let path = arguments.image.as_path();
         let offset = arguments.offset();
-        let mut place = Place {
-            path,
-            array: None,
-            output: None,
-            is_ours: false,
-            is_fitted: arguments.spare().is_some(),
-            offset,
-            contents: Contents::Unknown,
-        };
+        let mut place = Place { path, array: None, output: None, offset };
         let is_whole = Image::array_name(path).is_none() && offset == 0;
         let is_device = path.exists() && !path.is_file();
         let same = |other: &Path| {
@@ -233,7 +222,7 @@ impl<'a> Place<'a> {
             return Ok(place);
         }
         let is_new = !path.exists();
-        if is_new && arguments.wanted().is_none() && !place.is_fitted {
+        if is_new && arguments.wanted().is_none() && arguments.spare().is_none() {
             return Err(Failure::new(
                 path.display(),
                 "does not exist: give a --size, or --size auto",
@@ -255,21 +244,21 @@ impl<'a> Place<'a> {
         if !is_file {
             return Ok(place);
         }
-        place.is_ours = is_new || offset == 0;
+        // Nothing follows the file system in the file, so the file's length may change.
+        let is_ours = is_new || offset == 0;
         let wanted = match arguments.wanted() {
             Some(Wanted::Bytes(size)) => Some(size),
-            Some(Wanted::Auto(_)) if place.is_ours => Some(most_bytes(arguments)?),
+            Some(Wanted::Auto(_)) if is_ours => Some(most_bytes(arguments)?),
             None if is_new => Some(most_bytes(arguments)?),
             _ => len,
         };
         let len = offset.saturating_add(wanted.unwrap_or(0));
-        if place.is_ours {
+        if is_ours {
             let create = if is_new { OutputFile::unnamed } else { OutputFile::create };
             let OutputFile { file, .. } = place.output.insert(create(path).map_err(&failed)?);
             // The file is emptied and then extended by a hole, so no old data is left and zeros
             // need not be written.
             file.set_len(0).and_then(|()| file.set_len(len)).map_err(failed)?;
-            place.contents = Contents::Zeros;
         } else {
             let file = File::options().write(true).open(path).map_err(&failed)?;
             if file.metadata().map_err(&failed)?.len() < len {
@@ -303,14 +292,10 @@ impl<'a> Place<'a> {
         Ok(std::sync::Arc::new(device.map_err(|error| named(error.into()))?))
     }
 
-    /// If the size of the file system is computed from its files, cuts the image file to this size.
+    /// Cuts an image file to the size of its file system.
     fn fit(&self, built: &Built) -> Result<(), Failure> {
-        if !self.is_ours || !self.is_fitted {
-            return Ok(());
-        }
-        let len = self.offset.saturating_add(built.bytes());
-        let file = File::options().write(true).open(self.file());
-        let cut = file.and_then(|file| file.set_len(len));
+        let Some(output) = &self.output else { return Ok(()) };
+        let cut = output.file.set_len(self.offset.saturating_add(built.bytes()));
         cut.map_err(Failure::on_host(self.path))
     }
 }

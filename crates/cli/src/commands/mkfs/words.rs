@@ -39,33 +39,31 @@ impl std::str::FromStr for Wanted {
     }
 }
 
+/// Returns the value with this name.
+fn named<T: Copy>(text: &str, all: &[(&str, T)]) -> Result<T, String> {
+    let found = all.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    let names = || all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| format!("not one of {}", names()))
+}
+
 /// Parses `-t`.
 pub(super) fn parse_kind(text: &str) -> Result<Kind, String> {
-    match text {
-        "ext2" => Ok(Kind::Ext2),
-        "ext3" => Ok(Kind::Ext3),
-        "ext4" => Ok(Kind::Ext4),
-        _ => Err("not one of ext2, ext3, ext4".into()),
-    }
+    named(text, &[("ext2", Kind::Ext2), ("ext3", Kind::Ext3), ("ext4", Kind::Ext4)])
 }
 
 /// Parses `-T`: one type, not a list.
 pub(super) fn parse_usage(text: &str) -> Result<Usage, String> {
-    Ok(match text {
-        "default" => Usage::Default,
-        "floppy" => Usage::Floppy,
-        "small" => Usage::Small,
-        "big" => Usage::Big,
-        "huge" => Usage::Huge,
-        "news" => Usage::News,
-        "largefile" => Usage::Largefile,
-        "largefile4" => Usage::Largefile4,
-        _ => {
-            return Err(
-                "not one of default, floppy, small, big, huge, news, largefile, largefile4".into(),
-            );
-        }
-    })
+    const ALL: [(&str, Usage); 8] = [
+        ("default", Usage::Default),
+        ("floppy", Usage::Floppy),
+        ("small", Usage::Small),
+        ("big", Usage::Big),
+        ("huge", Usage::Huge),
+        ("news", Usage::News),
+        ("largefile", Usage::Largefile),
+        ("largefile4", Usage::Largefile4),
+    ];
+    named(text, &ALL)
 }
 
 /// The size operand of mke2fs.

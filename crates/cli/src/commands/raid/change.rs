@@ -271,21 +271,19 @@ fn replace_member(
     let new = new_member(device, array, *force)?;
     let missing = array.array().degraded();
     let done = array.replace(slot, new, &mut |progress| step(Step::Copying, progress));
+    if matches!(done, Ok(Replaced::Done | Replaced::Added(_)) | Err(AssembleError::Unsettled(_))) {
+        made.into_iter().for_each(MadeFile::keep);
+    }
     match done {
-        Ok(Replaced::Done) => {
-            made.into_iter().for_each(MadeFile::keep);
-            Ok(format!("{shown}: in slot {slot}, in place of {before}"))
-        }
+        Ok(Replaced::Done) => Ok(format!("{shown}: in slot {slot}, in place of {before}")),
         Ok(Replaced::Stopped) => {
             Err(Failure::new(shown, "the copy was stopped; the array is as before"))
         }
         Ok(Replaced::Added(added)) => {
-            made.into_iter().for_each(MadeFile::keep);
             let rebuilt = bring_in_step(array, added, shown, step)?;
             Ok(format!("{rebuilt}; {before} failed while it was copied"))
         }
         Err(error @ AssembleError::Unsettled(_)) => {
-            made.into_iter().for_each(MadeFile::keep);
             Err(unsettled(array, &[Path::new(&before), device], shown, &error))
         }
         Err(error) => {
