@@ -13,7 +13,6 @@ use crate::copy::{
     Opening, Plan, Progress, Recursion, Seen, Settings, Trail, Tree, TreeFile, Verbose, pump,
     replace,
 };
-use destination::Kind;
 use lanefs::{FileOptions, FileSystem, FileType, Follow, Metadata, NewKind, NewNode};
 use lanefs_ext4::Ascent;
 use std::cell::RefCell;
@@ -360,7 +359,7 @@ fn one<S: Tree, T: Tree>(
             return Ok(());
         }
     };
-    if destination.kind == Kind::Directory && !copier.is_directory(node)? {
+    if destination.slash.follows() && !copier.is_directory(node)? {
         let shown = target.show_entry(&destination.dir, &name);
         return Err(Failure::new(format_args!("{shown}/"), "not a directory"));
     }
@@ -491,7 +490,7 @@ fn stream_in(
     let Some(name) = &destination.name else {
         return Err(Failure::new(place, "is a directory: standard input needs a file name"));
     };
-    if destination.kind == Kind::Directory {
+    if destination.slash.follows() {
         return Err(Failure::new(place, "not a directory"));
     }
     if plan.existing == Existing::Keep && tree.look(&destination.dir, name)?.is_some() {

@@ -3,6 +3,7 @@
 use crate::cli::{Failure, ImagePath};
 use crate::copy::{ImageNode, ImageTree, Trail};
 use lanefs::{FileSystem, Follow, Metadata};
+use lanefs_vfs::Slash;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -22,24 +23,12 @@ pub enum Aim {
 pub struct Destination<N> {
     pub dir: N,
     pub name: Option<Vec<u8>>,
-    pub kind: Kind,
+    /// Whether a slash follows the name, which then permits only a directory.
+    pub slash: Slash,
 }
 
-/// The kind of file that the destination's name permits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Anything,
-    /// The name ends with a slash, so it permits only a directory.
-    Directory,
-}
-
-impl Kind {
-    fn of(path: &Path) -> Kind {
-        match path.as_os_str().as_bytes().ends_with(b"/") {
-            true => Kind::Directory,
-            false => Kind::Anything,
-        }
-    }
+fn slash_after(path: &Path) -> Slash {
+    if path.as_os_str().as_bytes().ends_with(b"/") { Slash::Trailing } else { Slash::None }
 }
 
 impl Destination<ImageNode> {
@@ -56,11 +45,11 @@ impl Destination<ImageNode> {
         };
         if choose(aim, is_dir, &place.path, place)? == Aim::Within {
             let dir = tree.find(&place.path, Follow::Links)?;
-            return Ok(Destination { dir, name: None, kind: Kind::Anything });
+            return Ok(Destination { dir, name: None, slash: Slash::None });
         }
         let (dir, name) = split(&place.path, place)?;
         let dir = tree.find(&dir, Follow::Links)?;
-        Ok(Destination { dir, name: Some(name), kind: Kind::of(&place.path) })
+        Ok(Destination { dir, name: Some(name), slash: slash_after(&place.path) })
     }
 
     /// Returns this destination, which was found at `place`. If the copy's path is a symbolic link,
@@ -92,20 +81,24 @@ impl Destination<ImageNode> {
             path = path.parent().unwrap_or(Path::new("/")).join(target);
         }
         let (dir, name) = split(&path, place)?;
-        Ok(Destination { dir: tree.find(&dir, Follow::Links)?, name: Some(name), kind: self.kind })
+        Ok(Destination {
+            dir: tree.find(&dir, Follow::Links)?,
+            name: Some(name),
+            slash: self.slash,
+        })
     }
 }
 
 impl Destination<Trail> {
     pub fn on_host(aim: Aim, path: &Path) -> Result<Self, Failure> {
         if choose(aim, path.is_dir(), path, path.display())? == Aim::Within {
-            return Ok(Destination { dir: Trail::new(path), name: None, kind: Kind::Anything });
+            return Ok(Destination { dir: Trail::new(path), name: None, slash: Slash::None });
         }
         let (dir, name) = split(path, path.display())?;
         if !dir.is_dir() {
             return Err(Failure::new(dir.display(), "not a directory"));
         }
-        Ok(Destination { dir: Trail::new(&dir), name: Some(name), kind: Kind::of(path) })
+        Ok(Destination { dir: Trail::new(&dir), name: Some(name), slash: slash_after(path) })
     }
 
     /// Returns the path of the copy, if only one copy is made.
@@ -122,7 +115,7 @@ impl Destination<Trail> {
         let Some(path) = self.path().filter(|path| path.is_symlink()) else { return Ok(self) };
         let target = path.canonicalize().map_err(Failure::on_host(&path))?;
         let (dir, name) = split(&target, path.display())?;
-        Ok(Destination { dir: Trail::new(&dir), name: Some(name), kind: self.kind })
+        Ok(Destination { dir: Trail::new(&dir), name: Some(name), slash: self.slash })
     }
 }
 
