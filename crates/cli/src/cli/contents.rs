@@ -255,14 +255,18 @@ impl MountedImage {
     }
 }
 
+/// Reads an attribute of the mount on this directory, which its server answers.
+pub fn attribute_of_mount(mount_point: &Path, name: &str) -> rustix::io::Result<Vec<u8>> {
+    let mut value = vec![0; ROOM];
+    let len = rustix::fs::getxattr(mount_point, name, &mut value[..])?;
+    value.truncate(len);
+    Ok(value)
+}
+
 /// Reads the counters of the mount on this directory.
 pub fn counters(mount_point: &Path) -> Result<BTreeMap<String, u64>, Failure> {
-    let mut value = vec![0; ROOM];
-    match rustix::fs::getxattr(mount_point, ATTRIBUTE, &mut value[..]) {
-        Ok(len) => {
-            value.truncate(len);
-            Ok(parse_counters(&String::from_utf8_lossy(&value)))
-        }
+    match attribute_of_mount(mount_point, ATTRIBUTE) {
+        Ok(value) => Ok(parse_counters(&String::from_utf8_lossy(&value))),
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODATA) => Err(Failure::new(
             mount_point.display(),
             "not the mount point of a Lanefs mount of this user",

@@ -47,9 +47,14 @@ impl Failure {
     /// Converts an error from opening `name`, which is an image or an array.
     pub fn opening_source(name: &Path, error: &lanefs::Error) -> Failure {
         match error.cause() {
-            lanefs::Cause::Open(error) => error.into(),
+            lanefs::Cause::Open(error) => Failure::opening(error),
             cause => Failure::new(name.display(), cause),
         }
+    }
+
+    /// Converts an error from opening an image. The failure names the image as it was opened.
+    fn opening(error: &OpenError) -> Failure {
+        Failure::parse(&plain(&error.to_string()))
     }
 
     /// Converts an error that the host returned for one of its paths.
@@ -68,16 +73,9 @@ impl Failure {
     }
 }
 
-/// Converts an error from opening an image. The failure names the image as it was opened.
-impl From<&OpenError> for Failure {
-    fn from(error: &OpenError) -> Failure {
-        Failure::parse(&plain(&error.to_string()))
-    }
-}
-
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
-        Failure::from(&error)
+        Failure::opening(&error)
     }
 }
 

@@ -8,7 +8,7 @@
 //! continues if the command is interrupted.
 
 use super::change::{Change, OnStep, Outcome, Step};
-use crate::cli::Failure;
+use crate::cli::{Failure, attribute_of_mount};
 use lanefs_fuse::{Control, Errno};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, Weak, thread};
@@ -24,8 +24,6 @@ use std::time::Duration;
 const ATTRIBUTE: &str = "system.lanefs_array";
 /// The id of the rebuilds and the resync that the server makes without a request.
 const BACKGROUND: &str = "background";
-/// The largest size of an attribute's value in bytes.
-const ROOM: usize = 64 << 10;
 /// The number of requests, finished or not, whose state is kept.
 const REMEMBERED: usize = 8;
 const PAUSE: Duration = Duration::from_millis(30);
@@ -183,9 +181,8 @@ impl LiveArray {
 /// Returns the state of the background work in the server of the mount on `place`, and that of each
 /// request under way; `None` if the server does not tell it to this user.
 pub fn work(place: &Path) -> Option<(Value, Vec<Value>)> {
-    let mut value = vec![0; ROOM];
-    let len = rustix::fs::getxattr(place, ATTRIBUTE, &mut value[..]).ok()?;
-    let states: Vec<Value> = serde_json::from_slice(value.get(..len)?).ok()?;
+    let value = attribute_of_mount(place, ATTRIBUTE).ok()?;
+    let states: Vec<Value> = serde_json::from_slice(&value).ok()?;
     let background = states.iter().find(|state| state["id"] == BACKGROUND).cloned()?;
     let is_asked = |state: &&Value| state["id"] != BACKGROUND && state["state"] == "working";
     Some((background, states.iter().filter(is_asked).cloned().collect()))
@@ -213,11 +210,9 @@ pub fn ask(place: &Path, change: &Change, step: &mut OnStep<'_>) -> Result<Outco
     let request = serde_json::to_string(&request).map_err(Failure::about(place))?;
     rustix::fs::setxattr(place, ATTRIBUTE, request.as_bytes(), XattrFlags::empty())
         .map_err(failed)?;
-    let mut value = vec![0; ROOM];
     loop {
-        let len = rustix::fs::getxattr(place, ATTRIBUTE, &mut value[..]).map_err(failed)?;
-        let state: Value = serde_json::from_slice(value.get(..len).unwrap_or_default())
-            .map_err(|error| Failure::new(place.display(), error))?;
+        let value = attribute_of_mount(place, ATTRIBUTE).map_err(failed)?;
+        let state: Value = serde_json::from_slice(&value).map_err(Failure::about(place))?;
         let own = state.as_array().into_iter().flatten().find(|state| state["id"] == *id);
         let lost = "the server knows nothing of the request: lanefs raid status shows the array";
         let own = own.ok_or_else(|| Failure::new(place.display(), lost))?;
