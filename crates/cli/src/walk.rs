@@ -100,6 +100,17 @@ impl<'s, S: Tree> Walk<'s, S> {
         }
     }
 
+    /// Returns whether the file visited last is the empty `lost+found` of a root directory. mkfs
+    /// makes this directory, so it is not one of the files with which the user filled the image.
+    pub fn is_spare_lost_and_found(&self, entry: &Entry<S::Node>) -> Result<bool, Failure> {
+        let above = self.levels.last().map(|above| above.dir.meta.identity.inode);
+        if self.path() != b"lost+found" || above != Some(ROOT) {
+            return Ok(false);
+        }
+        let is_dir = entry.meta.file_type == FileType::Directory;
+        Ok(is_dir && self.source.list(&entry.node)?.next()?.is_none())
+    }
+
     /// Returns the next step; `None` at the end. After an error the walk continues without the file
     /// that caused it.
     pub fn step(&mut self) -> Option<Result<Visit<S::Node>, Failure>> {
@@ -169,21 +180,6 @@ impl<'s, S: Tree> Walk<'s, S> {
 
 /// The inode of the root directory.
 const ROOT: u64 = 2;
-
-/// Returns whether the file that `walk` visited last is the empty `lost+found` of a root directory.
-/// mkfs makes this directory, so it is not one of the files with which the user filled the image.
-pub fn is_spare_lost_and_found<S: Tree>(
-    source: &S,
-    walk: &Walk<'_, S>,
-    entry: &Entry<S::Node>,
-) -> Result<bool, Failure> {
-    let is_at_root = walk.levels.last().is_some_and(|above| above.dir.meta.identity.inode == ROOT);
-    if walk.path() != b"lost+found" || !is_at_root {
-        return Ok(false);
-    }
-    let is_dir = entry.meta.file_type == FileType::Directory;
-    Ok(is_dir && source.list(&entry.node)?.next()?.is_none())
-}
 
 /// Whether an operand stands for everything below it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::cli::{
     show_time, type_name,
 };
 use crate::copy::{Attribute, HostTree, Identity, ImageTree, Meta, Trail, Tree, TreeFile};
-use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
+use crate::walk::{Entry, Order, Visit, Walk};
 use lanefs::{FileType, Follow};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
@@ -419,7 +419,6 @@ pub struct Pair<'s, A: Tree, B: Tree> {
 
 /// A walk, and the entry that was read ahead.
 struct Half<'s, S: Tree> {
-    source: &'s S,
     walk: Walk<'s, S>,
     ahead: Option<Entry<S::Node>>,
     /// Whether the entry that was read ahead has been compared.
@@ -429,7 +428,7 @@ struct Half<'s, S: Tree> {
 impl<'s, S: Tree> Half<'s, S> {
     fn new(source: &'s S, top: S::Node) -> Half<'s, S> {
         let walk = Walk::new(source, top, Order::Sorted);
-        Half { source, walk, ahead: None, is_used: true }
+        Half { walk, ahead: None, is_used: true }
     }
 
     /// Reads the next entry, if the previous one was compared.
@@ -440,7 +439,7 @@ impl<'s, S: Tree> Half<'s, S> {
         self.ahead = None;
         while let Some(step) = self.walk.step() {
             let Visit::File(entry) = step? else { continue };
-            if is_spare_lost_and_found(self.source, &self.walk, &entry)? {
+            if self.walk.is_spare_lost_and_found(&entry)? {
                 self.walk.prune();
                 continue;
             }

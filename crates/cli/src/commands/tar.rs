@@ -7,7 +7,7 @@ use crate::cli::{
     complain, refuse_image,
 };
 use crate::copy::{Identity, ImageNode, ImageTree, Tree};
-use crate::walk::{Entry, Order, Visit, Walk, is_spare_lost_and_found};
+use crate::walk::{Entry, Order, Visit, Walk};
 use archive::{Archive, Header, Kind, Times, pieces_of, write_pieces};
 use lanefs::{FileType, Follow};
 use std::collections::HashMap;
@@ -141,7 +141,7 @@ impl Export<'_> {
             let path = walk.path();
             let is_excluded =
                 entry.depth > 0 && self.excluded.iter().any(|glob| glob.matches(path, walk.name()));
-            match self.report.given(is_spare_lost_and_found(self.tree, &walk, &entry)) {
+            match self.report.given(walk.is_spare_lost_and_found(&entry)) {
                 Some(false) if !is_excluded => self.file(path, &entry)?,
                 Some(_) => walk.prune(),
                 None => {}
