@@ -137,7 +137,7 @@ impl Library {
         let name = path.display().to_string();
         let Some(array) = Source::parse(path.as_os_str()) else {
             let mut device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?;
-            if device.is_block_device() {
+            if !device.is_file() {
                 let direct = device.with_direct_io(path);
                 direct.map_err(|source| Error::Host { path: name.clone(), source })?;
             }

@@ -26,8 +26,8 @@ pub use facts::{
 pub use figures::{Screen, Shown, Size, counted, human, parse_size, parse_time, show_time, widths};
 pub use glob::{Case, Glob};
 pub use images::{
-    HOLDS_IMAGE, Images, WholeImage, announce_mmp, change_each, open_array_to_mount, open_image,
-    open_image_to_mount, open_source, open_with_notes, print_each, refuse_image,
+    HOLDS_IMAGE, Images, WholeImage, announce_mmp, change_each, is_there, open_array_to_mount,
+    open_image, open_image_to_mount, open_source, open_with_notes, print_each, refuse_image,
     refuse_partition_name, tell_notes, with_each,
 };
 pub use mode::{

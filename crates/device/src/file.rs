@@ -6,6 +6,7 @@ use crate::device::{Access, Device};
 use crate::direct::Direct;
 use crate::host_use::{Host, User, is_write_protected};
 use crate::image_lock;
+use crate::nbd::{Address, FORM, Nbd, is_uri};
 use crate::partitions::{
     Partition, PartitionError, PartitionTable, Pick, Place, SECTOR, Which, before_at, file_of,
     split,
@@ -140,6 +141,8 @@ pub struct FileDevice {
     is_block: bool,
     /// Whether writes are refused if the file has become shorter.
     keeps_length: bool,
+    /// The export of an NBD server that is the disk in place of the file.
+    nbd: Option<Arc<Nbd>>,
     /// The same file, opened for direct I/O.
     direct: Option<Direct>,
     /// The process that opened and locked the file. A child of fork(2) can only read: its parent
@@ -184,6 +187,9 @@ impl FileDevice {
         options: OpenOptions,
     ) -> Result<FileDevice, OpenError> {
         let device = FileDevice::open_unlocked(path.as_ref(), access, options)?;
+        if device.nbd.is_some() {
+            return Ok(device);
+        }
         // The lock covers the whole disk.
         let path = file_of(path.as_ref());
         let in_use = |by| OpenError::InUse { path: path.into(), by };
@@ -248,7 +254,8 @@ impl FileDevice {
         let file = self.file.try_clone().map_err(failed)?;
         let (claim, lock) = (self.claim.clone(), self.lock.clone());
         let part = (name.as_ref(), which, options);
-        let other = FileDevice::part_of(file, (claim, lock), part, (self.access, self.is_block))?;
+        let disk = (file, self.nbd.clone(), self.is_block);
+        let other = FileDevice::part_of(disk, (claim, lock), part, self.access)?;
         let apart =
             other.start + other.len() <= self.start || self.start + self.len() <= other.start;
         if !apart {
@@ -279,6 +286,11 @@ impl FileDevice {
     /// Returns the size of a sector, in bytes, in which an MBR of the disk counts.
     pub fn sector(&self) -> u64 {
         sector_of(&self.file, self.is_block)
+    }
+
+    /// Reads bytes of the disk, which may begin before the device.
+    fn read_disk(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        read_disk(&self.file, self.nbd.as_deref(), offset, bytes)
     }
 
     /// Returns whether the device is a whole file or block device.
@@ -339,6 +351,14 @@ impl FileDevice {
         let name = path;
         let (path, which) = split(name);
         let failed = |source: io::Error| OpenError::Io { path: path.into(), source };
+        let part = (name, which, options);
+        if is_uri(path) {
+            let address = Address::parse(path).ok_or_else(|| failed(io::Error::other(FORM)))?;
+            let (nbd, file) = Nbd::open(&address, access).map_err(failed)?;
+            let lock = Lock { file: file.try_clone().map_err(failed)?, opener: Process::this() };
+            let disk = (file, Some(Arc::new(nbd)), true);
+            return FileDevice::part_of(disk, (None, Arc::new(lock)), part, access);
+        }
         let kind = match std::fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && is_disk(before_at(path)) => {
                 return Err(OpenError::Partition {
@@ -373,22 +393,27 @@ impl FileDevice {
             }
         }
         let lock = Lock { file: file.try_clone().map_err(failed)?, opener: Process::this() };
-        let part = (name, which, options);
-        FileDevice::part_of(file, (claim, Arc::new(lock)), part, (access, kind.is_block_device()))
+        let disk = (file, None, kind.is_block_device());
+        FileDevice::part_of(disk, (claim, Arc::new(lock)), part, access)
     }
 
     fn part_of(
-        mut file: File,
+        (mut file, nbd, is_block): (File, Option<Arc<Nbd>>, bool),
         (claim, lock): (Option<Arc<File>>, Arc<Lock>),
         (name, which, options): (&Path, Option<Which<'_>>, OpenOptions),
-        (access, is_block): (Access, bool),
+        access: Access,
     ) -> Result<FileDevice, OpenError> {
         let failed = |source: io::Error| OpenError::Io { path: name.into(), source };
         // The metadata of a block device does not contain the device's size, but seeking to the end
         // of the device returns the size.
-        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let size = match &nbd {
+            Some(nbd) => nbd.len(),
+            None => file.seek(SeekFrom::End(0)).map_err(failed)?,
+        };
         let pick = if options.len.is_none() { options.pick } else { Pick::Nothing };
-        let found = find(&file, size, is_block, which, (options.offset, pick));
+        let disk = (size, sector_of(&file, is_block));
+        let read = |at, bytes: &mut [u8]| read_disk(&file, nbd.as_deref(), at, bytes).ok();
+        let found = Place::find(which, (options.offset, pick), disk, &read);
         let refused = |cause| OpenError::Partition { path: name.into(), cause };
         let Place { start, partition, overlaps, notes } = found.map_err(refused)?;
         if let (Access::ReadWrite, Some(other), Some(this)) = (access, overlaps, &partition) {
@@ -407,6 +432,7 @@ impl FileDevice {
             access,
             is_block,
             keeps_length: false,
+            nbd,
             direct: None,
             opener: Process::this(),
             has_dsync: AtomicBool::new(true),
@@ -421,9 +447,9 @@ impl FileDevice {
         self
     }
 
-    /// Returns whether this is a block device.
-    pub fn is_block_device(&self) -> bool {
-        self.is_block
+    /// Returns whether the bytes of the disk are those of an image file, which can become longer.
+    pub fn is_file(&self) -> bool {
+        !self.is_block
     }
 
     /// Makes accesses to file data and to blocks of the log bypass the host's page cache if they
@@ -474,16 +500,11 @@ fn remove_new(path: &Path, file: &File) {
     }
 }
 
-/// Finds the part of a disk of `size` bytes that a name and an offset stand for.
-fn find(
-    file: &File,
-    size: u64,
-    is_block: bool,
-    which: Option<Which<'_>>,
-    at: (u64, Pick),
-) -> Result<Place, PartitionError> {
-    let disk = (size, sector_of(file, is_block));
-    Place::find(which, at, disk, &|at, bytes| file.read_exact_at(bytes, at).ok())
+fn read_disk(file: &File, nbd: Option<&Nbd>, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+    match nbd {
+        Some(nbd) => nbd.read(offset, bytes),
+        None => file.read_exact_at(bytes, offset),
+    }
 }
 
 /// Returns whether `path` is a disk with a partition table.
@@ -498,12 +519,6 @@ fn sector_of(file: &File, is_block: bool) -> u64 {
         true => rustix::fs::ioctl_blksszget(file).map_or(SECTOR, u64::from),
         false => SECTOR,
     }
-}
-
-/// Returns the partition that holds the byte at `offset` of a disk of `size` bytes. The disk itself
-/// begins at offset 0, so no partition holds that byte.
-fn partition_at(file: &File, size: u64, offset: u64, is_block: bool) -> Option<Partition> {
-    find(file, size, is_block, None, (offset, Pick::Nothing)).ok()?.partition
 }
 
 /// Returns the length of the part of a file of `size` bytes that begins at `offset` and has `wanted`

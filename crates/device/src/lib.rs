@@ -1,6 +1,6 @@
 //! No promise of stability: a part of Lanefs, for its other crates only.
 //!
-//! Block devices: a file, RAM, and an overlay in memory. For tests: a device that records, a device
+//! Block devices: a file, an export of an NBD server, RAM, and an overlay in memory. For tests: a device that records, a device
 //! that fails on request, and a device with slow flushes.
 //!
 //! The other crates use a [`Device`], which reads and writes bytes at offsets, flushes, and returns
@@ -17,6 +17,7 @@ mod forward;
 mod gated;
 mod host_use;
 mod image_lock;
+mod nbd;
 mod overlay;
 mod partitions;
 mod ram;
@@ -31,6 +32,7 @@ pub use faulty::{Duration, Fault, FaultyDevice};
 pub use file::{FileDevice, OpenError, OpenOptions};
 pub use gated::{GatedDevice, Pace};
 pub use host_use::User;
+pub use nbd::is_uri;
 pub use overlay::OverlayDevice;
 pub use partitions::{
     BadTable, Ext4, Partition, PartitionError, PartitionGrowth, PartitionTable, Pick, TableCopy,

@@ -1,6 +1,8 @@
 //! Tests devices that are files or block devices of the host, and compares their contents with what
 //! the host sees.
 
+#[path = "files/nbd.rs"]
+mod nbd;
 #[path = "files/partitions.rs"]
 mod partitions;
 

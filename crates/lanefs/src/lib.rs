@@ -88,7 +88,7 @@ pub mod device {
     pub use lanefs_device::{
         Access, BadTable, Device, DeviceError, FileDevice, GatedDevice, OpenError, OpenOptions,
         Operation, Pace, Partition, PartitionError, Pick, RamDevice, ReadKind, User, WriteKind,
-        file_of, forward,
+        file_of, forward, is_uri,
     };
 }
 

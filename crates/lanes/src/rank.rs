@@ -47,6 +47,9 @@ pub enum Rank {
     /// shared. Held inside a handle. A thread takes several of these locks in ascending order of
     /// block number. Never held across a wait or I/O.
     Names,
+    /// A connection to a server of block devices: first the lock under which a request is sent, held
+    /// across I/O; then the replies that are expected.
+    Connection,
     /// A *state guard*: the lock of `Inode::state`, of `MetaBlock::state`, of a group, of the
     /// orphan list, or of the pool of free blocks. A thread holds one at a time. A state guard
     /// excludes not only other operations, but the committer too. Never held across a wait or I/O.
@@ -62,7 +65,7 @@ pub enum Rank {
 
 impl Rank {
     /// All ranks, in the lock order.
-    pub const ALL: [Rank; 16] = [
+    pub const ALL: [Rank; 17] = [
         Rank::Topology,
         Rank::Operation,
         Rank::Growth,
@@ -76,6 +79,7 @@ impl Rank {
         Rank::ArrayRecord,
         Rank::ParityLog,
         Rank::Names,
+        Rank::Connection,
         Rank::Guard,
         Rank::LaneList,
         Rank::Bucket,

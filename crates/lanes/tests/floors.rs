@@ -129,7 +129,8 @@ const HOUSES: &[House] = &[
         name: "device",
         floors: &[
             &["data", "device", "forward"],
-            &["direct", "host_use", "image_lock", "partitions", "stdout"],
+            &["direct", "host_use", "image_lock", "nbd", "stdout"],
+            &["partitions"],
             &["file", "ram"],
             &["overlay"],
             &["faulty", "gated", "recording"],

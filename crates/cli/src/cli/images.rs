@@ -7,6 +7,7 @@ use crate::cli::{
 use lanefs::{Cause, Error, FileSystem, OpenOptions, Source};
 use lanefs_device::{
     Access, Device, FileDevice, OpenError, OpenOptions as DeviceOptions, Pick, User, file_of,
+    is_uri,
 };
 use lanefs_ext4::Exclusive;
 use lanefs_fuse::MountEntry;
@@ -134,6 +135,11 @@ impl Images {
     }
 }
 
+/// Returns whether there is an image of this name, so that none is to be made.
+pub fn is_there(image: &Path) -> bool {
+    image.exists() || is_uri(file_of(image))
+}
+
 /// Fails if a new file at `path` would have a name that now stands for a partition of a disk.
 pub fn refuse_partition_name(path: &Path) -> Result<(), Failure> {
     let disk = file_of(path).display();
@@ -152,7 +158,7 @@ pub fn refuse_image(path: &Path, images: &[PathBuf]) -> Result<(), Failure> {
     }
 }
 
-/// An image, which is equal by all its names. An array has one name, as the user gave it.
+/// An image, which is equal by all its names. An array or a URI has one, as the user gave it.
 #[derive(Debug, Clone)]
 struct Identity {
     name: PathBuf,
@@ -184,6 +190,7 @@ fn identity(image: &Path) -> Result<Identity, Failure> {
     let disk = file_of(image);
     let file = match Source::array_name(image) {
         Some(_) => None,
+        None if is_uri(disk) => None,
         None => {
             let found = disk.metadata().map_err(|error| match place_meant(image) {
                 Some(place) => {
@@ -335,7 +342,7 @@ impl<'p> WholeImage<'p> {
     /// be changed.
     pub fn is_whole_file(&self) -> bool {
         let Source::Image(device) = &self.source else { return false };
-        device.is_whole() && !device.is_block_device()
+        device.is_whole() && device.is_file()
     }
 
     /// Fails if a file system of `bytes` bytes would reach beyond the partition in which it begins.

@@ -2,7 +2,7 @@
 
 use crate::cli::{Failure, Size};
 use lanefs::MasterKey;
-use lanefs::device::{Access, Device, FileDevice, OpenOptions, Pick};
+use lanefs::device::{Access, Device, FileDevice, OpenOptions, Pick, is_uri};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -53,13 +53,19 @@ pub enum Operand {
     Standard,
 }
 
-/// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root. In an array's
-/// name, such as `md:/dev/sda,/dev/sdb`, neither the colon of `md:` nor a colon after a backslash
-/// ends the name.
+/// Splits `IMAGE:/path` at the first `:/` behind the scheme of a URI; a trailing colon stands for
+/// the root. In an array's name, such as `md:/dev/sda,/dev/sdb`, neither the colon of `md:` nor a
+/// colon after a backslash ends the name.
 fn split(operand: &[u8]) -> Option<ImagePath> {
-    let from = if operand.starts_with(ARRAY) { ARRAY.len() } else { 0 };
+    let is_array = operand.starts_with(ARRAY);
+    let scheme = operand.windows(3).position(|part| part == b"://");
+    let from = match scheme.filter(|_| is_uri(Path::new(OsStr::from_bytes(operand)))) {
+        Some(end) => end + 3,
+        None if is_array => ARRAY.len(),
+        None => 0,
+    };
     let rest = operand.get(from..)?;
-    let is_name = |at: usize| from > 0 && at > 0 && rest.get(at - 1) == Some(&b'\\');
+    let is_name = |at: usize| is_array && at > 0 && rest.get(at - 1) == Some(&b'\\');
     let colons = rest.windows(2).enumerate().filter(|(_, pair)| *pair == b":/");
     let colon = colons.map(|(at, _)| at).find(|at| !is_name(*at));
     let last = rest.len().checked_sub(1).filter(|at| rest.ends_with(b":") && !is_name(*at));

@@ -7,7 +7,7 @@ mod words;
 
 pub use arguments::Arguments;
 
-use crate::cli::{Failure, MadeFile, Report, complain, open_image, open_with_notes};
+use crate::cli::{Failure, MadeFile, Report, complain, is_there, open_image, open_with_notes};
 use crate::commands::mkfs::arguments::options;
 use crate::commands::mkfs::target::{
     facts, fit_to_rows, open, open_for, refuse_overwriting, summary, whole_of,
@@ -69,7 +69,7 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
             return Err(Failure::new(path.display(), what));
         }
     }
-    if arguments.dry_run && !path.exists() && Source::array_name(path).is_none() {
+    if arguments.dry_run && !is_there(path) && Source::array_name(path).is_none() {
         return preview(arguments.size_of_new()?, &options).map_err(Failure::about(path));
     }
     if Source::array_name(path).is_some() {
@@ -81,7 +81,7 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     }
     // An incomplete file system is useless, so a new file is removed after a failure.
     let mut new = None;
-    if !path.exists() {
+    if !is_there(path) {
         let len = arguments.offset().saturating_add(arguments.size_of_new()?);
         new = Some(MadeFile::create(path, len).map_err(Failure::on_host(path))?);
         options.contents = Contents::Zeros;
@@ -159,7 +159,7 @@ fn make_log_device(arguments: &Arguments, report: &Report) -> Result<(), Failure
         return Err(Failure::new(path.display(), "an array cannot be a journal device"));
     }
     let mut new = None;
-    if !path.exists() {
+    if !is_there(path) {
         arguments.size_of_new()?;
         new = Some(MadeFile::create(path, 0).map_err(Failure::on_host(path))?);
     }

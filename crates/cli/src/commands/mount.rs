@@ -10,7 +10,7 @@ use crate::cli::{
 use crate::commands::mount::block::{failed, message, warn};
 use block::Attached;
 use lanefs::{Cause, Source};
-use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, Pick, file_of};
+use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, Pick, file_of, is_uri};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
 use lanefs_fuse::{
@@ -308,6 +308,7 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
         let disk = file_of(name);
         // A file that was deleted can still be mounted by its name in `/proc/self/fd`.
         let path = match disk.canonicalize() {
+            _ if is_uri(disk) => disk.into(),
             Err(_) if disk.exists() => std::path::absolute(disk).map_err(failed)?,
             found => found.map_err(failed)?,
         };
@@ -360,7 +361,7 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
 fn go_direct(device: &mut FileDevice, path: &Path, wanted: DirectIo) -> Result<(), Box<dyn Error>> {
     match wanted {
         DirectIo::Never => Ok(()),
-        DirectIo::BlockDevices if !device.is_block_device() => Ok(()),
+        DirectIo::BlockDevices if device.is_file() => Ok(()),
         DirectIo::BlockDevices => {
             // If the device has no direct I/O, the host's cache is used.
             let _ = device.with_direct_io(path);

@@ -1,9 +1,9 @@
 //! Reads and writes a file or block device of the host.
 
-use super::{FileDevice, partition_at};
+use super::FileDevice;
 use crate::device::{Access, Device, DeviceError, Operation, ReadKind, WriteKind};
 use crate::device::{check_range, put_zeros, total_len};
-use crate::partitions::Partition;
+use crate::partitions::{Partition, Pick, Place};
 use lanefs_lanes::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -120,10 +120,16 @@ impl Device for FileDevice {
         if self.is_read_only() || !self.to_end {
             return Err(failed(io::ErrorKind::Unsupported.into()));
         }
-        let mut size = (&self.file).seek(SeekFrom::End(0)).map_err(failed)?;
+        let mut size = match &self.nbd {
+            Some(nbd) => nbd.len(),
+            None => (&self.file).seek(SeekFrom::End(0)).map_err(failed)?,
+        };
         // The table is read again, because the partition may have been enlarged. It may also be
         // gone, or its table damaged: then nothing says how much room there is.
-        let found = partition_at(&self.file, size, self.start, self.is_block);
+        let (start, disk) = (self.start, (size, self.sector()));
+        let read = |at, bytes: &mut [u8]| self.read_disk(at, bytes).ok();
+        let found = Place::find(None, (start, Pick::Nothing), disk, &read).ok();
+        let found = found.and_then(|place| place.partition);
         let place = |of: &Option<Partition>| of.as_ref().map(|of| (of.number, of.bytes.start));
         if self.partition.is_some() && place(&found) != place(&self.partition) {
             return Err(failed(io::ErrorKind::StorageFull.into()));
@@ -152,7 +158,7 @@ impl Device for FileDevice {
         self.access == Access::ReadOnly
     }
     fn is_at(&self, path: &Path) -> bool {
-        let place = |found: Metadata| match self.is_block {
+        let place = |found: Metadata| match self.is_block && self.nbd.is_none() {
             true => (found.rdev(), 0),
             false => (found.dev(), found.ino()),
         };
@@ -165,6 +171,9 @@ impl Device for FileDevice {
         check_range(Operation::Read, offset, len, self.len())?;
         let at = self.start + offset;
         let failed = |error| DeviceError::new(Operation::Read, offset, len, error);
+        if let Some(nbd) = &self.nbd {
+            return nbd.read(at, buf).map_err(failed);
+        }
         if kind == ReadKind::Fresh {
             self.drop_cached(at, len);
         }
@@ -178,6 +187,9 @@ impl Device for FileDevice {
         let len = total_len(bufs);
         let at = self.place(Operation::Write, offset, len)?;
         let failed = |error| DeviceError::new(Operation::Write, offset, len, error);
+        if let Some(nbd) = &self.nbd {
+            return nbd.write(at, bufs, kind.is_durable()).map_err(failed);
+        }
         let direct = self.direct.as_ref().filter(|_| kind.may_bypass_cache());
         // Linux flushes a block device after each direct write with RWF_DSYNC, even if the write
         // itself was durable. So the flag would save no flush.
@@ -197,14 +209,26 @@ impl Device for FileDevice {
             return Ok(());
         }
         self.check_length(Operation::Flush, 0, 0)?;
-        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file))
-            .map_err(|e| DeviceError::new(Operation::Flush, 0, 0, e))
+        let flushed = match &self.nbd {
+            Some(nbd) => nbd.flush(),
+            None => {
+                rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file)).map_err(Into::into)
+            }
+        };
+        flushed.map_err(|error| DeviceError::new(Operation::Flush, 0, 0, error))
     }
 
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         let at = self.place(Operation::Write, offset, len)?;
         if len == 0 {
             return Ok(());
+        }
+        let failed = |error| DeviceError::new(Operation::Write, offset, len, error);
+        if let Some(nbd) = &self.nbd {
+            return match nbd.write_zeros(at, len).map_err(failed)? {
+                true => Ok(()),
+                false => put_zeros(self, offset, len),
+            };
         }
         // A file gets a hole if possible, since a hole reads as zeros and takes no space. On a
         // block device ZERO_RANGE does the same as BLKZEROOUT.
@@ -218,7 +242,7 @@ impl Device for FileDevice {
                 // the range is dirty or in use. Nothing was zeroed.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR | Errno::BUSY) => {
                 }
-                Err(e) => return Err(DeviceError::new(Operation::Write, offset, len, e)),
+                Err(e) => return Err(failed(e.into())),
             }
         }
         put_zeros(self, offset, len)
@@ -228,6 +252,10 @@ impl Device for FileDevice {
         let at = self.place(Operation::Discard, offset, len)?;
         if len == 0 {
             return Ok(());
+        }
+        if let Some(nbd) = &self.nbd {
+            let failed = |error| DeviceError::new(Operation::Discard, offset, len, error);
+            return nbd.discard(at, len).map_err(failed);
         }
         let done = if self.is_block {
             self.discard_in_block_device(at, len)

@@ -3,6 +3,7 @@
 use super::ext4::Ext4;
 use super::mbr::Mbr;
 use super::partition::{BadTable, Partition, PartitionTable, Read, TableCopy};
+use crate::nbd::is_uri;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -76,7 +77,8 @@ pub(crate) fn split(name: &Path) -> (&Path, Option<Which<'_>>) {
         let which = Which::parse(std::str::from_utf8(which.get(1..)?).ok()?)?;
         Some((Path::new(OsStr::from_bytes(file)), which))
     });
-    let mut existing = found.filter(|(file, _)| file.metadata().is_ok_and(|found| !found.is_dir()));
+    let is_there = |file: &Path| is_uri(file) || file.metadata().is_ok_and(|found| !found.is_dir());
+    let mut existing = found.filter(|(file, _)| is_there(file));
     existing.next().map_or((name, None), |(file, which)| (file, Some(which)))
 }
 

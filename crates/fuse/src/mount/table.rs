@@ -1,6 +1,6 @@
 //! The mount table, as in /proc/self/mountinfo.
 
-use lanefs_device::{FileDevice, OpenOptions, file_of};
+use lanefs_device::{FileDevice, OpenOptions, file_of, is_uri};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -44,7 +44,11 @@ impl MountEntry {
         // If the server of a mount has terminated, the root of the mount cannot be read. The path
         // is then used without resolving it.
         let file = file_of(path);
-        let found = file.canonicalize().or_else(|_| std::path::absolute(file))?;
+        let found = match file.canonicalize() {
+            _ if is_uri(file) => file.into(),
+            Err(_) => std::path::absolute(file)?,
+            Ok(found) => found,
+        };
         if file == path {
             return Ok(find(&table, &found));
         }

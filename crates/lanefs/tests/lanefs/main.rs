@@ -8,4 +8,5 @@ mod as_std;
 mod encryption;
 mod library;
 mod names;
+mod nbd;
 mod verity;

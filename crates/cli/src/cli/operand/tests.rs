@@ -35,6 +35,21 @@ fn the_colons_of_an_array_belong_to_its_name() {
 }
 
 #[test]
+fn the_scheme_and_the_port_of_a_uri_belong_to_its_name() {
+    for name in [
+        "nbd://host/disk",
+        "nbd://host:10809/disk@2",
+        "nbd://[::1]:5/",
+        "nbd+unix:///e?socket=/run/s&x-timeout=5",
+    ] {
+        assert_eq!(operand(&format!("{name}:/a")), Operand::Image(place(name, "/a")));
+        assert_eq!(operand(&format!("{name}:")), Operand::Image(place(name, "/")));
+        assert_eq!(ImagePath::from(OsString::from(name)), place(name, "/"));
+        assert!(operand(&format!("./{name}:/a")).is_escaped());
+    }
+}
+
+#[test]
 fn a_dot_and_a_slash_escape() {
     assert_eq!(operand("./x:/y"), Operand::Host("./x:/y".into()));
     assert!(operand("./x:/y").is_escaped() && !operand("./x").is_escaped());

@@ -1,8 +1,8 @@
 //! `lanefs mkfs --from`: makes a file system together with its files.
 
 use crate::cli::{
-    Failure, OutputFile, Report, complain, counted, hex, human, open_image, open_with_notes,
-    refuse_hidden_owners,
+    Failure, OutputFile, Report, complain, counted, hex, human, is_there, open_image,
+    open_with_notes, refuse_hidden_owners,
 };
 use crate::commands::mkfs::arguments::{Arguments, From, HashTree, options};
 use crate::commands::mkfs::target::{
@@ -202,7 +202,7 @@ impl<'a> Place<'a> {
         let offset = arguments.offset();
         let mut place = Place { path, array: None, output: None, offset };
         let is_whole = Image::array_name(path).is_none() && offset == 0;
-        let is_device = path.exists() && !path.is_file();
+        let is_device = is_there(path) && !path.is_file();
         let same = |other: &Path| {
             other == path || other.canonicalize().ok() == path.canonicalize().ok() && path.exists()
         };
@@ -221,7 +221,7 @@ impl<'a> Place<'a> {
             place.array = Some(source);
             return Ok(place);
         }
-        let is_new = !path.exists();
+        let is_new = !is_there(path);
         if is_new && arguments.wanted().is_none() && arguments.spare().is_none() {
             return Err(Failure::new(
                 path.display(),
@@ -229,18 +229,18 @@ impl<'a> Place<'a> {
             ));
         }
         let failed = Failure::on_host(path);
-        let mut len = None;
+        let (mut len, mut is_file) = (None, true);
         if !is_new {
             let device = open(arguments, None)?;
             refuse_overwriting(arguments, &device)?;
             len = Some(device.len());
             let in_partition = device.partition().is_some();
+            is_file = device.is_file();
             drop(device);
             if in_partition {
                 open_for(arguments, arguments.size(), |_| Ok(()))?;
             }
         }
-        let is_file = is_new || path.metadata().map_err(&failed)?.is_file();
         if !is_file {
             return Ok(place);
         }
