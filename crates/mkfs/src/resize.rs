@@ -141,6 +141,25 @@ fn make_room_for_descriptors(
     Ok(())
 }
 
+/// Returns the largest number of blocks for whose descriptors the resize inode reserves room.
+pub fn reach_of_reserved(geometry: &Geometry) -> u64 {
+    let desc_blocks = u64::from(geometry.desc_blocks()) + u64::from(geometry.reserved_gdt_blocks());
+    let groups = desc_blocks * u64::from(geometry.descs_per_block());
+    geometry.first_data_block().0 + groups * u64::from(geometry.blocks_per_group())
+}
+
+/// Returns the superblock without a resize inode: the descriptors of further groups then lie in
+/// these groups (`meta_bg`).
+///
+/// # Errors
+/// [`Corruption`] if the superblock is not valid.
+pub fn without_resize_inode(superblock: &Superblock) -> Result<Superblock, Corruption> {
+    let mut raw = superblock.raw().clone();
+    raw.s_feature_compat.set((superblock.features().compat - Compat::RESIZE_INODE).bits());
+    raw.s_reserved_gdt_blocks.set(0);
+    Superblock::from_raw(raw)
+}
+
 /// Returns the number of blocks that hold no files: superblocks, descriptors, bitmaps, tables.
 fn overhead(geometry: &Geometry) -> u64 {
     let groups = (0..geometry.group_count()).map(Group);

@@ -8,14 +8,14 @@
 use crate::error::{Error, Refusal};
 use crate::image::Image;
 use lanefs_ext4::Expected;
-use lanefs_mkfs::resize::resized;
 use lanefs_mkfs::resize::{
-    DOUBLE_INDIRECT, NewGroup, descriptor_copies, new_groups, resize_block_count, resize_blocks,
-    resize_pointers,
+    DOUBLE_INDIRECT, NewGroup, descriptor_copies, new_groups, reach_of_reserved,
+    resize_block_count, resize_blocks, resize_pointers, resized, without_resize_inode,
 };
 use lanefs_ondisk::BadSize;
 use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::Compat;
+use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Block, Group, Ino};
 
@@ -27,10 +27,7 @@ impl Image {
     /// [`Error::Refused`] and [`Error::Journal`], before any block in use is written.
     pub fn grow(&mut self, blocks: u64) -> Result<u64, Error> {
         let old = self.geometry();
-        let device = self.device.len() >> old.block_size().bits();
-        if blocks > device {
-            return Err(Refusal::ShortDevice { device, blocks }.into());
-        }
+        self.check_device(blocks)?;
         let superblock = self.resized(blocks)?;
         let new = superblock.geometry();
         if new.block_count() <= old.block_count() {
@@ -51,6 +48,66 @@ impl Image {
         self.copy_descriptors()?;
         self.commit()?;
         Ok(new.block_count())
+    }
+
+    /// Does the same as [`Image::grow`], with no limit by the blocks that the resize inode reserves
+    /// for descriptors: once these are in use, it removes the resize inode, and the descriptors of
+    /// further groups lie in these groups (`meta_bg`). Some boot loaders do not read such a file
+    /// system. After a crash or an error of the device, the file system may have a size between.
+    ///
+    /// # Errors
+    /// Those of [`Image::grow`].
+    pub fn grow_by_meta_bg(&mut self, blocks: u64) -> Result<u64, Error> {
+        let reach = reach_of_reserved(&self.geometry());
+        let has = self.superblock.features().compat.contains(Compat::RESIZE_INODE);
+        if has && blocks > reach {
+            self.check_device(blocks)?;
+            // Nothing is changed if the second half of the growth would be refused.
+            self.check_growth(blocks, true)?;
+            if self.superblock.journal().is_none() {
+                return self.with_journal(|image| image.grow_by_meta_bg(blocks));
+            }
+            self.grow(reach)?;
+            self.remove_resize_inode()?;
+        }
+        self.grow(blocks)
+    }
+
+    /// Checks that the layout allows a growth to `blocks` blocks; with `meta_bg` by
+    /// [`Image::grow_by_meta_bg`]. Whether the device is long enough is not checked.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn check_growth(&self, blocks: u64, meta_bg: bool) -> Result<(), Error> {
+        let old = self.geometry();
+        let larger = match meta_bg && blocks > reach_of_reserved(&old) {
+            true => resized(&without_resize_inode(&self.superblock)?, blocks)?,
+            false => self.resized(blocks)?,
+        };
+        new_groups(&larger.geometry(), Group(old.group_count()), self.checksums())
+            .ok_or(BadSize::ShortGroup)?;
+        Ok(())
+    }
+
+    fn check_device(&self, blocks: u64) -> Result<(), Error> {
+        let device = self.device.len() >> self.geometry().block_size().bits();
+        match blocks > device {
+            true => Err(Refusal::ShortDevice { device, blocks }.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes the resize inode. All blocks that it reserved are descriptors now.
+    fn remove_resize_inode(&mut self) -> Result<(), Error> {
+        let pointers = resize_pointers(&self.inode(Ino::RESIZE)?);
+        if !self.geometry().contains(pointers) {
+            return Err(BadSize::ResizeInode.into());
+        }
+        self.release(pointers, 1)?;
+        self.put_inode(Ino::RESIZE, &Inode::zeroed(self.superblock.extra_isize()))?;
+        self.superblock = without_resize_inode(&self.superblock)?;
+        self.copy_descriptors()?;
+        self.commit()
     }
 
     /// Returns the superblock that the file system has after a resize to `blocks` blocks. The

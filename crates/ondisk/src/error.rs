@@ -113,7 +113,7 @@ pub enum BadSize {
     /// The resize inode reserves too few blocks for descriptors.
     #[error(
         "{more} more blocks of descriptors are needed, and the resize inode reserves {reserved}: \
-         resize2fs can move blocks to make room"
+         meta_bg places them in the new groups"
     )]
     FewDescriptors {
         /// The number of descriptor blocks to add.

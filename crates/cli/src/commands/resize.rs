@@ -26,9 +26,10 @@ the file system can grow up to the end. While Lanefs has the image mounted, the 
 grow, and programs can use it meanwhile. Otherwise the image must not be in use; after a crash it
 is recovered first. If the command is interrupted, run it again.
 
-A growth that needs more blocks for descriptors than the resize inode reserves is refused. Only root
-and the owner of the mount can enlarge a mounted file system, and only if it has a journal so long
-that the changes of one group fit into a quarter of it; otherwise unmount the file system first.
+mke2fs reserves room for the descriptors of a thousand times the size, or of 16 TiB. A growth beyond
+that needs --meta-bg: descriptors then lie in the new groups, which not every boot loader reads.
+Only root and the owner of the mount can enlarge a mounted file system, and only if it has a journal
+so long that the changes of one group fit into a quarter of it; otherwise unmount it first.
 With --grow-partition a partition grows before its file system (docs/disks.md): no other partition
 may be in the way. An image file grows if there is too little room. A logical partition is refused.
 
@@ -40,6 +41,7 @@ Examples:
   lanefs resize disk.img +5G                   # by 5 GiB
   lanefs resize disk.img auto                  # as small as it can be
   lanefs resize /dev/sdx1                      # to the whole device
+  lanefs resize --meta-bg disk.img 1T          # beyond what mke2fs reserved
   lanefs resize mnt +5G                        # a mounted one
   lanefs resize --grow-partition disk.img@2 +10G   # the partition too, and the disk image
   lanefs resize --grow-partition disk.img@2        # over all the room behind the partition")]
@@ -54,6 +56,9 @@ pub struct Resize {
     /// behind the partition]
     #[arg(long)]
     grow_partition: bool,
+    /// Let the descriptors of new groups lie in these groups once no reserved block is left
+    #[arg(long)]
+    meta_bg: bool,
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
@@ -136,6 +141,7 @@ fn resize_image(arguments: &Resize) -> Result<Resized, Failure> {
     let resized = match arguments.size {
         Some(Target::Smallest) => opened.shrink_to_smallest(),
         _ if blocks < now => opened.shrink(blocks),
+        _ if arguments.meta_bg => opened.grow_by_meta_bg(blocks),
         _ => opened.grow(blocks),
     };
     if let Err(error) = resized {
@@ -188,7 +194,7 @@ fn grow_partition(arguments: &Resize) -> Result<(), Failure> {
         return Err(refused("--grow-partition makes larger, not smaller"));
     }
     if blocks > now {
-        lanefs_mkfs::resize::resized(opened.superblock(), blocks).map_err(Failure::about(path))?;
+        opened.check_growth(blocks, arguments.meta_bg).map_err(Failure::about(path))?;
     }
     drop(opened);
     whole.close()?;

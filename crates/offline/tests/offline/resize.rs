@@ -125,6 +125,41 @@ fn growing_step_by_step_takes_descriptors_from_the_reserve() {
     image.assert_clean("after the refusal");
 }
 
+/// Beyond the reserved blocks, the descriptors of the new groups lie in these groups, also after a
+/// second growth. A refusal changes nothing.
+#[test]
+fn meta_bg_takes_a_growth_beyond_the_reserved_blocks() {
+    for (options, sizes) in [
+        ("-b 1024 -J size=1 -g 256 -N 600 -E resize=60000", [300, 2000]),
+        ("-b 1024 -J size=1 -g 256 -N 600 -E resize=15000", [18, 19]),
+        ("-b 1024 -J size=1 -g 256 -N 600 -E resize=60000 -O ^flex_bg,^metadata_csum", [70, 90]),
+        ("-b 1024 -g 256 -N 600 -E resize=60000 -O ^has_journal", [80, 81]),
+        ("-b 4096 -g 256 -N 600 -J size=4 -E resize=60000", [3000, 20_000]),
+    ] {
+        let Some(image) = filled(options, "14M", 1) else { return };
+        let listing = seen(image.device());
+        let block_size: u64 = dumpe2fs(&image)["Block size"].parse().expect("a number");
+        let by_meta_bg = |megabytes: u64| {
+            Image::open(image.device())?.grow_by_meta_bg((megabytes << 20) / block_size)
+        };
+        let before = std::fs::read(image.path()).expect("the image");
+        assert!(by_meta_bg(sizes[1]).is_err(), "{options}: the device is too short");
+        assert!(std::fs::read(image.path()).expect("the image") == before, "{options}");
+        for megabytes in sizes {
+            let context = format!("{options}: {megabytes} MiB");
+            lengthen(&image, megabytes);
+            let blocks = by_meta_bg(megabytes).unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert!(blocks > ((megabytes - 1) << 20) / block_size, "{context}: {blocks}");
+            image.assert_clean(&context);
+            same(&listing, &seen(image.device()), &context);
+        }
+        let Some(mount) = image.kernel_mount("") else { continue };
+        std::fs::write(mount.path().join("by-the-kernel"), vec![7; 1 << 20]).expect("a file");
+        mount.unmount();
+        image.assert_clean(&format!("{options}, used by the kernel"));
+    }
+}
+
 /// Without a resize inode, no block is reserved for further descriptors. So the descriptors of the
 /// new groups lie in the new groups, and the old descriptors and their copies keep their places.
 #[test]

@@ -197,6 +197,15 @@ pub(super) const COMMANDS: &[Command] = &[
         field: ("Block count", |blocks| blocks == "20480"),
     },
     Command {
+        name: "resize, larger, beyond the reserve",
+        options: "-b 1024 -J size=1 -g 256 -N 600 -E resize=15000",
+        megabytes: [14, 20],
+        found: Clean,
+        by_others: Yes,
+        run: |device| Opened::open(device)?.grow_by_meta_bg(20 << 10).map(drop),
+        field: ("Block count", |blocks| blocks == "20480"),
+    },
+    Command {
         name: "resize, smaller",
         options: "-b 1024 -J size=1 -g 2048 -N 1200",
         megabytes: [24, 24],
