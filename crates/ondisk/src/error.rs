@@ -113,7 +113,7 @@ pub enum BadSize {
     /// The resize inode reserves too few blocks for descriptors.
     #[error(
         "{more} more blocks of descriptors are needed, and the resize inode reserves {reserved}: \
-         meta_bg places them in the new groups"
+         only with meta_bg (resize --meta-bg) can they lie in the new groups"
     )]
     FewDescriptors {
         /// The number of descriptor blocks to add.

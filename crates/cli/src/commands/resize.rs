@@ -100,8 +100,8 @@ struct Resized {
 
 fn resize_image(arguments: &Resize) -> Result<Resized, Failure> {
     if let Some(mounted) = MountedImage::of(&arguments.image, arguments.options) {
-        if arguments.grow_partition {
-            let why = "it is mounted: its partition can grow after lanefs umount";
+        if arguments.grow_partition || arguments.meta_bg {
+            let why = "it is mounted: --grow-partition and --meta-bg work after lanefs umount";
             return Err(Failure::new(arguments.image.display(), why));
         }
         return grow_mounted(arguments, &mounted);
