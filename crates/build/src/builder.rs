@@ -3,6 +3,7 @@
 use crate::apply::Whiteouts;
 use crate::convert::{Times, convert};
 use crate::error::{Cause, Error, Result};
+use crate::host;
 use crate::owners::Owners;
 use crate::pipeline::{Digest, Pipeline};
 use crate::progress::{Meter, Progress, Tell};
@@ -172,7 +173,7 @@ impl<'p> Builder<'p> {
             source.size().into_iter().for_each(|bytes| meter.expect(bytes));
         }
         let directories = self.sources.iter().filter_map(Source::as_directory).collect();
-        meter.beside(directories, || self.build_beside(device, &meter))
+        meter.beside(directories, host::measure, || self.build_beside(device, &meter))
     }
 
     fn build_beside(self, device: &dyn Device, meter: &Meter<'_>) -> Result<Built> {

@@ -1,10 +1,9 @@
 //! The progress of a build.
 
-use crate::host::measure;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::unscheduled::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The sizes of directories are added up only if a build takes longer than this.
@@ -24,6 +23,10 @@ pub struct Progress {
 
 /// The caller's function that gets the progress. Any thread may call it.
 pub(crate) type Tell<'p> = dyn Fn(Progress) + Sync + 'p;
+
+/// Returns how many bytes of data a directory has. The function in the second argument can stop the
+/// count by returning false; then the result is `None`.
+pub(crate) type Measure = fn(&Path, &dyn Fn() -> bool) -> Option<u64>;
 
 /// Counts the bytes of all sources.
 pub(crate) struct Meter<'p> {
@@ -56,18 +59,28 @@ impl<'p> Meter<'p> {
     }
 
     /// Runs `build`. If the build takes long, another thread meanwhile adds up the sizes of
-    /// `directories`.
-    pub(crate) fn beside<T>(&self, directories: Vec<PathBuf>, build: impl FnOnce() -> T) -> T {
+    /// `directories` by calling `measure`.
+    pub(crate) fn beside<T>(
+        &self,
+        directories: Vec<PathBuf>,
+        measure: Measure,
+        build: impl FnOnce() -> T,
+    ) -> T {
         if self.tell.is_none() || directories.is_empty() {
             return build();
         }
         let (building, ended) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                    let goes_on = || ended.try_recv() == Err(TryRecvError::Empty);
-                    let measured = directories.into_iter().map_while(|dir| measure(&dir, &goes_on));
-                    measured.for_each(|bytes| self.expect(bytes));
+                if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+                let goes_on = || ended.try_recv() == Err(TryRecvError::Empty);
+                for directory in directories {
+                    match measure(&directory, &goes_on) {
+                        Some(bytes) => self.expect(bytes),
+                        None => return,
+                    }
                 }
             });
             let built = build();

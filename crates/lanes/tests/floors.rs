@@ -207,7 +207,8 @@ const HOUSES: &[House] = &[
     House {
         name: "build",
         floors: &[
-            &["base64", "error", "entry", "owners", "progress", "short_path", "verity"],
+            &["base64", "error", "entry", "owners"],
+            &["progress", "short_path", "unescape", "verity"],
             &["host_file", "tar", "tree", "unpack"],
             &["container", "pipeline", "table"],
             &["apply", "convert", "host"],
