@@ -75,6 +75,10 @@ struct Arguments {
     /// thread.
     #[arg(long, value_name = "OPERATIONS")]
     steady: Option<usize>,
+    /// With --steady: before each traced operation, each thread runs this many untraced ones, so
+    /// that the traced ones are spread over whole transactions.
+    #[arg(long, value_name = "OPERATIONS", default_value_t = 0, requires = "steady")]
+    between: usize,
     /// Print why lines are shared.
     #[arg(long)]
     reasons: bool,
@@ -211,11 +215,20 @@ fn trace_steady(
     let mut rows = Vec::new();
     for &setting in settings.iter().filter(|setting| !setting.is_served()) {
         println!("\n== {}: {each} operations of each thread in turn ==", setting.title());
-        println!("{:>28} threads instr. transfers preparation", "");
+        println!("{:>28} threads instr. transfers preparation moving commits", "");
         for &threads in counts {
             let report = |row: &SteadyRow| print_steady(row, arguments);
             let only = &arguments.only;
-            rows.extend(steady::trace(session, &mut reasons, setting, only, threads, each, report));
+            let counts = (each, arguments.between);
+            rows.extend(steady::trace(
+                session,
+                &mut reasons,
+                setting,
+                only,
+                threads,
+                counts,
+                report,
+            ));
         }
     }
     rows

@@ -31,7 +31,7 @@ impl Session<'_, '_> {
         for thread in 0..self.workers.threads() {
             self.workers.on(thread, |stage| stage.enter(setting));
         }
-        if matches!(setting, Setting::Names | Setting::Small) {
+        if matches!(setting, Setting::Names | Setting::AnyNames | Setting::Small) {
             // The threads alternate, so that the directories count as contended. `MINGLING` is so
             // large that many rounds still follow the last split of a leaf. After these rounds,
             // each lane again has a line of its own, on which it counts its shared holds of the
@@ -78,6 +78,11 @@ impl Session<'_, '_> {
     /// Commits, and runs untraced rounds of `operation`.
     pub fn warm(&self, operation: &'static Operation, threads: usize, rounds: usize) {
         self.fs.sync().expect("a RAM device does not fail");
+        self.untraced(operation, threads, rounds);
+    }
+
+    /// Runs untraced rounds of `operation`.
+    pub fn untraced(&self, operation: &'static Operation, threads: usize, rounds: usize) {
         for _ in 0..rounds {
             self.prepare(operation, threads);
             for thread in 0..threads {

@@ -14,6 +14,10 @@ pub enum Setting {
     /// One directory, in which each thread has its own names. The directory is large and indexed,
     /// and the names of different threads are in different leaves.
     Names,
+    /// Like `Names`, but the names of different threads may be in the same leaf.
+    #[value(name = "any-names")]
+    #[serde(rename = "any-names")]
+    AnyNames,
     /// Like `Names`, but in a directory of one block.
     Small,
     /// One file, with operations that commute.
@@ -26,10 +30,11 @@ pub enum Setting {
 }
 
 impl Setting {
-    pub const ALL: [Setting; 7] = [
+    pub const ALL: [Setting; 8] = [
         Setting::Directories,
         Setting::Made,
         Setting::Names,
+        Setting::AnyNames,
         Setting::Small,
         Setting::File,
         Setting::Served,
@@ -57,6 +62,7 @@ impl Setting {
             Setting::Directories => "directories",
             Setting::Made => "made",
             Setting::Names => "names",
+            Setting::AnyNames => "any-names",
             Setting::Small => "small",
             Setting::File => "file",
             Setting::Served => "served",
@@ -69,6 +75,7 @@ impl Setting {
             Setting::Directories => "different directories",
             Setting::Made => "different directories that one thread made",
             Setting::Names => "one directory, different names",
+            Setting::AnyNames => "one directory, different names, leaves shared by chance",
             Setting::Small => "one directory of one block, different names",
             Setting::File => "one file, operations that commute",
             Setting::Served => "server: clients in different directories",

@@ -37,8 +37,8 @@ pub struct Stage<'fs> {
     /// The file that an operation's preparation opened; the operation uses or closes it.
     pub held: Option<File>,
     pub page: Vec<u8>,
-    /// Computes the hashes by which an index orders names.
-    hasher: NameHasher,
+    /// Computes the hashes by which an index orders names. `None` if any name will do.
+    hasher: Option<NameHasher>,
 }
 
 /// The number of names in a large directory before tracing.
@@ -69,7 +69,7 @@ impl<'fs> Stage<'fs> {
             open: None,
             held: None,
             page: vec![me as u8; PAGE as usize],
-            hasher: hasher(fs),
+            hasher: None,
         }
     }
 
@@ -88,10 +88,11 @@ impl<'fs> Stage<'fs> {
     pub fn enter(&mut self, setting: Setting) {
         let me = self.me;
         (self.open, self.held) = (None, None);
+        self.hasher = (setting != Setting::AnyNames).then(|| hasher(self.fs));
         (self.home, self.away) = match setting {
             Setting::Directories => (format!("/{me}"), format!("/{me}-away")),
             Setting::Made => Stage::made_for(me),
-            Setting::Names => ("/all".into(), "/all-away".into()),
+            Setting::Names | Setting::AnyNames => ("/all".into(), "/all-away".into()),
             Setting::Small => ("/few".into(), "/few-away".into()),
             Setting::File | Setting::Served | Setting::ServedFile => {
                 ("/one".into(), "/one-away".into())
@@ -108,7 +109,7 @@ impl<'fs> Stage<'fs> {
         for dir in [&self.home, &self.away] {
             if !self.fs.exists(dir).expect("a RAM device does not fail") {
                 self.fs.create_dir(dir).expect("room for a directory");
-                if setting == Setting::Names {
+                if matches!(setting, Setting::Names | Setting::AnyNames) {
                     self.fill(dir);
                 }
             }
@@ -119,7 +120,10 @@ impl<'fs> Stage<'fs> {
             self.fs.set_xattr(&self.file, ATTRIBUTE, b"blue").expect("room for an attribute");
             self.fs.symlink("file", &self.link).expect("room for a link");
         }
-        if matches!(setting, Setting::Directories | Setting::Made | Setting::Names) {
+        if matches!(
+            setting,
+            Setting::Directories | Setting::Made | Setting::Names | Setting::AnyNames
+        ) {
             // Directories are created in the lane's groups in turn, so this loads all groups before
             // tracing.
             for n in 0..GROUPS {
@@ -194,7 +198,8 @@ impl<'fs> Stage<'fs> {
         self.other = self.own_name("-other");
     }
 
-    /// Returns a name of this round whose hash is in this thread's part of an index.
+    /// Returns a name of this round. Unless any name will do, its hash is in this thread's part of
+    /// an index.
     fn own_name(&self, suffix: &str) -> String {
         let (me, round) = (self.me, self.round);
         let names = (0..).map(|n| format!("{me}-{round}{suffix}-{n}"));
@@ -202,7 +207,8 @@ impl<'fs> Stage<'fs> {
         // left out, because a leaf may extend across a border.
         let part = u32::from((me as u8).reverse_bits() >> 2);
         let own = |name: &String| {
-            let hash = self.hasher.hash(name.as_bytes()).major;
+            let Some(hasher) = &self.hasher else { return true };
+            let hash = hasher.hash(name.as_bytes()).major;
             hash >> 26 == part && (8..56).contains(&(hash >> 20 & 63))
         };
         let mut own = names.filter(own);

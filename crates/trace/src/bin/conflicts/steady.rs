@@ -24,11 +24,16 @@ pub struct SteadyRow {
     pub setting: Setting,
     pub operation: &'static str,
     pub threads: usize,
-    /// The number of traced operations of each thread.
+    /// The number of traced operations of each thread, and of untraced ones before each of them.
     pub each: usize,
+    pub between: usize,
+    /// The number of commits meanwhile.
+    pub commits: u64,
     pub instructions: u64,
     /// Moves of cache lines between threads, per operation.
     pub transfers: f64,
+    /// The share of the operations that move a line.
+    pub moving: f64,
     /// Moves of cache lines that the preparation of an operation causes. The preparation removes
     /// the names of the previous operation and creates what this operation needs.
     pub preparation: f64,
@@ -39,20 +44,21 @@ pub struct SteadyRow {
 impl fmt::Display for SteadyRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SteadyRow { operation, threads, instructions, transfers, preparation, .. } = self;
+        let (share, commits) = (self.moving, self.commits);
         write!(f, "{operation:>28} {threads:>7} {instructions:>6} {transfers:>9.2} ")?;
-        write!(f, "{preparation:>11.2}")
+        write!(f, "{preparation:>11.2} {share:>6.2} {commits:>7}")
     }
 }
 
 /// Traces the operations that `only` selects. The first `threads` threads run each of these
-/// operations, and each thread runs it `each` times.
+/// operations, and each thread runs it `each` times traced, each time after `between` untraced ones.
 pub fn trace(
     session: &Session<'_, '_>,
     reasons: &mut Reasons,
     setting: Setting,
     only: &[String],
     threads: usize,
-    each: usize,
+    (each, between): (usize, usize),
     mut report: impl FnMut(&SteadyRow),
 ) -> Vec<SteadyRow> {
     session.enter(setting);
@@ -60,7 +66,7 @@ pub fn trace(
     for operation in operations(setting, only).filter(|op| threads <= op.most_threads) {
         session.warm(operation, threads, WARM);
         let mut run = Run { session, reasons, operation, threads, machine: Machine::default() };
-        let row = run.row(setting, each);
+        let row = run.row(setting, each, between);
         report(&row);
         rows.push(row);
     }
@@ -77,11 +83,13 @@ struct Run<'r, 'c, 'fs> {
 }
 
 impl Run<'_, '_, '_> {
-    fn row(&mut self, setting: Setting, each: usize) -> SteadyRow {
-        let (mut instructions, mut moves, mut preparation) = (0, 0, 0);
+    fn row(&mut self, setting: Setting, each: usize, between: usize) -> SteadyRow {
+        let (mut instructions, mut moves, mut moving, mut preparation) = (0, 0, 0, 0);
+        let commits_before = self.session.fs.statistics().journal.commits;
         let mut by_reason: BTreeMap<Reason, u64> = BTreeMap::new();
         let (prepare, act) = (self.operation.prepare, self.operation.act);
         for _ in 0..each {
+            self.session.untraced(self.operation, self.threads, between);
             for thread in 0..self.threads {
                 let clear = self.session.trace(thread, |stage| stage.clear());
                 preparation += self.machine.run(thread, &clear).len();
@@ -94,6 +102,7 @@ impl Run<'_, '_, '_> {
                 instructions += done.instructions();
                 let moved = self.machine.run(thread, &done);
                 moves += moved.len();
+                moving += u64::from(!moved.is_empty());
                 for Moved { line, mine, theirs } in moved {
                     let (first, second) = (as_touch(mine), as_touch(theirs));
                     let conflict = Conflict { line, first: &first, second: &second };
@@ -113,8 +122,11 @@ impl Run<'_, '_, '_> {
             operation: self.operation.name,
             threads: self.threads,
             each,
+            between,
+            commits: self.session.fs.statistics().journal.commits - commits_before,
             instructions: instructions / (each * self.threads) as u64,
             transfers: per_operation(moves as u64),
+            moving: per_operation(moving),
             preparation: per_operation(preparation as u64),
             reasons: reasons.map(|(moves, reason)| (per_operation(moves), reason)).collect(),
         }
