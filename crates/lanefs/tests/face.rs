@@ -25,7 +25,7 @@ fn exported(lib: &str) -> Vec<String> {
             for name in names.trim_end_matches('}').split(',').map(str::trim) {
                 let name = name.rsplit(" as ").next().unwrap_or(name);
                 let is_item = name.starts_with(char::is_uppercase)
-                    || ["", "file_of", "forward"].contains(&name);
+                    || ["", "file_of", "forward", "is_uri"].contains(&name);
                 assert!(is_item, "a crate, a module, or all of one: pub use {item}");
                 let path = if module.is_empty() { name } else { &format!("{module}::{name}") };
                 found.extend((!name.is_empty()).then(|| path.to_owned()));
