@@ -58,12 +58,19 @@ impl Image {
     /// # Errors
     /// Those of [`Image::grow`].
     pub fn grow_by_meta_bg(&mut self, blocks: u64) -> Result<u64, Error> {
-        let reach = reach_of_reserved(&self.geometry());
+        let old = self.geometry();
+        let reach = reach_of_reserved(&old);
         let has = self.superblock.features().compat.contains(Compat::RESIZE_INODE);
-        if has && blocks > reach {
+        if has && blocks > reach && self.resized(reach)?.geometry().reserved_gdt_blocks() == 0 {
             self.check_device(blocks)?;
             // Nothing is changed if the second half of the growth would be refused.
             self.check_growth(blocks, true)?;
+            let pointers = resize_pointers(&self.inode(Ino::RESIZE)?);
+            for (block, bytes) in resize_blocks(&old, pointers) {
+                if !old.contains(block) || self.block(block)? != bytes {
+                    return Err(BadSize::ResizeInode.into());
+                }
+            }
             if self.superblock.journal().is_none() {
                 return self.with_journal(|image| image.grow_by_meta_bg(blocks));
             }

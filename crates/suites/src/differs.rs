@@ -340,7 +340,7 @@ impl Work {
         outcome.status = status;
         let is_refused = status & !7 != 0;
         let is_faulty = !is_refused && !verdicts(status, text.clone()).is_clean_for_e2fsck();
-        let is_crashed = subject.set.2 == Left::Crashed;
+        let is_crashed = subject.set.2 != Left::Clean;
         // What e2fsck mends after the replay of the log; -n does not replay it.
         let mut mended = String::new();
         let mut is_judge = !is_refused;

@@ -19,11 +19,11 @@ use std::sync::Arc;
 /// The options of mke2fs, the size in MiB, and the state in which the image is left.
 pub type Set = (&'static str, u64, Left);
 
-use Left::{Clean, Crashed};
+use Left::{Clean, Crashed, FastCommits};
 
 /// The formats. Those at the front are more different from each other, so that a small sample has
 /// most features.
-pub const SETS: [Set; 58] = [
+pub const SETS: [Set; 60] = [
     ("-b 1024 -J size=1", 8, Clean),
     ("-b 1024 -t ext3 -I 128 -J size=1", 8, Clean),
     ("-b 1024 -J size=1 -O inline_data,ea_inode", 8, Clean),
@@ -82,6 +82,8 @@ pub const SETS: [Set; 58] = [
     (BLOCK_MAPS, 16, Clean),
     (BLOCK_MAPS, 16, Crashed),
     (VERITY, 16, Clean),
+    ("-b 1024 -J size=2 -O fast_commit,^orphan_file", 8, FastCommits),
+    ("-b 4096 -J size=6 -O fast_commit", 24, FastCommits),
 ];
 
 /// The options of the images in which a file has an extent tree of the greatest depth.
@@ -186,7 +188,7 @@ impl Subject {
         device.read_at(0, &mut bytes).expect("the image is read");
         let before = match left {
             Clean => Tree::of(&device),
-            Crashed => {
+            Crashed | FastCommits => {
                 let image = Image::empty();
                 device.to_file(image.path()).expect("a copy");
                 image.repair();
@@ -203,7 +205,7 @@ impl Subject {
             inos: before.nodes.keys().map(|ino| u64::from(*ino)).collect(),
             used: used.chain(data).filter(|block| *block > 0).collect(),
         };
-        let has_log = left == Crashed;
+        let has_log = left != Clean;
         let log = if has_log { target.log() } else { Vec::new() };
         Some(Subject { set, device: Arc::new(device), bytes, before, target, parts, numbers, log })
     }

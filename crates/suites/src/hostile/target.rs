@@ -13,7 +13,7 @@ use lanefs_device::{Device, OverlayDevice, RamDevice};
 use lanefs_ext4::{
     FastCommitting, Fs, Mount, MountOptions, NewVerity, Privilege, Rename, SetXattr, SyncMode,
 };
-use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::superblock::{Geometry, Superblock};
 use lanefs_ondisk::{Group, Ino};
 use std::collections::BTreeMap;
@@ -34,6 +34,8 @@ pub enum Left {
     Clean,
     /// Crashed during work. The log has transactions, and there are orphans.
     Crashed,
+    /// Crashed in the same way, in a file system with `fast_commit`. The log ends with fast commits.
+    FastCommits,
 }
 
 /// A filled image with guard bytes after it, and the positions of its structures.
@@ -83,6 +85,10 @@ impl Target {
         let device = match left {
             Left::Clean => shared.fork(),
             Left::Crashed => crashed(&shared, options),
+            Left::FastCommits => {
+                let fast_commits = FastCommitting::IfPossible;
+                crashed(&shared, MountOptions { fast_commits, ..options })
+            }
         };
         Some(Target { device, geometry, inos })
     }
@@ -345,7 +351,7 @@ fn inos(fs: &Fs) -> BTreeMap<Path, Ino> {
 /// Creates, writes and removes files in the filled image, and returns the device as a crash leaves
 /// it. The changes are committed but not yet written in place, and there are orphans.
 fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice {
-    let options = MountOptions { fast_commits: FastCommitting::IfPossible, ..options };
+    let with_fast_commits = options.fast_commits == FastCommitting::IfPossible;
     let mount = Mount::open(device.clone(), options).expect("it mounts again");
     let mut library = Library::new(mount.fs());
     let apply = |library: &mut Library, op| {
@@ -364,7 +370,7 @@ fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice 
         }
     }
     apply(&mut library, Op::Sync);
-    if mount.fs().superblock().features().compat.contains(Compat::FAST_COMMIT) {
+    if with_fast_commits {
         fast_commits(&mut |op| apply(&mut library, op));
     }
     let state = device.fork();

@@ -514,7 +514,9 @@ fn transactions_are_kept_in_a_log_whose_inode_is_mended() {
 
 /// Makes an image that crashed, with this damage.
 fn crashed(options: &str, damage: impl Fn(&Target)) -> Option<Image> {
-    let target = Target::make(options, 8, Left::Crashed)?;
+    let has_fast_commits = options.contains("fast_commit");
+    let left = if has_fast_commits { Left::FastCommits } else { Left::Crashed };
+    let target = Target::make(options, 8, left)?;
     damage(&target);
     let image = Image::empty();
     target.device().to_file(image.path()).expect("a copy");
