@@ -23,14 +23,21 @@ impl Claims {
         Some(Claims { words, window })
     }
 
-    /// Claims a run of clusters. Returns the first cluster of the run that had already been
-    /// claimed, if there is one.
-    pub fn claim(&self, run: Range<u64>) -> Option<u64> {
-        let mut doubled = None;
+    /// Claims a run of clusters. Returns the parts of the run that had already been claimed.
+    pub fn claim(&self, run: Range<u64>) -> Vec<Range<u64>> {
+        let mut doubled: Vec<Range<u64>> = Vec::new();
         self.for_words(run, |word, mask, first| {
-            let before = word.fetch_or(mask, Ordering::Relaxed) & mask;
-            if before != 0 && doubled.is_none() {
-                doubled = Some(first + u64::from(before.trailing_zeros()));
+            let mut before = word.fetch_or(mask, Ordering::Relaxed) & mask;
+            while before != 0 {
+                let at = before.trailing_zeros();
+                let len = (before >> at).trailing_ones();
+                before &= !(u64::MAX >> (WORD as u32 - len) << at);
+                let start = first + u64::from(at);
+                let end = start + u64::from(len);
+                match doubled.last_mut().filter(|last| last.end == start) {
+                    Some(last) => last.end = end,
+                    None => doubled.push(start..end),
+                }
             }
         });
         doubled
@@ -84,24 +91,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_claim_is_seen_at_its_first_cluster() {
+    fn a_second_claim_is_seen_at_its_clusters() {
         let claims = Claims::new(0..1000).unwrap();
-        assert_eq!(claims.claim(10..200), None);
-        assert_eq!(claims.claim(200..300), None);
-        assert_eq!(claims.claim(299..400), Some(299));
-        assert_eq!(claims.claim(0..11), Some(10));
-        assert_eq!((claims.first_of(0..9), claims.first_of(400..500)), (Some(0), None));
+        assert_eq!(claims.claim(10..200), []);
+        assert_eq!(claims.claim(200..300), []);
+        assert_eq!(claims.claim(299..400), [299..300]);
+        assert_eq!(claims.claim(0..11), [10..11]);
+        assert_eq!(claims.claim(600..640), []);
+        assert_eq!(claims.claim(390..1000), [390..400, 600..640]);
+        assert_eq!((claims.first_of(0..9), claims.first_of(1000..2000)), (Some(0), None));
         assert_eq!(claims.word_at(0), u64::MAX);
-        assert_eq!(claims.word_at(395) & 0xff, 0b11111);
+        assert_eq!(claims.word_at(995), 0b11111);
     }
 
     #[test]
     fn claims_outside_of_the_window_are_ignored() {
         let claims = Claims::new(128..256).unwrap();
-        assert_eq!(claims.claim(0..130), None);
-        assert_eq!(claims.claim(0..129), Some(128));
-        assert_eq!(claims.claim(255..1 << 40), None);
+        assert_eq!(claims.claim(0..130), []);
+        assert_eq!(claims.claim(0..129), [128..129]);
+        assert_eq!(claims.claim(255..1 << 40), []);
         assert_eq!((claims.word_at(128), claims.word_at(250)), (3, 1 << 5));
-        assert_eq!(claims.claim(1 << 40..1 << 41), None);
+        assert_eq!(claims.claim(1 << 40..1 << 41), []);
     }
 }

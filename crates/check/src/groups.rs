@@ -75,11 +75,11 @@ impl Groups {
         // several of these blocks. The blocks themselves are compared below.
         let is_exact = geometry.cluster_bits() == 0;
         for (place, start, len) in self.own_blocks(volume) {
-            if let Some(found) = claims.claim(volume.clusters(start, len))
+            if let Some(found) = claims.claim(volume.clusters(start, len)).first()
                 && is_exact
                 && first
             {
-                let start = Block(found + geometry.first_data_block().0);
+                let start = Block(found.start + geometry.first_data_block().0);
                 report.add(place, Fault::DoublyClaimed { start, len: 1 });
             }
         }

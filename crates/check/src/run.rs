@@ -163,17 +163,20 @@ impl<'a> Run<'a> {
         let mut doubled = self.claims.claim(clusters.clone());
         if self.volume.ro_compat(RoCompat::SHARED_BLOCKS) {
             // Files may share blocks with one another, but not with the file system itself.
-            doubled = self.own.first_of(clusters.clone());
+            let first = self.own.first_of(clusters.clone());
+            doubled = first.map(|first| first..clusters.end).into_iter().collect();
         }
-        let Some(cluster) = doubled else { return };
+        if doubled.is_empty() {
+            return;
+        }
         self.has_doubled.store(true, Ordering::Relaxed);
-        if self.tells_doubled {
-            let bits = self.volume.geometry.cluster_bits();
-            let first = self.volume.geometry.first_data_block().0;
-            let start = Block((cluster << bits) + first);
-            // Claims outside of the window are ignored, so no cluster is reported in more than one
-            // pass.
-            self.report.add(place, Fault::DoublyClaimed { start, len: clusters.end - cluster });
+        let bits = self.volume.geometry.cluster_bits();
+        let first = self.volume.geometry.first_data_block().0;
+        // Claims outside of the window are ignored, so no cluster is reported in more than one
+        // pass.
+        for part in doubled.into_iter().filter(|_| self.tells_doubled) {
+            let start = Block((part.start << bits) + first);
+            self.report.add(place, Fault::DoublyClaimed { start, len: part.end - part.start });
         }
     }
 }

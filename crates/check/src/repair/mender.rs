@@ -239,7 +239,7 @@ impl<'a> Mender<'a> {
             let start = Block((at << geometry.cluster_bits()) + first);
             let whole = geometry.contains_run(start, 1 << geometry.cluster_bits());
             let is_free = at < end && start.0 > 0 && whole;
-            if is_free && !self.is_marked(at) && self.run.claims.claim(at..at + 1).is_none() {
+            if is_free && !self.is_marked(at) && self.run.claims.claim(at..at + 1).is_empty() {
                 return Some(start);
             }
         }
