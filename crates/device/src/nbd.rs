@@ -3,7 +3,7 @@
 //! *Durability*: a connection that breaks, stalls or lies is not made again, because the server may
 //! have lost what was written since the last flush. From then on, every request fails, as after a
 //! failed flush. Where the server says that a flush reaches the writes of all connections, there
-//! are several, all made at the start: to one made later, another server might answer.
+//! are several, all made at the start and to one address: another one may be another server.
 
 mod connection;
 mod handshake;
@@ -17,13 +17,16 @@ use crate::device::Access;
 use connection::{Broken, Connection, FLUSH, READ, Request, TRIM, WRITE, WRITE_ZEROS};
 use handshake::{Can, Export};
 use lanefs_lanes::{Lane, Process};
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::Wire;
 
 /// The number of connections to a server that allows several.
 const CONNECTIONS: usize = 4;
+/// How long a further connection may take.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// The most bytes of one request. Servers that state no limit take up to 32 MiB.
 const MAX_REQUEST: usize = 8 << 20;
 
@@ -40,12 +43,12 @@ impl Nbd {
     /// Connects to a server. Also returns a handle of the first socket.
     pub(crate) fn open(address: &Address, access: Access) -> io::Result<(Nbd, File)> {
         let broken = Broken::default();
-        let connect = || {
-            let wire = Wire::connect(address)?;
-            let export = Export::go(&wire, &address.export, Instant::now() + address.limit)?;
+        let connect = |peer, limit| {
+            let wire = Wire::connect(address, peer, limit)?;
+            let export = Export::go(&wire, &address.export, Instant::now() + limit)?;
             Ok::<_, io::Error>((wire, export))
         };
-        let (wire, export) = connect()?;
+        let (wire, export) = connect(None, address.limit)?;
         if access == Access::ReadWrite {
             if export.can(Can::OnlyRead) {
                 let why = "the NBD server exports it read-only";
@@ -56,11 +59,11 @@ impl Nbd {
                 return Err(io::Error::new(io::ErrorKind::Unsupported, why));
             }
         }
-        let socket = wire.file()?;
+        let (socket, peer) = (wire.file()?, wire.peer);
         let mut connections = vec![(wire, export)];
         while export.can(Can::ShareFlushes) && connections.len() < CONNECTIONS {
-            // A server may allow fewer.
-            match connect() {
+            // A server may allow fewer, and leave the others unanswered.
+            match connect(peer, address.limit.min(PATIENCE)) {
                 Ok(more) if more.1 == export => connections.push(more),
                 _ => break,
             }
@@ -88,8 +91,12 @@ impl Nbd {
         }
     }
 
-    /// Fills `buf` from `offset`. The caller has checked the range here and below.
+    /// Fills `buf` from `offset`. A range beyond the end, as a partition table may name it, is not
+    /// asked for.
     pub(crate) fn read(&self, mut offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.len()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         for part in buf.chunks_mut(MAX_REQUEST) {
             let len = part.len() as u32;
             let found = self.run(&Request { command: READ, offset, len, ..Request::default() })?;
@@ -99,10 +106,13 @@ impl Nbd {
         Ok(())
     }
 
-    /// Writes the buffers one after another. If `durable`, flushes them too.
+    /// Writes the buffers one after another; the caller has checked the range here and below. If
+    /// `durable`, flushes them too.
     pub(crate) fn write(&self, mut offset: u64, bufs: &[&[u8]], durable: bool) -> io::Result<()> {
         let is_durable = self.export.can(Can::WriteDurably) && (durable || self.writes_through());
-        for data in bufs.iter().flat_map(|buf| buf.chunks(MAX_REQUEST)) {
+        // Each request takes a round trip.
+        let joined = if let [one] = bufs { Cow::Borrowed(*one) } else { bufs.concat().into() };
+        for data in joined.chunks(MAX_REQUEST) {
             let len = data.len() as u32;
             self.run(&Request { command: WRITE, is_durable, offset, len, data })?;
             offset += u64::from(len);
@@ -139,7 +149,13 @@ impl Nbd {
             if !self.export.can(can) {
                 return Ok(false);
             }
-            self.run(&Request { command, is_durable, offset, len, data: &[] })?;
+            let done = self.run(&Request { command, is_durable, offset, len, data: &[] });
+            // Not every server that offers it can do it.
+            match done.map_err(|error| (error.raw_os_error(), error)) {
+                Err((Some(libc::EOPNOTSUPP | libc::EINVAL), _)) => return Ok(false),
+                Err((_, error)) => return Err(error),
+                Ok(_) => {}
+            }
         }
         Ok(true)
     }

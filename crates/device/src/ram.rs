@@ -74,6 +74,7 @@ impl RamDevice {
         let mut at = 0;
         while at < ram.len
             && let Some((start, end)) = data_after(&file, at, ram.len)?
+            && start < ram.len
         {
             ram.fill(start..end.min(ram.len), |at, piece| file.read_exact_at(piece, at))?;
             at = end;

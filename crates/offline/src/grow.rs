@@ -53,7 +53,8 @@ impl Image {
     /// Does the same as [`Image::grow`], with no limit by the blocks that the resize inode reserves
     /// for descriptors: once these are in use, it removes the resize inode, and the descriptors of
     /// further groups lie in these groups (`meta_bg`). Some boot loaders do not read such a file
-    /// system. After a crash or an error of the device, the file system may have a size between.
+    /// system. After a crash or an error of the device, the file system may have a size between, and
+    /// one without a journal the journal of the growth.
     ///
     /// # Errors
     /// Those of [`Image::grow`].
@@ -87,12 +88,19 @@ impl Image {
     /// [`Error::Refused`].
     pub fn check_growth(&self, blocks: u64, meta_bg: bool) -> Result<(), Error> {
         let old = self.geometry();
-        let larger = match meta_bg && blocks > reach_of_reserved(&old) {
-            true => resized(&without_resize_inode(&self.superblock)?, blocks)?,
-            false => self.resized(blocks)?,
+        let reach = reach_of_reserved(&old);
+        let has = old.features().compat.contains(Compat::RESIZE_INODE);
+        let steps = match meta_bg && has && blocks > reach {
+            true => vec![
+                self.resized(reach)?,
+                resized(&without_resize_inode(&self.superblock)?, blocks)?,
+            ],
+            false => vec![self.resized(blocks)?],
         };
-        new_groups(&larger.geometry(), Group(old.group_count()), self.checksums())
-            .ok_or(BadSize::ShortGroup)?;
+        for larger in steps {
+            new_groups(&larger.geometry(), Group(old.group_count()), self.checksums())
+                .ok_or(BadSize::ShortGroup)?;
+        }
         Ok(())
     }
 

@@ -164,13 +164,16 @@ struct Identity {
     name: PathBuf,
     /// The numbers of the device and inode, and that of a block device itself.
     file: Option<(u64, u64, u64)>,
+    /// The URI without its partition.
+    uri: Option<PathBuf>,
     /// Where the partition begins that the name chooses, in bytes; otherwise 0.
     start: u64,
 }
 
 impl Identity {
     fn is_same_file(&self, other: &Identity) -> bool {
-        self.file.is_some() && self.file == other.file
+        let is_alone = self.file.is_some() || self.uri.is_some();
+        is_alone && (&self.file, &self.uri) == (&other.file, &other.uri)
     }
 }
 
@@ -211,7 +214,9 @@ fn identity(image: &Path) -> Result<Identity, Failure> {
         Some(_) if disk != image => FileDevice::peek(image, DeviceOptions::default())?.start(),
         _ => 0,
     };
-    Ok(Identity { name: image.into(), file, start })
+    let is_nbd = Source::array_name(image).is_none() && is_uri(disk);
+    let uri = is_nbd.then(|| disk.to_path_buf());
+    Ok(Identity { name: image.into(), file, uri, start })
 }
 
 /// If a file lies on the way to `path`, as in `disk.img/etc`, returns a hint to write

@@ -133,7 +133,11 @@ impl OutputFile {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     std::fs::copy(&*temporary, &self.path)?;
                 }
-                renamed => renamed?,
+                renamed => {
+                    renamed?;
+                    // The temporary name may be another program's from now on.
+                    self.place = Place::Direct;
+                }
             },
         }
         Ok(())

@@ -130,10 +130,13 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     let outputs = job.outputs;
     fs.close().map_err(within)?;
     let published = draft.publish().map_err(|error| whole.failure(error))?;
-    whole.close()?;
-    for (path, output) in outputs {
-        output.finish().map_err(Failure::on_host(&path))?;
-    }
+    // The image may no longer have what was copied out: each file is kept, whatever else fails.
+    let closed = whole.close();
+    let finish =
+        |(path, output): (PathBuf, OutputFile)| output.finish().map_err(Failure::on_host(&path));
+    let finished: Vec<_> = outputs.into_iter().map(finish).collect();
+    closed?;
+    finished.into_iter().collect::<Result<(), _>>()?;
     Ok((lines.len(), published))
 }
 

@@ -3,7 +3,7 @@
 use super::{check, recover, repair};
 use crate::cli::{Failure, Report};
 use clap::{Args, FromArgMatches};
-use lanefs::device::file_of;
+use lanefs::device::{file_of, is_uri};
 use lanefs_check::{Harm, Phase, Progress};
 use lanefs_fuse::MountEntry;
 use std::ffi::OsString;
@@ -147,8 +147,11 @@ fn progress(arguments: &Arguments) -> impl Fn(Progress) + Sync {
 
 /// Returns whether the image or device is mounted by Lanefs.
 fn is_mounted(image: &Path) -> bool {
-    let Ok(path) = file_of(image).canonicalize() else { return false };
+    let disk = |name: &Path| match file_of(name) {
+        uri if is_uri(uri) => Some(uri.to_path_buf()),
+        file => file.canonicalize().ok(),
+    };
+    let Some(path) = disk(image) else { return false };
     let mounts = MountEntry::all().unwrap_or_default();
-    let is_there = |mount: &MountEntry| file_of(&mount.source).canonicalize().ok();
-    mounts.iter().any(|mount| is_there(mount).is_some_and(|source| source == path))
+    mounts.iter().any(|mount| disk(&mount.source).is_some_and(|source| source == path))
 }

@@ -5,7 +5,7 @@ use crate::cli::{
     Failure, ImageArguments, JournalArguments, OutputArguments, Report as Failures, WholeImage,
     printable,
 };
-use lanefs::device::{Access, Device, OpenOptions, Pick, file_of};
+use lanefs::device::{Access, Device, OpenOptions, Pick, file_of, is_uri};
 use lanefs_check::repair::{Action, Plan, Shared, plan, plan_log};
 use lanefs_check::{Error, Finding, Harm, Place};
 use lanefs_device::OverlayDevice;
@@ -336,7 +336,7 @@ fn beside(base: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<PathBuf
 /// its partition. The name is the same for each name of the image. `None` if it has no file alone.
 fn undo_base(whole: &WholeImage<'_>, arguments: &Arguments) -> Option<PathBuf> {
     let image = file_of(&arguments.image);
-    let is_alone = image.is_file() && whole.files() == [image];
+    let is_alone = image.is_file() && !is_uri(image) && whole.files() == [image];
     let real = Some(image).filter(|image| image.is_symlink()).map(std::fs::canonicalize);
     let mut base = real.and_then(Result::ok).unwrap_or_else(|| image.to_owned()).into_os_string();
     if let Some((number, _)) = whole.partition() {

@@ -5,7 +5,7 @@ use crate::cli::{
     WholeImage, human, no_file_system, open_image, parse_size, refuse_partition_name,
 };
 use crate::commands::tune::parse_uuid;
-use lanefs::device::{Access, Device, FileDevice, OpenOptions, file_of};
+use lanefs::device::{Access, Device, FileDevice, OpenOptions, file_of, is_uri};
 use lanefs_device::PartitionGrowth;
 use lanefs_offline::{
     Copied, FeatureChange, Image, Settings, copy_device, copy_file, has_journal_elsewhere,
@@ -316,6 +316,10 @@ struct Cloned {
 
 fn clone_image(arguments: &Clone, uuid: Option<[u8; 16]>) -> Result<Cloned, Failure> {
     let (from, to) = (arguments.source.as_path(), arguments.destination.as_path());
+    if is_uri(file_of(to)) {
+        let why = "a clone is a new image file: qemu-img or nbdcopy fill an export";
+        return Err(Failure::new(to.display(), why));
+    }
     if to.exists() && !arguments.force {
         return Err(Failure::new(to.display(), "file exists (--force overwrites it)"));
     }

@@ -298,3 +298,56 @@ fn a_partition_grows_with_its_file_system_and_the_disk() {
         std::fs::remove_file(path).unwrap();
     }
 }
+
+/// A server that ends with the test.
+struct Server(std::process::Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An export has no lock, so one command must not open it twice, and `fsck -M` looks for its mount.
+#[test]
+fn an_export_of_a_server_is_opened_once_by_a_command() {
+    let dir = scratch();
+    let Some(path) = disk(dir.path(), "gpt") else { return };
+    if !needs("nbdkit") {
+        return;
+    }
+    let socket = dir.path().join("s");
+    let mut server = Command::new("nbdkit");
+    server.args(["-f", "--exit-with-parent", "-U"]).arg(&socket).arg("file").arg(&path);
+    let _server = Server(server.spawn().unwrap());
+    while !socket.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let at = |rest: &str| format!("nbd+unix:///?socket={}{rest}", socket.display());
+    lanefs(&["cp", "/etc/passwd", &at("@4:/p")]);
+    lanefs(&["cp", &at("@label=root:/p"), &at("@2:/q")]);
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap();
+    assert_eq!(lanefs(&["cat", &at("@2:/q")]), passwd);
+    let (status, said) = code(&["rm", &at("@4:/p"), &at("@label=root:/lost+found")]);
+    assert!(status == Some(1) && !said.contains("panicked"), "{said}");
+    lanefs(&["check", "-q", &at("@4")]);
+    for (arguments, why) in [
+        (&["ls", &format!("nbd+unix:///d@rot?socket={}:/", socket.display())][..], "%40"),
+        (&["mkfs", "--force", &format!("nbd+unix:///d@4?socket={}", socket.display())], "%40"),
+        (&["clone", &at("@4"), &at("")], "new image file"),
+        (&["raid", "create", &at(""), "missing", "missing"], "member"),
+    ] {
+        let (status, said) = code(arguments);
+        assert!(status == Some(1) && said.contains(why), "{arguments:?}: {status:?} {said}");
+    }
+    assert_clean_at(&path, ROOT);
+    if can_mount() {
+        let mnt = dir.path().join("mnt");
+        std::fs::create_dir(&mnt).unwrap();
+        lanefs(&["mount", &at("@4"), mnt.to_str().unwrap()]);
+        let (status, said) = code(&["fsck", "-M", "-y", "-f", &at("@4")]);
+        lanefs(&["umount", mnt.to_str().unwrap()]);
+        assert_eq!((status, said.as_str()), (Some(0), ""));
+    }
+}

@@ -67,7 +67,12 @@ impl FileDevice {
         IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
             let batch = rest.len().min(MAX_SLICES);
-            match rustix::io::pwritev2(&self.file, &rest[..batch], at, flags) {
+            // An old host has pwritev2 no more than durable writes.
+            let written = match flags.is_empty() {
+                true => rustix::io::pwritev(&self.file, &rest[..batch], at),
+                false => rustix::io::pwritev2(&self.file, &rest[..batch], at, flags),
+            };
+            match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     at += n as u64;

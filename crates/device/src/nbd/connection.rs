@@ -11,6 +11,7 @@ use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -26,6 +27,9 @@ const OFFSET_HOLE: u16 = 2;
 const IS_ERROR: u16 = 1 << 15;
 /// The longest chunk with an error: a text of 4096 bytes and numbers.
 const MAX_ERROR: u32 = 8 << 10;
+
+/// The most parts of the data of one reply: in the longest, one for each 512 bytes.
+const MOST_PARTS: usize = 16 << 10;
 
 /// Why the connections of a device ended. The first reason stays.
 pub(super) type Broken = Arc<OnceLock<String>>;
@@ -66,8 +70,9 @@ struct Reply {
     offset: u64,
     /// The bytes that a read asked for.
     data: Vec<u8>,
-    /// How many of them have come.
+    /// How many of them have come, and which.
     covered: usize,
+    parts: Vec<Range<usize>>,
     error: u32,
     is_complete: bool,
 }
@@ -78,10 +83,14 @@ impl Reply {
         let wrong = || io::Error::other("it sent data that was not asked for");
         let start = offset.checked_sub(self.offset).and_then(|start| usize::try_from(start).ok());
         let start = start.ok_or_else(wrong)?;
-        let len = len as usize;
-        self.covered += len;
-        let end = start.checked_add(len).filter(|_| len > 0 && self.covered <= self.data.len());
-        end.and_then(|end| self.data.get_mut(start..end)).ok_or_else(wrong)
+        let end = start.checked_add(len as usize).filter(|end| *end > start).ok_or_else(wrong)?;
+        let overlaps = |part: &Range<usize>| part.start < end && start < part.end;
+        if self.parts.len() == MOST_PARTS || self.parts.iter().any(overlaps) {
+            return Err(wrong());
+        }
+        self.covered += len as usize;
+        self.parts.push(start..end);
+        self.data.get_mut(start..end).ok_or_else(wrong)
     }
 
     fn result(self) -> io::Result<Vec<u8>> {
@@ -149,7 +158,6 @@ impl Connection {
     /// Sends a request, waits for the reply, and returns the bytes that a read asked for.
     pub(super) fn run(&self, request: &Request<'_>) -> io::Result<Vec<u8>> {
         self.check()?;
-        let deadline = Instant::now() + self.limit;
         let len = if request.command == READ { request.len as usize } else { 0 };
         let reply = Reply { offset: request.offset, data: vec![0; len], ..Reply::default() };
         let cookie = {
@@ -160,27 +168,38 @@ impl Connection {
             cookie
         };
         {
+            // The server answers for the time since then, and not for other requests before.
             let mut is_whole = self.sending.lock_in_order(1);
             if *is_whole {
+                let deadline = Instant::now() + self.limit;
                 let sent = self.wire.write(&request.header(cookie), deadline);
                 let sent = sent.and_then(|()| self.wire.write(request.data, deadline));
                 *is_whole = sent.inspect_err(|error| self.fail(error)).is_ok();
             }
         }
+        let deadline = Instant::now() + self.limit;
         let mut replies = self.replies.lock_in_order(2);
         loop {
             if replies.expected.get(&cookie).is_some_and(|reply| reply.is_complete)
                 && let Some(reply) = replies.expected.remove(&cookie)
             {
-                return reply.result();
+                // With the one the server ends, and after the other it is not to be believed.
+                let is_last = reply.error == libc::ESHUTDOWN as u32
+                    || reply.error == 0 && reply.covered != reply.data.len();
+                return reply.result().inspect_err(|error| {
+                    if is_last {
+                        self.fail(error)
+                    }
+                });
             }
             self.check()?;
             let rest = deadline.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
+            if replies.is_read && rest.is_zero() {
                 self.fail(&timed_out());
             } else if replies.is_read {
                 self.arrived.wait_for(&mut replies, rest);
             } else {
+                // Even after the limit what has come is taken: the process may have been stopped.
                 replies.is_read = true;
                 drop(replies);
                 if let Err(error) = self.receive(deadline) {
@@ -200,7 +219,7 @@ impl Connection {
             SIMPLE_MAGIC => {
                 let error = u32::from_be_bytes(wire.array(deadline)?);
                 let (cookie, mut reply) = self.expected(wire.array(deadline)?)?;
-                (reply.error, reply.is_complete) = (error, true);
+                (reply.error, reply.is_complete) = (error.max(reply.error), true);
                 if error == 0 && !reply.data.is_empty() {
                     if self.is_structured {
                         return Err(io::Error::other("it sent a simple reply to a read"));

@@ -11,7 +11,8 @@ const LIMIT: u32 = 30;
 const PORT: &str = "10809";
 /// What is said of another name.
 pub(crate) const FORM: &str = "names of network block devices are nbd://HOST[:PORT]/EXPORT and \
-    nbd+unix:///EXPORT?socket=PATH, both with x-timeout=SECONDS if wanted; TLS needs a tunnel";
+    nbd+unix:///EXPORT?socket=PATH, both with x-timeout=SECONDS and then @PARTITION if wanted; an @ \
+    of the export is written %40; TLS needs a tunnel";
 
 /// Returns whether `name` is the URI of a network block device rather than a path: `nbd://…` or
 /// `nbd+unix://…`. With `nbds`, it is one that Lanefs cannot open.
@@ -39,7 +40,10 @@ impl Address {
     /// Parses a URI as doc/uri.md of NetworkBlockDevice/nbd defines it. The parameter `x-timeout`
     /// is ours: the number of seconds in which the server must answer.
     pub(crate) fn parse(name: &Path) -> Option<Address> {
-        let (scheme, rest) = name.to_str()?.split_once("://")?;
+        // An `@` that names no partition must not become a part of the export's name: a server that
+        // ignores names would serve the whole disk.
+        let (scheme, rest) =
+            name.to_str()?.split_once("://").filter(|(_, at)| !at.contains('@'))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
         // The protocol limits all strings.

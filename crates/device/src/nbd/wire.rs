@@ -9,35 +9,46 @@ use rustix::net::{
 };
 use std::fs::File;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A connected socket.
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: OwnedFd,
+    /// The address that answered, of those that the host's name has.
+    pub(super) peer: Option<SocketAddr>,
 }
 
 impl Wire {
-    pub(super) fn connect(address: &Address) -> io::Result<Wire> {
+    /// Connects to a server; with `peer` to the one at this address.
+    pub(super) fn connect(
+        address: &Address,
+        peer: Option<SocketAddr>,
+        limit: Duration,
+    ) -> io::Result<Wire> {
         let (host, port) = match &address.listener {
             Listener::Unix(path) => {
                 // A server whose queue is full is an error at once.
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
                 connect(&socket, &SocketAddrUnix::new(path)?)?;
-                return Ok(Wire { socket });
+                return Ok(Wire { socket, peer: None });
             }
             Listener::Tcp(host, port) => (host.as_str(), *port),
         };
         let mut last = io::Error::other("the host has no address");
-        for place in (host, port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&place, address.limit) {
+        let places = match peer {
+            Some(peer) => vec![peer],
+            None => (host, port).to_socket_addrs()?.collect(),
+        };
+        for place in places {
+            match TcpStream::connect_timeout(&place, limit) {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
                     socket.set_nonblocking(true)?;
-                    return Ok(Wire { socket: socket.into() });
+                    return Ok(Wire { socket: socket.into(), peer: Some(place) });
                 }
                 Err(error) => last = error,
             }

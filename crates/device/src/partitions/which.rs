@@ -68,7 +68,7 @@ pub fn file_of(name: &Path) -> &Path {
 
 pub(crate) fn split(name: &Path) -> (&Path, Option<Which<'_>>) {
     let bytes = name.as_os_str().as_bytes();
-    if !bytes.contains(&b'@') || name.symlink_metadata().is_ok() {
+    if !bytes.contains(&b'@') || !is_uri(name) && name.symlink_metadata().is_ok() {
         return (name, None);
     }
     let ats = (0..bytes.len()).rev().filter(|at| bytes.get(*at) == Some(&b'@'));

@@ -11,6 +11,7 @@ use crate::commands::mkfs::target::{
 use crate::commands::mkfs::words::Wanted;
 use crate::copy::Progress;
 use lanefs::Source as Image;
+use lanefs::device::{file_of, is_uri};
 use lanefs_build::{
     Builder, Built, Bytes, Owners, Room, Sealed, Source, Spare, Table, Verity, Whiteouts,
     most_bytes_fitted,
@@ -202,7 +203,7 @@ impl<'a> Place<'a> {
         let offset = arguments.offset();
         let mut place = Place { path, array: None, output: None, offset };
         let is_whole = Image::array_name(path).is_none() && offset == 0;
-        let is_device = is_there(path) && !path.is_file();
+        let is_device = is_uri(file_of(path)) || path.exists() && !path.is_file();
         let same = |other: &Path| {
             other == path || other.canonicalize().ok() == path.canonicalize().ok() && path.exists()
         };

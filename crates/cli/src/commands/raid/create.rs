@@ -7,7 +7,7 @@ use crate::cli::{
     Failure, MadeFile, OutputArguments, Report, Size, complain, human, open_image, refuse_contents,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lanefs::device::{Access, Device, DeviceError, OpenOptions, file_of};
+use lanefs::device::{Access, Device, DeviceError, OpenOptions, file_of, is_uri};
 use lanefs_raid5::{
     ArrayOptions, AssembleError, Candidate, CreateOptions, GeometryError, InitialParity,
     InvalidRequest, Layout, MISSING, MemberFault, NewConsistency, OpenArray, Standing, Upkeep,
@@ -231,6 +231,10 @@ fn open_members(arguments: &Arguments) -> Result<(Vec<Opened>, Vec<MadeFile>), F
     let mut open = |path: &Path| {
         // A link that leads nowhere is not a member that does not exist.
         let is_missing = |error: io::Error| error.kind() == ErrorKind::NotFound;
+        if is_uri(file_of(path)) {
+            let why = "a member is a file or a block device, not an export of a server";
+            return Err(Failure::new(path.display(), why));
+        }
         if file_of(path) == path && path.symlink_metadata().is_err_and(is_missing) {
             let size = arguments.size.map(Size::bytes);
             let size =
