@@ -65,7 +65,7 @@ const ACCEPTED: [Accepted; 10] = [
     },
     Accepted {
         name: "encrypted names with a zero byte",
-        symptoms: &["a name is lost that has a zero byte"],
+        symptoms: &["a name is lost that has a zero byte or a slash"],
         causes: |subject, _| subject.is_encrypted(),
     },
     Accepted {

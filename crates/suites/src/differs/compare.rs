@@ -71,13 +71,16 @@ impl Trees<'_> {
             };
             // With the dots that e2fsck writes into it, a name decrypts to noise.
             let dotted = |name: &[u8]| {
-                name.iter().map(|c| if *c == 0 { b'.' } else { *c }).collect::<Vec<_>>()
+                name.iter()
+                    .map(|c| if matches!(c, 0 | b'/') { b'.' } else { *c })
+                    .collect::<Vec<_>>()
             };
             let own = self.ours.names.range((*dir, Vec::new())..(*dir + 1, Vec::new()));
-            let has_zero = own.clone().any(|((_, ours), (other, _))| {
-                other == ino && ours.contains(&0) && dotted(ours) == *raw
-            });
-            let what = if has_zero { "a name is lost that has a zero byte" } else { what };
+            let has_dots = own
+                .clone()
+                .any(|((_, ours), (other, _))| other == ino && ours != raw && dotted(ours) == *raw);
+            let what =
+                if has_dots { "a name is lost that has a zero byte or a slash" } else { what };
             let has = if self.ours.reachable.contains(ino) { "" } else { ", and its inode" };
             losses.push((format!("{what}{has}"), name));
         }
