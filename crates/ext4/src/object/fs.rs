@@ -390,26 +390,18 @@ impl Fs {
     /// Counts an inode or a metadata block that was loaded or created. Checks the caches once every
     /// [`LOOK`] calls. The caller holds no lock ranked after [`lanefs_lanes::Rank::InodeLoad`].
     pub(crate) fn note_load(&self) {
-        if self.is_time_to_look() {
+        if is_time_to_look(self.pressure.loads.mine()) {
             self.look_at_caches(true);
         }
     }
 
-    /// Counts a reference that was dropped while the caches are over their cap, as a load. Asks for
-    /// no commit: a program that holds more than the cap would else commit all the time.
+    /// Counts a reference that was dropped while the caches are over their cap, and checks the
+    /// caches as [`Fs::note_load`] does. Asks for no commit: a program that holds more than the cap
+    /// would else commit all the time.
     pub(crate) fn note_drop(&self) {
-        if self.is_time_to_look() {
+        if is_time_to_look(self.pressure.drops.mine()) {
             self.look_at_caches(false);
         }
-    }
-
-    fn is_time_to_look(&self) -> bool {
-        // Two threads of one lane may count two loads as one. The count only determines how often
-        // the caches are checked, and an exact count would cost a locked instruction per load.
-        let counter = self.pressure.loads.mine();
-        let loads = counter.load(Ordering::Relaxed);
-        counter.store(loads.wrapping_add(1), Ordering::Relaxed);
-        loads.is_multiple_of(LOOK)
     }
 
     /// Evicts objects if the caches are too large; with `may_commit`, asks for a commit if they
@@ -595,6 +587,15 @@ pub(crate) fn bitmaps_within(bytes: u64) -> u64 {
     bytes / 16
 }
 
+/// Counts an event, and returns whether the lane checks the caches now. Two threads of one lane may
+/// count two events as one: the count only determines how often the caches are checked, and an
+/// exact count would cost a locked instruction per event.
+fn is_time_to_look(counter: &AtomicU64) -> bool {
+    let count = counter.load(Ordering::Relaxed);
+    counter.store(count.wrapping_add(1), Ordering::Relaxed);
+    count.is_multiple_of(LOOK)
+}
+
 /// Holds the limits of the caches, and counts the loads between two checks of the caches.
 pub(crate) struct Pressure {
     pub(crate) inodes: Share,
@@ -602,6 +603,10 @@ pub(crate) struct Pressure {
     pub(crate) tables: Share,
     /// The number of objects that each lane loaded.
     pub(crate) loads: PerLane<AtomicU64>,
+    /// The number of references that each lane dropped while the caches were over their cap. Loads
+    /// have a count of their own: where each load is followed by a drop, every check by a common
+    /// count could fall on a drop, and no commit would be requested.
+    pub(crate) drops: PerLane<AtomicU64>,
     /// The time, in eighths of a second, at which a commit last reclaimed memory. Only the
     /// committer uses it.
     pub(crate) eighth: AtomicU64,
@@ -650,6 +655,7 @@ impl Pressure {
             meta: Share::new(3 * sixteenth, 2 * block + block / NAMES + BLOCK),
             tables: Share::new(3 * sixteenth, block + BLOCK),
             loads: PerLane::new(|_| AtomicU64::new(0)),
+            drops: PerLane::new(|_| AtomicU64::new(0)),
             eighth: AtomicU64::new(0),
             second: AtomicU64::new(0),
         }
