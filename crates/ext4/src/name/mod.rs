@@ -135,9 +135,24 @@ pub(crate) fn check_ended(fs: &Fs, victim: &InodeRef) -> Result<NameChange, Erro
     })
 }
 
-/// Loads the group that [`drop_link`] may need, and holds it. May sleep.
-pub(crate) fn prepare_drop_link<'o>(fs: &'o Fs, victim: &Inode) -> Result<GroupHold<'o>, Error> {
-    fs.groups.bitmaps.load(fs, fs.volume.inode_place(victim.ino)?.group)
+/// Loads the group that [`drop_link`] needs if it deletes `victim`, and holds it. May sleep. The
+/// caller holds the operation lock of `victim` exclusively, so its links do not change.
+pub(crate) fn prepare_drop_link<'o>(
+    fs: &'o Fs,
+    victim: &Inode,
+) -> Result<Option<GroupHold<'o>>, Error> {
+    if links_left(victim) > 0 {
+        return Ok(None);
+    }
+    fs.groups.bitmaps.load(fs, fs.volume.inode_place(victim.ino)?.group).map(Some)
+}
+
+/// Returns the number of links that `victim` has after it lost a name.
+fn links_left(victim: &Inode) -> u32 {
+    match victim.file_type {
+        FileType::Directory => 0,
+        _ => victim.links().saturating_sub(1),
+    }
 }
 
 /// The credits of [`drop_link`]. The inode is deleted, or becomes an orphan.
@@ -149,10 +164,7 @@ pub(crate) const DROP_LINK: Credits = Credits::INODE.and(Credits::OLD_NUMBER.or(
 /// deletes it.
 pub(crate) fn drop_link(fs: &Fs, handle: &mut Handle<'_>, victim: &Arc<Inode>) {
     let now = now();
-    let left = match victim.file_type {
-        FileType::Directory => 0,
-        _ => victim.links().saturating_sub(1),
-    };
+    let left = links_left(victim);
     let concerns = Concerns::Attributes;
     let ended = victim.change_state(handle, concerns, FastPart::None, |state| {
         state.disk.links = left as u16;

@@ -14,8 +14,8 @@ use crate::verity::VerifiedBlocks;
 use crate::volume::{BlockReader, MetaKind, Volume};
 use lanefs_journal::{FlushMark, Journal};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use lanefs_lanes::{LaneArc, LineHeap, Mutex, Padded, PerLane, Pin};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use lanefs_lanes::{LaneArc, LineHeap, MAX_LANES, Mutex, Padded, PerLane, Pin};
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
 use lanefs_ondisk::{Block, Corruption, Group, Ino, inode as disk};
@@ -410,8 +410,14 @@ impl Fs {
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self, may_commit: bool) {
-        if self.evict_some().is_none() {
+        // The counts of all lanes are read only when the loads may have taken half of the room.
+        let looks = &self.pressure.looks.0;
+        if looks.fetch_sub(1, Ordering::Relaxed) > 0 {
             return;
+        }
+        if self.evict_some().is_none() {
+            let room = self.room_left() / (2 * LOOK);
+            return looks.store(room.min(MAX_LANES as u64).cast_signed(), Ordering::Relaxed);
         }
         lanefs_lanes::advance();
         LineHeap::trim_some();
@@ -457,6 +463,14 @@ impl Fs {
             self.mount.is_over_cap.store(is_over, Ordering::Relaxed);
         }
         any.then_some(evicted)
+    }
+
+    /// Returns the number of objects that may be loaded until some have to be evicted.
+    fn room_left(&self) -> u64 {
+        let Pressure { inodes, meta, tables, .. } = &self.pressure;
+        let loaded = self.tables.loaded().max(self.tables.blocks.len() / 2);
+        let room = inodes.left(self.inodes_and_mappings()).min(meta.left(self.metadata_there()));
+        room.min(tables.left(loaded))
     }
 
     /// Returns the number of inodes in memory, plus the memory of large mappings in units of one
@@ -536,10 +550,11 @@ impl Fs {
 //
 // The memory cost of each object is known, including the allocator's overhead; a test compares it
 // with the heap. Threads that load objects also evict: after every 64 loads (`LOOK`) a lane
-// compares the caches with their parts of the cap, and evicts the excess ([`crate::cache`]). Dirty
-// objects cannot be evicted. So if too few objects were evicted, a commit is requested, which
-// makes dirty objects clean. After an eviction the heap is trimmed, which gives memory back only
-// if the program has chosen [`LineHeap`] as its allocator.
+// compares the caches with their parts of the cap, unless there was much room at the last such
+// comparison by any lane. The lane evicts the excess ([`crate::cache`]). Dirty objects cannot be
+// evicted. So if too few objects were evicted, a commit is requested, which makes dirty objects
+// clean. After an eviction the heap is trimmed, which gives memory back only if the program has
+// chosen [`LineHeap`] as its allocator.
 
 /// The number of loads of one lane between two checks of the caches.
 pub(crate) const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
@@ -607,6 +622,9 @@ pub(crate) struct Pressure {
     /// have a count of their own: where each load is followed by a drop, every check by a common
     /// count could fall on a drop, and no commit would be requested.
     pub(crate) drops: PerLane<AtomicU64>,
+    /// How often lanes may still skip a check of the caches, since a check reads the counts of all
+    /// lanes. Zero or less if there is little room.
+    pub(crate) looks: Padded<AtomicI64>,
     /// The time, in eighths of a second, at which a commit last reclaimed memory. Only the
     /// committer uses it.
     pub(crate) eighth: AtomicU64,
@@ -634,6 +652,10 @@ impl Share {
         (there as u64).saturating_sub(self.most - self.most / 8)
     }
 
+    fn left(self, there: usize) -> u64 {
+        (self.most - self.most / 8).saturating_sub(there as u64)
+    }
+
     pub(crate) fn is_over(self, there: usize) -> bool {
         there as u64 > self.most
     }
@@ -656,6 +678,7 @@ impl Pressure {
             tables: Share::new(3 * sixteenth, block + BLOCK),
             loads: PerLane::new(|_| AtomicU64::new(0)),
             drops: PerLane::new(|_| AtomicU64::new(0)),
+            looks: Padded(AtomicI64::new(0)),
             eighth: AtomicU64::new(0),
             second: AtomicU64::new(0),
         }

@@ -74,7 +74,7 @@ impl<'r> Ends<'r> {
 /// What a rename changes apart from the two entries, ready for Apply.
 struct Moving<'f> {
     /// The inode that loses its name, with the group in which it may be deleted.
-    replaced: Option<(&'f InodeRef, GroupHold<'f>)>,
+    replaced: Option<(&'f InodeRef, Option<GroupHold<'f>>)>,
     exchanged: Option<&'f InodeRef>,
     /// See [`Ends::subdirectories`].
     subdirectories: (i32, i32),

@@ -1,7 +1,9 @@
+use crate::object::fs::LOOK;
 use crate::volume::MetaKind;
 use crate::{Fs, InodeRef, Mount, MountOptions, NewInode, NewKind};
 use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::sync::unscheduled::mpsc::channel;
 use lanefs_mkfs::{Contents, MkfsOptions, mkfs};
 use std::time::Duration;
@@ -14,10 +16,14 @@ const FILES: usize = 100;
 
 /// Mounts a new file system in memory.
 fn mounted() -> Mount {
+    mounted_with(MountOptions::default())
+}
+
+fn mounted_with(options: MountOptions) -> Mount {
     let ram = RamDevice::create(64 << 20).expect("memory");
-    let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
-    mkfs(&ram, &options).expect("room for a file system");
-    Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
+    let format = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+    mkfs(&ram, &format).expect("room for a file system");
+    Mount::open(Arc::new(ram), options).expect("a new one")
 }
 
 fn files(fs: &Fs) -> Vec<InodeRef> {
@@ -43,6 +49,24 @@ fn evict_all(fs: &Arc<Fs>) -> usize {
     let inodes = evicted.recv_timeout(Duration::from_secs(100)).expect("eviction does not wait");
     thread.join().expect("the thread has sent its result");
     inodes
+}
+
+#[test]
+fn the_counts_of_all_lanes_are_read_seldom_while_there_is_much_room() {
+    let reads = |cache_bytes| {
+        let mount = mounted_with(MountOptions { cache_bytes, ..MountOptions::default() });
+        let looks = &mount.fs().pressure.looks.0;
+        let mut reads = 0;
+        for _ in 0..100 * LOOK {
+            let before = looks.load(Ordering::Relaxed);
+            mount.fs().note_load();
+            reads += usize::from(looks.load(Ordering::Relaxed) > before);
+        }
+        mount.close().expect("no fault");
+        reads
+    };
+    assert!((1..=4).contains(&reads(1 << 30)));
+    assert!(reads(256 << 20) <= 10);
 }
 
 #[test]

@@ -73,6 +73,7 @@ pub const OPERATIONS: &[Operation] = &[
     }),
     changing("unlink", an_empty_file, |s| done(s.fs.remove_file(&s.name))),
     changing("unlink of data", a_closed_file, |s| done(s.fs.remove_file(&s.name))),
+    changing("unlink of one of two names", two_names, |s| done(s.fs.remove_file(&s.other))),
     changing("close of an unlinked file", an_unlinked_file, |s| s.held = None),
     fresh("mkdir", |s| done(s.fs.create_dir(&s.name))),
     changing("rmdir", a_directory, |s| done(s.fs.remove_dir(&s.name))),
@@ -159,6 +160,11 @@ fn a_coloured_file(s: &mut Stage<'_>) {
 
 fn a_directory(s: &mut Stage<'_>) {
     done(s.fs.create_dir(&s.name));
+}
+
+fn two_names(s: &mut Stage<'_>) {
+    an_empty_file(s);
+    done(s.fs.hard_link(&s.name, &s.other));
 }
 
 fn two_files(s: &mut Stage<'_>) {

@@ -91,6 +91,20 @@ impl Session<'_, '_> {
         }
     }
 
+    /// Runs more untraced rounds on each thread than on the thread before it, as threads that run by
+    /// themselves do. Otherwise all threads would do their occasional work in the same round.
+    pub fn stagger(&self, operation: &'static Operation, threads: usize) {
+        for first in 1..threads {
+            for thread in first..threads {
+                self.workers.on(thread, |stage| {
+                    stage.next_round();
+                    (operation.prepare)(stage);
+                    (operation.act)(stage);
+                });
+            }
+        }
+    }
+
     /// Returns the lines that `work` touches on a thread.
     pub fn trace(&self, thread: usize, work: fn(&mut Stage<'_>)) -> Footprint {
         let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);

@@ -65,6 +65,7 @@ pub fn trace(
     let mut rows = Vec::new();
     for operation in operations(setting, only).filter(|op| threads <= op.most_threads) {
         session.warm(operation, threads, WARM);
+        session.stagger(operation, threads);
         let mut run = Run { session, reasons, operation, threads, machine: Machine::default() };
         let row = run.row(setting, each, between);
         report(&row);
