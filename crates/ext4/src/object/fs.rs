@@ -410,13 +410,13 @@ impl Fs {
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self, may_commit: bool) {
-        // The counts of all lanes are read only when the loads may have taken half of the room.
+        // The counts of all lanes are read only when the loads may have taken all of the room.
         let looks = &self.pressure.looks.0;
         if looks.fetch_sub(1, Ordering::Relaxed) > 0 {
             return;
         }
         if self.evict_some().is_none() {
-            let room = self.room_left() / (2 * LOOK);
+            let room = self.room_left() / LOOK;
             return looks.store(room.min(MAX_LANES as u64).cast_signed(), Ordering::Relaxed);
         }
         lanefs_lanes::advance();

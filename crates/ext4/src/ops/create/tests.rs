@@ -34,6 +34,23 @@ fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
     mount.close().expect("no fault");
 }
 
+/// Every unlink in one directory would else write the presence of the same group.
+#[test]
+fn only_the_removal_of_the_last_name_holds_the_group() {
+    let mount = new_mount();
+    let fs = mount.fs();
+    let root = fs.root().expect("a root");
+    let new = NewInode { kind: NewKind::Regular, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
+    let file = fs.create(&root, b"one", &new).expect("room");
+    fs.link(&file, &root, b"other").expect("room");
+    let holds = || crate::name::prepare_drop_link(fs, &file).expect("no fault").is_some();
+    assert!(!holds());
+    fs.unlink(&root, b"other").expect("it is there");
+    assert!(holds());
+    drop((file, root));
+    mount.close().expect("no fault");
+}
+
 #[test]
 fn a_removal_of_a_directory_may_be_counted_before_its_creation() {
     let mount = new_mount();

@@ -63,7 +63,7 @@ struct Arguments {
     /// Number of rounds to trace for each pair; 0 for no matrix.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Trace only operations whose names contain one of these words.
+    /// Trace only operations whose names contain one of these words, or are `=WORD`.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Compare pairs of lines (128 bytes), which processors fetch together.
@@ -115,7 +115,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     }
     lanefs_lanes::fix_hash_keys();
     let is_known = |only: &&String| {
-        operations::OPERATIONS.iter().any(|op| op.name.contains(*only)) || served::is_known(only)
+        operations::OPERATIONS.iter().any(|op| operations::selects(only, op.name))
+            || served::is_known(only)
     };
     if let Some(only) = arguments.only.iter().find(|only| !is_known(only)) {
         return Err(format!("--only {only}: there is no such operation").into());

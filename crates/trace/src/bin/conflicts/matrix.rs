@@ -1,6 +1,6 @@
 //! Compares every operation on one thread with every operation on another.
 
-use crate::operations::{OPERATIONS, Operation};
+use crate::operations::{OPERATIONS, Operation, selects};
 use crate::reason::{Reason, Reasons};
 use crate::rounds::Session;
 use crate::setting::Setting;
@@ -31,13 +31,13 @@ pub struct Trace {
     whole: [Footprint; 2],
 }
 
-/// Returns those operations of a setting that have one of `only` in their names. If `only` is
-/// empty, returns all operations of the setting.
+/// Returns those operations of a setting that one of `only` selects. If `only` is empty, returns
+/// all operations of the setting.
 pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'static Operation> {
     OPERATIONS
         .iter()
         .filter(move |op| setting != Setting::File || op.commutes)
-        .filter(move |op| only.is_empty() || only.iter().any(|part| op.name.contains(part)))
+        .filter(move |op| only.is_empty() || only.iter().any(|word| selects(word, op.name)))
 }
 
 /// Prints the current operation on a terminal, on a line that is overwritten.

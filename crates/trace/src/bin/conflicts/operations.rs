@@ -35,6 +35,12 @@ const fn fresh(name: &'static str, act: fn(&mut Stage<'_>)) -> Operation {
     changing(name, nothing, act)
 }
 
+/// Returns whether a word of the command line selects the operation `name`: the word is a part of
+/// the name, or the whole name after `=`.
+pub fn selects(word: &str, name: &str) -> bool {
+    word.strip_prefix('=').map_or_else(|| name.contains(word), |whole| name == whole)
+}
+
 /// Panics on a failure. A failure is a bug in the tool, because the image is large enough and the
 /// device does not fail.
 fn done<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {

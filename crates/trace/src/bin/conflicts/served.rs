@@ -3,6 +3,7 @@
 
 use crate::AnyError;
 use crate::matrix::{self, Pair, Trace};
+use crate::operations::selects;
 use crate::reason::Reasons;
 use crate::setting::Setting;
 use lanefs::FormatOptions;
@@ -305,7 +306,7 @@ pub fn trace(
             let wanted = OPERATIONS
                 .iter()
                 .filter(|op| setting != Setting::ServedFile || op.commutes)
-                .filter(|op| only.is_empty() || only.iter().any(|part| op.name.contains(part)));
+                .filter(|op| only.is_empty() || only.iter().any(|word| selects(word, op.name)));
             wanted.map(|op| trace_one(workers, &recorder, op, rounds)).collect::<Vec<_>>()
         },
     );
@@ -347,5 +348,5 @@ fn trace_one(
 
 /// Returns whether an operation of the server has a name that contains `part`.
 pub fn is_known(part: &str) -> bool {
-    OPERATIONS.iter().any(|op| op.name.contains(part))
+    OPERATIONS.iter().any(|op| selects(part, op.name))
 }
