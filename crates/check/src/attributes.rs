@@ -27,7 +27,7 @@ const SYSTEM: u8 = 7;
 
 /// The name of the attribute that holds the encryption context: the number of the prefix, and the
 /// rest of the name.
-const CONTEXT: (u8, &[u8]) = (9, b"c");
+pub const CONTEXT: (u8, &[u8]) = (9, b"c");
 
 /// An entry with its value.
 #[derive(Debug, Clone, Copy)]
@@ -215,7 +215,8 @@ fn parse<'a>(area: &Area<'a>) -> Result<Vec<Attribute<'a>>, Fault> {
             hashed.push((at, head, name));
         }
         let index = head.get(1).copied().unwrap_or_default();
-        if index == 0 {
+        // As in e2fsck, this is a fault in a block only.
+        if index == 0 && !area.in_inode {
             return Err(Fault::AttributePrefix { offset: at });
         }
         found.push(Attribute { index, name, value, ino, size });

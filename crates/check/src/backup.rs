@@ -119,11 +119,11 @@ fn base_of(device: &dyn Device, superblock: &Superblock, at: u64) -> Base {
     // The descriptors of group 0 follow the superblock and each of its old copies.
     let from_start = [desc, at.saturating_add(1 << bits)];
     let is_start =
-        from_start.into_iter().any(|desc| View { device, base: 0 }.has_root(&geometry, desc));
+        from_start.into_iter().any(|desc| View { device, base: 0 }.root(&geometry, desc).is_some());
     // A number other than 0 proves a copy. Nothing follows from 0.
     let base = at.checked_sub(SUPERBLOCK_OFFSET);
     let base = base.filter(|_| superblock.raw().s_block_group_nr.get() == 0);
-    let is_elsewhere = |base: u64| View { device, base }.has_root(&geometry, desc);
+    let is_elsewhere = |base: u64| View { device, base }.root(&geometry, desc).is_some();
     match base {
         // If both are possible, the device is left alone.
         Some(base) if is_elsewhere(base) => Base::Elsewhere(base),
@@ -150,11 +150,7 @@ impl View<'_> {
         self.read(block.checked_mul(1 << size.bits())?, size.bytes())
     }
 
-    /// Returns whether the descriptor of group 0 at byte `desc` leads to a root directory.
-    fn has_root(&self, geometry: &Geometry, desc: u64) -> bool {
-        self.root(geometry, desc).is_some()
-    }
-
+    /// Returns `Some` if the descriptor of group 0 at byte `desc` leads to a root directory.
     fn root(&self, geometry: &Geometry, desc: u64) -> Option<()> {
         let bytes = self.read(desc, geometry.desc_size())?;
         let table = GroupDesc::decode_unchecked(&bytes, geometry).ok()?.inode_table;

@@ -37,9 +37,14 @@ impl Policy {
         if !record.flags.contains(InodeFlags::ENCRYPT) {
             return Policy::None;
         }
-        let Some(context) = attributes::encryption_context(run, record, bytes) else {
-            return Policy::Missing;
-        };
+        match attributes::encryption_context(run, record, bytes) {
+            Some(context) => Policy::in_context(&context),
+            None => Policy::Missing,
+        }
+    }
+
+    /// Returns the policy in an encryption context.
+    pub fn in_context(context: &[u8]) -> Policy {
         let (version, len) = (context.first().copied().unwrap_or(0), context.len());
         match (version, len) {
             (1, 28) | (2, 40) => Policy::Known(context.get(..len - NONCE).unwrap_or(&[]).to_vec()),

@@ -111,6 +111,12 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     if !is_right {
         run.add(place, Fault::WrongType { mode: record.mode, expected: "a hidden file" });
     }
+    if is_orphans && record.links == 0 && record.dtime == 0 {
+        run.add(place, Fault::NoDeletionTime);
+    }
+    if is_orphans && !volume.compat(Compat::HAS_JOURNAL) {
+        run.add(place, Fault::Special { ino: ino.0, what: "an orphan file without a journal" });
+    }
     let is_own = matches!(ino, BAD_BLOCKS | BOOT_LOADER | Ino::RESIZE);
     if !is_named && !is_own && record.is_in_use() && matches!(ino, Ino::JOURNAL | Ino(3) | Ino(4)) {
         run.add(place, Fault::Special { ino: ino.0, what: "in use, though nothing refers to it" });
@@ -135,9 +141,9 @@ fn check_hidden(run: &Run<'_>, ino: Ino, record: &Record, bytes: &[u8]) {
     // checked.
     let mut record = record.clone();
     if !is_named && !is_own {
-        (record.extra_isize, record.blocks_hi) = (0, 0);
+        record.extra_isize = 0;
         if matches!(ino, Ino(USER_QUOTAS) | Ino(GROUP_QUOTAS)) {
-            (record.acl_lo, record.acl_hi) = (0, 0);
+            (record.acl_lo, record.acl_hi, record.blocks_hi) = (0, 0, 0);
         }
     }
     check_blocks(run, ino, &record, bytes);

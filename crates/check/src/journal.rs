@@ -182,23 +182,20 @@ pub enum Replayed {
 }
 
 /// Replays the log on `target`, a writable view of the volume's device, and marks the log empty
-/// there. The caller updates the file system's superblock. With `stale`, the log is replayed even
-/// if that superblock does not ask for a replay.
+/// there, whether or not the file system's superblock asks for a replay, as in e2fsck. The caller
+/// updates that superblock. With `keeps_fast`, the log keeps its fast commits, and begins where the
+/// next transaction would be.
 pub fn replay_onto(
     volume: &Volume,
     groups: &Groups,
     target: &dyn Device,
-    stale: bool,
+    keeps_fast: bool,
     report: &Collector,
 ) -> Replayed {
     let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else {
         return Replayed::Empty;
     };
     let Ok(log) = Log::open(volume, groups, ino) else { return Replayed::Damaged };
-    let asked = volume.incompat(Incompat::RECOVER) || stale;
-    if !asked {
-        return Replayed::Empty;
-    }
     let Some(start) = log.superblock.start() else {
         let asks = volume.incompat(Incompat::RECOVER);
         return if asks { Replayed::Done { blocks: 0, lost: None } } else { Replayed::Empty };
@@ -206,9 +203,14 @@ pub fn replay_onto(
     let Ok(found) = log.scan(start) else { return Replayed::Damaged };
     let Ok((blocks, lost)) = log.replay(&found, target, report) else { return Replayed::Damaged };
     let mut superblock = log.superblock.clone();
-    superblock.set_start(None);
-    let latest = latest_number(volume, &log.runs, log.superblock.blocks());
-    superblock.set_sequence(latest.map_or(found.end, |latest| found.end.latest(latest)).next());
+    if keeps_fast && log.has_fast_commits(&found).unwrap_or(false) {
+        superblock.set_start(Some(found.head));
+        superblock.set_sequence(found.end);
+    } else {
+        superblock.set_start(None);
+        let latest = latest_number(volume, &log.runs, log.superblock.blocks());
+        superblock.set_sequence(latest.map_or(found.end, |latest| found.end.latest(latest)).next());
+    }
     match target.write_at(log.head_at(), &superblock.encode()) {
         Ok(()) => Replayed::Done { blocks, lost },
         Err(_) => Replayed::Damaged,
@@ -307,8 +309,7 @@ impl<'a> Log<'a> {
             ));
         }
         lost = found.lost.clone().or(lost);
-        // Fast commits continue the last transaction, so they are useless without it.
-        if lost.is_none() && self.has_fast_commits(found.end)? {
+        if self.has_fast_commits(found)? {
             report.unchecked("fast commits in the log");
         }
         for (block, (at, tag)) in &newest {
@@ -345,9 +346,13 @@ impl<'a> Log<'a> {
     }
 
     /// Returns whether a complete fast commit follows the last transaction. The checker does not
-    /// replay fast commits: see `lanefs_ext4::log::replace_fast_commits`.
-    fn has_fast_commits(&self, end: Sequence) -> Result<bool, String> {
-        let mut commits = FastCommits::new(end);
+    /// replay fast commits: see `lanefs_ext4::log::replace_fast_commits`. They are useless without
+    /// that transaction, but as e2fsck does, it may lack damaged copies.
+    fn has_fast_commits(&self, found: &Scanned) -> Result<bool, String> {
+        if found.lost.is_some() {
+            return Ok(false);
+        }
+        let mut commits = FastCommits::new(found.end);
         for at in self.superblock.fast_commit_area() {
             match commits.add(&self.read(at)?) {
                 Ok(FastNext::Read) if commits.count() == 0 => {}
@@ -363,7 +368,7 @@ impl<'a> Log<'a> {
         let format = self.superblock.format();
         let area = self.superblock.log_area();
         let mut left = area.end.saturating_sub(area.start).min(LONGEST);
-        let mut found = Scanned::new(self.superblock.sequence());
+        let mut found = Scanned::new(self.superblock.sequence(), start);
         let mut open = Open::default();
         let mut at = start;
         while left > 0 {
@@ -376,6 +381,9 @@ impl<'a> Log<'a> {
                 Ok(Some(used)) => {
                     left = left.saturating_sub(used);
                     at = self.after(at, used);
+                    if header.kind == BlockKind::Commit {
+                        found.head = at;
+                    }
                 }
                 Ok(None) => break,
                 // A transaction that was not committed is not a loss.
@@ -427,6 +435,8 @@ struct Scanned {
     revoked: HashMap<Block, Sequence>,
     /// The last transaction's sequence number plus one.
     end: Sequence,
+    /// The log block after the last transaction.
+    head: u32,
     /// The time of the last transaction.
     time: (u64, u32),
     /// Why further committed transactions cannot be read, if there are any.
@@ -434,9 +444,9 @@ struct Scanned {
 }
 
 impl Scanned {
-    fn new(end: Sequence) -> Scanned {
+    fn new(end: Sequence, head: u32) -> Scanned {
         let (copies, revoked) = (Vec::new(), HashMap::new());
-        Scanned { copies, revoked, end, time: (0, 0), lost: None }
+        Scanned { copies, revoked, end, head, time: (0, 0), lost: None }
     }
 }
 

@@ -30,10 +30,12 @@ pub use mender::{Action, Shared};
 use crate::checker::{self, Error, Options};
 use crate::harm::Harm;
 use crate::report::Report;
-use compare::{MOST_CHANGED, MOST_FINDINGS};
+use crate::superblock;
+use compare::{MOST_CHANGED, MOST_FINDINGS, silent};
 use lanefs_device::{Device, DeviceError, OverlayDevice};
 use lanefs_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use lanefs_ondisk::{Block, BlockSize};
+use log::Fast;
 use mender::Mender;
 use stage::Stage;
 use std::collections::BTreeSet;
@@ -131,27 +133,57 @@ pub fn plan(device: Arc<dyn Device>, shared: Shared) -> Result<Plan, Error> {
     plan_within(device, shared, MOST_CHANGED)
 }
 
-/// Plans only the first step of a repair, which leads to the log: superblock, descriptors and the
-/// inode of the journal are restored, and the superblock asks for a replay. The blocks of this plan
-/// are those of [`Plan::recovery`]. A log with fast commits may need this step: see
-/// [`Error::FastCommits`].
+/// Plans the repair of a file system whose fast commits cannot be replayed as it is:
+/// [`Error::FastCommits`]. What leads to the log is restored, then `replace` replaces the fast
+/// commits. If it returns false, that is tried again after all else is mended, and if it returns
+/// false again, the fast commits are lost. All of this happens in memory, and the plan is not for
+/// the log.
 ///
 /// # Errors
 /// Those of [`plan`].
-pub fn plan_log(device: Arc<dyn Device>) -> Result<Plan, Error> {
-    let recovered = Arc::new(OverlayDevice::new(device.clone(), MOST_CHANGED));
+pub fn plan_around(
+    device: Arc<dyn Device>,
+    shared: Shared,
+    mut replace: impl FnMut(&Arc<dyn Device>) -> bool,
+) -> Result<Plan, Error> {
+    let new_view = || Arc::new(OverlayDevice::new(device.clone(), MOST_CHANGED));
+    let over = |view, fast| plan_over(device.clone(), view, shared, MOST_CHANGED, fast);
+    let view = new_view();
     let mut actions = Vec::new();
-    // A copy of the superblock does not ask.
-    if let Some((volume, true)) = copies::restore(&recovered, &mut actions)?
-        && let Some(asking) = asking_for_replay(volume.raw())
-    {
-        put_superblock(&*recovered, &asking);
+    let head = copies::recover(&view, Fast::Kept, &mut actions)?;
+    let kept = view.fork();
+    let below: Arc<dyn Device> = view.clone();
+    if replace(&below) {
+        let mut plan = over(view, Fast::Refused)?;
+        plan.actions.splice(0..0, actions);
+        plan.has_log = false;
+        return Ok(plan);
     }
-    let block_size = copies::block_size(&*recovered)?;
-    let (before, after) = Default::default();
-    let (repaired, has_log, log_head) = (recovered.clone(), false, None);
-    let base = device;
-    Ok(Plan { before, actions, after, has_log, log_head, base, recovered, repaired, block_size })
+    let mut mended = over(new_view(), Fast::Lost)?;
+    mended.has_log = false;
+    let again = new_view();
+    let mut with_fast_commits = || {
+        let bits = mended.block_size.bits();
+        for (block, bytes) in mended.recovery().ok()?.into_iter().chain(mended.repair().ok()?) {
+            again.write_at(block.0 << bits, &bytes).ok()?;
+        }
+        // The log has its fast commits again.
+        let mut bytes = vec![0; mended.block_size.bytes()];
+        kept.read_at(head?.0 << bits, &mut bytes).ok()?;
+        again.write_at(head?.0 << bits, &bytes).ok()?;
+        let (superblock, _) = superblock::open(&*again, &silent()).ok()?;
+        put_superblock(&*again, &asking_for_replay(superblock.raw())?);
+        let below: Arc<dyn Device> = again.clone();
+        replace(&below).then_some(())
+    };
+    if with_fast_commits().is_none() {
+        return Ok(mended);
+    }
+    let mut plan = over(again, Fast::Refused)?;
+    mended.actions.retain(|action| action.what != log::LOST);
+    plan.actions.splice(0..0, mended.actions);
+    (plan.before, plan.has_log) = (mended.before, false);
+    Ok(plan)
 }
 
 /// Plans a repair that changes at most `most` bytes.
@@ -160,14 +192,25 @@ pub fn plan_log(device: Arc<dyn Device>) -> Result<Plan, Error> {
 /// Those of [`plan`].
 pub fn plan_within(device: Arc<dyn Device>, shared: Shared, most: u64) -> Result<Plan, Error> {
     let recovered = Arc::new(OverlayDevice::new(device.clone(), most));
+    plan_over(device, recovered, shared, most, Fast::Refused)
+}
+
+/// Plans a repair that begins with `recovered`, a view of `device`.
+fn plan_over(
+    device: Arc<dyn Device>,
+    recovered: Arc<OverlayDevice>,
+    shared: Shared,
+    most: u64,
+    fast: Fast,
+) -> Result<Plan, Error> {
     let mut actions = Vec::new();
-    let log_head = copies::recover(&recovered, &mut actions)?;
+    let log_head = copies::recover(&recovered, fast, &mut actions)?;
     let below: Arc<dyn Device> = recovered.clone();
     let repaired = Arc::new(OverlayDevice::new(below, most));
     let (mut before, mut has_log) = (None, log_head.is_some());
     let mut rounds = 0;
     let after = loop {
-        log::replay_again(&repaired, &mut actions)?;
+        log::replay_again(&repaired, fast, &mut actions)?;
         let round = round(&repaired, shared, rounds < MOST_ROUNDS, &mut actions)?;
         if before.is_none() {
             has_log &= !round.touches_log;

@@ -100,6 +100,8 @@ fn without(device: &dyn Device, cause: &Cause) -> Option<Superblock> {
     let mut raw = RawSuperblock::read_from_bytes(&bytes).ok()?;
     match cause {
         Cause::LastOrphan { .. } => raw.s_last_orphan.set(0),
+        // No program makes descriptors of another size.
+        Cause::DescSize { .. } => raw.s_desc_size.set(64),
         Cause::FirstInode { .. } => raw.s_first_ino.set(FIRST_INO),
         // `named` never takes the root for the orphan file, so the right inode is found, if there
         // is one.
@@ -202,7 +204,8 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
             // A quota file in any other inode is a fault, because e2fsck offers to move it to the
             // reserved inode.
             true => reserved.map_or(is_any, |own| ino == own),
-            false => is_any || [USER_QUOTAS, GROUP_QUOTAS].contains(&ino),
+            // e2fsck takes a number of project quotas for an inode in use.
+            false => reserved.is_some() && (is_any || [USER_QUOTAS, GROUP_QUOTAS].contains(&ino)),
         };
         check(Field::Quotas(kind), ino.into(), ino == 0 || is_own);
     }

@@ -47,6 +47,7 @@ mod head {
     pub(super) const BYTES_GRACE: usize = 8;
     pub(super) const INODES_GRACE: usize = 12;
     pub(super) const BLOCKS: usize = 20;
+    pub(super) const FREE_BLOCK: usize = 24;
     pub(super) const FREE_ENTRY: usize = 28;
 }
 
@@ -145,6 +146,10 @@ impl QuotaFile {
         }
         if let Some(spare) = file.bytes.get_mut(blocks as usize * BLOCK..) {
             spare.fill(0);
+        }
+        let unused = file.word(HEAD, head::FREE_BLOCK);
+        if unused != 0 && unused >= blocks {
+            return Err(Cause::FreeList { block: unused });
         }
         file.read_tree()?;
         file.read_free_list()?;

@@ -46,12 +46,16 @@ struct Accepted {
     causes: fn(&Subject, &Damage) -> bool,
 }
 
-const ACCEPTED: [Accepted; 10] = [
+const ACCEPTED: [Accepted; 13] = [
     Accepted {
         name: "data that the file never had",
         symptoms: &["foreign data, ours a hole"],
         // If `i_blocks` is not 0, e2fsck takes the target of a short link for pointers.
-        causes: |_, damage| maps(damage) || damage.place.starts_with("inode.i_blocks"),
+        causes: |_, damage| {
+            maps(damage)
+                || damage.place.starts_with("inode.i_blocks")
+                || damage.place == "random bytes"
+        },
     },
     Accepted {
         name: "a copy of metadata",
@@ -59,14 +63,24 @@ const ACCEPTED: [Accepted; 10] = [
         causes: |_, damage| maps(damage),
     },
     Accepted {
-        name: "a context of another prefix",
-        symptoms: &["a name is lost", "flags lost"],
-        causes: |subject, damage| subject.is_encrypted() && damage.place.ends_with(".e_name_index"),
+        name: "a damaged encryption context",
+        symptoms: &[
+            "a name is lost",
+            "a name is lost that was not before",
+            "a name is lost, and its inode",
+            "an inode is lost",
+            "flags lost",
+        ],
+        causes: |subject, damage| {
+            let field = damage.place.as_str();
+            let is_attribute = field.starts_with("attributes") || field.ends_with(".e_name_index");
+            subject.is_encrypted() && (is_attribute || field.starts_with("inode.i_file_acl"))
+        },
     },
     Accepted {
-        name: "encrypted names with a zero byte",
-        symptoms: &["a name is lost that has a zero byte or a slash"],
-        causes: |subject, _| subject.is_encrypted(),
+        name: "fewer dots in a name",
+        symptoms: &["a name is lost that e2fsck has with dots"],
+        causes: |_, _| true,
     },
     Accepted {
         name: "extents out of order",
@@ -80,7 +94,11 @@ const ACCEPTED: [Accepted; 10] = [
     },
     Accepted {
         name: "a type that is lost",
-        symptoms: &["other type again, mode"],
+        symptoms: &[
+            "other type again, mode",
+            "foreign data, ours a hole",
+            "an inode is lost that had no name",
+        ],
         causes: |_, damage| damage.place == "inode.i_mode",
     },
     Accepted {
@@ -89,10 +107,11 @@ const ACCEPTED: [Accepted; 10] = [
         causes: |_, damage| damage.place.starts_with("leaf"),
     },
     Accepted {
-        name: "a wrong inode number in the superblock",
+        name: "what e2fsck leaves",
         symptoms: &[
             "an inode is lost that had no name",
             "verdict: check complains after e2fsck: size is N, and its last block is None",
+            "verdict: check complains after e2fsck: the inode of project quotas is N, which is not valid",
             "verdict: check complains after e2fsck: the number of free inodes is N where N was found",
         ],
         causes: |_, damage| {
@@ -101,9 +120,45 @@ const ACCEPTED: [Accepted; 10] = [
         },
     },
     Accepted {
-        name: "the start of the log",
-        symptoms: &["verdict: e2fsck finds nothing: log starts at N"],
+        name: "what e2fsck leaves",
+        symptoms: &[
+            "verdict: check complains after e2fsck: i_blocks is N where N sectors were counted",
+            "verdict: check complains after e2fsck: the log has holes",
+            "verdict: check complains after e2fsck: the number of free blocks is N where N was found",
+            "verdict: check complains after e2fsck: size is N, and its last block is None",
+        ],
+        causes: |_, damage| {
+            maps(damage)
+                || damage.place.starts_with("attributes")
+                || ["inode", "superblock.s_creator_os"].contains(&damage.place.as_str())
+        },
+    },
+    Accepted {
+        name: "what e2fsck leaves",
+        symptoms: &[
+            "e2fsck complains after the repair: Clone multiply-claimed blocks? no",
+            "verdict: check finds nothing: Clone multiply-claimed blocks? no",
+            "verdict: check complains after e2fsck: size is N, and its last block is Some(FileBlock(N))",
+        ],
+        causes: |_, damage| {
+            ["superblock.s_creator_os", "inode.i_size_high"].contains(&damage.place.as_str())
+        },
+    },
+    Accepted {
+        name: "what e2fsck does not see",
+        symptoms: &[
+            "verdict: e2fsck finds nothing: log starts at N",
+            "verdict: e2fsck finds nothing: the number of free blocks is N where N was found",
+        ],
         causes: |_, damage| damage.place.starts_with("log"),
+    },
+    Accepted {
+        name: "what e2fsck does not see",
+        symptoms: &[
+            "verdict: e2fsck finds nothing: flags N are not valid here",
+            "verdict: e2fsck finds nothing: mode is NoN, expected a hidden file",
+        ],
+        causes: |_, damage| ["inode.i_flags", "inode.i_mode"].contains(&damage.place.as_str()),
     },
 ];
 
@@ -306,7 +361,7 @@ impl Work {
 
     fn e2fsck(&self, how: &str) -> (i32, String) {
         let mut command = Command::new("timeout");
-        command.args(["60", "e2fsck", how]).arg(self.image.path());
+        command.args(["-s", "KILL", "60", "e2fsck", how]).arg(self.image.path());
         let output = command.output().expect("e2fsck runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.code().unwrap_or(-1), text + &String::from_utf8_lossy(&output.stderr))
@@ -345,12 +400,11 @@ impl Work {
         let mut mended = String::new();
         let mut is_judge = !is_refused;
         if is_faulty || is_crashed && !is_refused {
-            let mut status;
+            let status;
             (status, mended) = self.e2fsck("-fy");
-            if status & !3 != 0 {
-                outcome.is_unfinished = true;
-                (status, _) = self.e2fsck("-fy");
-            }
+            outcome.is_unfinished = status & !3 != 0;
+            // Some faults it sees only after it has mended others.
+            let (status, _) = self.e2fsck("-fy");
             is_judge = status & !3 == 0;
         }
         let theirs = self.view(&self.restore(subject));
@@ -401,10 +455,11 @@ impl Work {
             }
             trees.push(tree);
         }
+        let has_changed = ours.before.verdict() != Verdict::Clean;
         let (theirs, ours) = (&trees[0], &trees[1]);
         let trees = Trees { before: &subject.before, theirs, ours };
         let mut losses = trees.losses();
-        if !is_crashed {
+        if !is_crashed && has_changed {
             losses.extend(trees.changed(&subject.changed(damage)));
         }
         losses.sort();

@@ -4,8 +4,9 @@
 
 use super::inode_offsets::{ACL_HIGH, FLAGS};
 use super::mender::{Mender, put16, put32};
-use crate::attributes::ENTRY;
+use crate::attributes::{CONTEXT, ENTRY};
 use crate::bytes::le32;
+use crate::encryption::Policy;
 use crate::fault::Fault;
 use crate::place::Place;
 use crate::record::Record;
@@ -20,6 +21,12 @@ const ACL: usize = 0x68;
 const HASH: usize = 12;
 const REFERENCES: usize = 4;
 const LOST: &str = "those whose values are lost are removed";
+
+fn is_damaged_context(one: &Attribute<'_>) -> bool {
+    let Value::Here(value) = one.value else { return false };
+    (one.name.index, one.name.rest) == CONTEXT
+        && matches!(Policy::in_context(value), Policy::Damaged(_))
+}
 
 impl Mender<'_> {
     /// Mends the attributes in the attribute block `block` of an inode, or in the inode itself if
@@ -86,11 +93,14 @@ impl Mender<'_> {
             Cause::Checksum { .. } => {}
             Cause::Hash { offset, computed, .. } => {
                 put32(&mut bytes, offset + HASH, *computed);
-                // A name out of order, or padding that is not zero: more than the hash is wrong.
-                let again = xattr::decode_block(&bytes).err();
-                let is_same =
-                    |why: &Cause| matches!(why, Cause::Hash { offset: at, .. } if at == offset);
-                if again.is_some_and(|why| is_same(&why) || matches!(why, Cause::Order { .. })) {
+                // A name out of order, padding that is not zero, or an encryption context that is
+                // none: more than the hash is wrong.
+                let is_damaged = match xattr::decode_block(&bytes) {
+                    Ok(block) => block.attributes.iter().any(is_damaged_context),
+                    Err(Cause::Hash { offset: at, .. }) => at == *offset,
+                    Err(why) => matches!(why, Cause::Order { .. }),
+                };
+                if is_damaged {
                     return false;
                 }
             }

@@ -2,7 +2,7 @@
 //! are restored from their copies, and the log is replayed.
 
 use super::compare::{faults, silent};
-use super::log;
+use super::log::{self, Fast};
 use super::mender::Action;
 use super::volume::put_superblock;
 use crate::backup;
@@ -11,7 +11,7 @@ use crate::groups::{self, Groups, NOWHERE};
 use crate::journal::LogBlocks;
 use crate::named;
 use crate::place::Place;
-use crate::superblock::{self, Counts};
+use crate::superblock;
 use crate::volume::Volume;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ondisk::features::Incompat;
@@ -26,23 +26,24 @@ use zerocopy::FromBytes;
 /// Recovers superblock, descriptors and log on `device`. Returns the first block of the log.
 pub fn recover(
     device: &Arc<OverlayDevice>,
+    fast: Fast,
     actions: &mut Vec<Action>,
 ) -> Result<Option<Block>, Error> {
-    let Some((volume, is_copy)) = restore(device, actions)? else { return Ok(None) };
-    log::replay(device, &volume, is_copy, actions)?;
+    let Some(volume) = restore(device, actions)? else { return Ok(None) };
+    log::replay(device, &volume, fast, actions)?;
     // The replay may bring an older inode of the journal back.
     log::restore(device, &volume, actions);
     let groups = Groups::read(&volume, &silent());
     Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
 }
 
-/// Recovers superblock, descriptors, and the inode of the journal. Returns the file system, and
-/// whether its superblock comes from a copy. Of a truncated device, returns `None`.
-pub fn restore(
+/// Recovers superblock, descriptors, and the inode of the journal. Returns the file system; of a
+/// truncated device, returns `None`.
+fn restore(
     device: &Arc<OverlayDevice>,
     actions: &mut Vec<Action>,
-) -> Result<Option<(Volume, bool)>, Error> {
-    let (superblock, is_copy) = recover_superblock(device, actions)?;
+) -> Result<Option<Volume>, Error> {
+    let superblock = recover_superblock(device, actions)?;
     let volume = Volume::new(device.clone(), superblock);
     if superblock::is_truncated(&volume, &silent()) {
         return Ok(None);
@@ -52,7 +53,7 @@ pub fn restore(
     guess_descriptor(device, &volume, actions);
     let volume = recover_journal(device, volume, actions);
     log::restore(device, &volume, actions);
-    Ok(Some((volume, is_copy)))
+    Ok(Some(volume))
 }
 
 /// Corrects the number of the journal's inode in the superblock, if the inode with this number has
@@ -76,32 +77,31 @@ pub fn block_size(device: &dyn Device) -> Result<BlockSize, Error> {
     Ok(superblock.geometry().block_size())
 }
 
-/// Returns the superblock, and whether it comes from a copy.
 fn recover_superblock(
     device: &Arc<OverlayDevice>,
     actions: &mut Vec<Action>,
-) -> Result<(Superblock, bool), Error> {
+) -> Result<Superblock, Error> {
     let mut act = |what: &str| {
         actions.push(Action { place: Place::Superblock, what: what.into() });
     };
     let is_whole = superblock::read_primary(&**device)
         .is_ok_and(|found| superblock::with_revision(found.raw()).is_none());
-    let (found, counts) = match superblock::open(&**device, &silent()) {
+    let (found, _) = match superblock::open(&**device, &silent()) {
         Ok(found) => found,
         Err(cause) => {
             let found = reseal(device).ok_or(Error::NoSuperblock(cause))?;
             act("its checksum is corrected: it has no copy, and it fits the image");
-            return Ok((found, false));
+            return Ok(found);
         }
     };
     if !is_whole {
         put_superblock(&**device, &found);
         act("restored");
-        return Ok((found, counts == Counts::Old));
+        return Ok(found);
     }
-    let Some(copy) = backup::copy(&**device) else { return Ok((found, false)) };
+    let Some(copy) = backup::copy(&**device) else { return Ok(found) };
     if layout(found.raw()) == layout(copy.raw()) {
-        return Ok((found, false));
+        return Ok(found);
     }
     // The two superblocks differ. The repair uses the superblock with which the image has fewer
     // faults.
@@ -110,9 +110,9 @@ fn recover_superblock(
     if faults(other) < faults(device.clone()) {
         put_superblock(&**device, &copy);
         act("restored from its copy, whose layout fits the image");
-        return Ok((copy, true));
+        return Ok(copy);
     }
-    Ok((found, false))
+    Ok(found)
 }
 
 /// A superblock with a wrong checksum is trusted if the image has at most this many faults.

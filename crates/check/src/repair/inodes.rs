@@ -48,19 +48,20 @@ impl Mender<'_> {
     }
 
     fn mend_file(&mut self, ino: Ino, findings: &[&Finding]) {
-        let is_special = |f: &&&Finding| matches!(f.fault, Fault::Special { .. });
+        let is_special = |f: &&Finding| matches!(f.fault, Fault::Special { .. });
         let is_count = |f: &&Finding| matches!(f.fault, Fault::Sectors { .. });
         if ino == Ino::RESIZE && self.has_resize() && !findings.iter().all(is_count) {
             return self.mend_resize();
         }
-        if findings.iter().any(|finding| is_special(&finding)) {
-            return self.clear_inode(ino, "cleared");
-        }
-        let lost = |f: &&Finding| {
+        let is_lost = |f: &&Finding| {
             matches!(f.fault, Fault::Size { last: None, .. } | Fault::WrongType { .. })
+                || is_special(f)
         };
-        if self.run.volume.superblock().orphan_file() == Some(ino) && findings.iter().any(lost) {
+        if self.run.volume.superblock().orphan_file() == Some(ino) && findings.iter().any(is_lost) {
             return self.remove_orphan_file(ino);
+        }
+        if findings.iter().any(is_special) {
+            return self.clear_inode(ino, "cleared");
         }
         let Some((mut bytes, before)) = self.read_inode(ino) else { return };
         let shortened = findings.iter().find(|finding| self.shorten_name(&mut bytes, finding));
@@ -71,16 +72,22 @@ impl Mender<'_> {
             self.write_inode(ino, bytes);
             return self.act(Place::Inode { ino }, format!("corrected ({})", finding.fault));
         }
+        // So they may be of damaged attributes.
+        let mut has_attributes = false;
+        for finding in findings {
+            if let Place::Attributes { block, .. } = finding.place {
+                self.mend_attributes(ino, &mut bytes, block, &finding.fault);
+                has_attributes = true;
+            }
+        }
+        if has_attributes {
+            return self.write_inode(ino, bytes);
+        }
         let (mut maps_anew, mut ends_at_size) = (false, false);
         for finding in findings {
-            match finding.place {
-                Place::Attributes { block, .. } => {
-                    self.mend_attributes(ino, &mut bytes, block, &finding.fault);
-                }
-                _ if self.is_behind_end(ino, &before, &finding.fault, findings) => {
-                    (maps_anew, ends_at_size) = (true, true);
-                }
-                _ => maps_anew |= self.mend_fault(ino, &mut bytes, &finding.fault),
+            match self.is_behind_end(ino, &before, &finding.fault, findings) {
+                true => (maps_anew, ends_at_size) = (true, true),
+                false => maps_anew |= self.mend_fault(ino, &mut bytes, &finding.fault),
             }
         }
         let record = Record::decode(&bytes);
@@ -178,9 +185,8 @@ impl Mender<'_> {
         let record = Record::decode(bytes);
         match *fault {
             Fault::Inode(Cause::EncryptionContext { .. }) => {
-                self.act(Place::Inode { ino }, "deleted: it cannot be decrypted");
-                put16(bytes, LINKS, 0);
-                put32(bytes, DTIME, self.time());
+                self.act(Place::Inode { ino }, "not encrypted any more: it cannot be decrypted");
+                put32(bytes, FLAGS, (record.flags - InodeFlags::ENCRYPT).bits());
             }
             Fault::Inode(Cause::NoInlineData) => {
                 // Without the attribute, the bytes of the block field may be something else than
@@ -326,7 +332,9 @@ impl Mender<'_> {
         let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT;
         let mut flags = record.flags - frozen;
         let end = record.block.iter().position(|byte| *byte == 0).map(|len| len as u64);
-        let is_tree = le16(&record.block, 0) == EXTENT_MAGIC;
+        let is_tree = le16(&record.block, 0) == EXTENT_MAGIC
+            && record.flags & elsewhere == InodeFlags::EXTENTS;
+        let block_bytes = self.run.volume.block_bytes() as u64;
         if flags & elsewhere == InodeFlags::EXTENTS && !is_tree && end == Some(record.size()) {
             // The target is in the block field.
             flags -= InodeFlags::EXTENTS;
@@ -351,6 +359,10 @@ impl Mender<'_> {
                 set_size(bytes, len as u64);
             }
             Some(_) => {}
+            None if is_tree && !(SHORTEST_IN_BLOCK..block_bytes).contains(&record.size()) => {
+                // A link of this size has no blocks, so this is a file that lost its type.
+                put16(bytes, MODE, FileType::Regular.mode_bits() | record.mode & PERMISSIONS);
+            }
             None => {
                 self.act(Place::Inode { ino }, "deleted: the target of the link is lost");
                 put16(bytes, LINKS, 0);

@@ -4,7 +4,7 @@ use super::compare::{MOST_CHANGED, silent};
 use super::inode_offsets::{BLOCK, FLAGS, LINKS, set_size};
 use super::mender::{Action, put16, put32};
 use super::salvage::EXTENT_MAGIC;
-use super::volume::{clear_recovery, put_superblock};
+use super::volume::{asking_for_replay, clear_recovery, put_superblock};
 use crate::bytes::le16;
 use crate::checker::Error;
 use crate::fault::Fault;
@@ -23,6 +23,9 @@ use lanefs_ondisk::superblock::{JournalPlace, Superblock};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
 use std::sync::Arc;
 
+/// The action of a repair that loses fast commits.
+pub const LOST: &str = "its fast commits are lost: what they change is damaged";
+
 /// Restores the inode of the journal, and the number of the log's first block. A log that became
 /// readable only later would be replayed over the repair.
 pub fn restore(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
@@ -31,15 +34,30 @@ pub fn restore(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<A
     if let Some((at, head)) = found
         && device.write_at(at, &head.encode()).is_ok()
     {
-        let what = "the number of its first block is corrected".into();
+        let what = "its first block, or its room for fast commits, is corrected".into();
         actions.push(Action { place: Place::Journal, what });
     }
 }
 
+/// What a replay does with fast commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fast {
+    /// The replay fails: [`Error::FastCommits`].
+    Refused,
+    /// The log keeps them, and nothing else. The superblock asks for their replay.
+    Kept,
+    /// They are lost.
+    Lost,
+}
+
 /// Replays a log that needs it, and that an earlier round of the repair has made readable.
-pub fn replay_again(device: &Arc<OverlayDevice>, actions: &mut Vec<Action>) -> Result<(), Error> {
+pub fn replay_again(
+    device: &Arc<OverlayDevice>,
+    fast: Fast,
+    actions: &mut Vec<Action>,
+) -> Result<(), Error> {
     let Ok((superblock, _)) = superblock::open(&**device, &silent()) else { return Ok(()) };
-    replay(device, &Volume::new(device.clone(), superblock), false, actions)
+    replay(device, &Volume::new(device.clone(), superblock), fast, actions)
 }
 
 /// If the inode of the journal is damaged, restores its mapping from the copy in the superblock. If
@@ -105,11 +123,12 @@ fn has_log(volume: &Volume, ino: Ino, bytes: &[u8]) -> bool {
     is_whole && head.is_some_and(|bytes| named::is_log(&bytes))
 }
 
-/// Replays the log, which may be empty. Afterwards the superblock no longer asks for a replay.
+/// Replays the log if it is not empty. Afterwards the superblock no longer asks for a replay,
+/// unless the log keeps fast commits.
 pub fn replay(
     device: &Arc<OverlayDevice>,
     volume: &Volume,
-    stale: bool,
+    fast: Fast,
     actions: &mut Vec<Action>,
 ) -> Result<(), Error> {
     if journal::needs_replay_elsewhere(volume) {
@@ -120,24 +139,31 @@ pub fn replay(
     let below: Arc<dyn Device> = device.clone();
     let scratch = OverlayDevice::new(below, MOST_CHANGED);
     let Replayed::Done { blocks, lost } =
-        journal::replay_onto(volume, &groups, &scratch, stale, &report)
+        journal::replay_onto(volume, &groups, &scratch, fast == Fast::Kept, &report)
     else {
         // If the log is damaged, the next check reports that fault.
         return Ok(());
     };
-    if !report.into_report(Default::default()).unchecked.is_empty() {
-        return Err(Error::FastCommits);
+    let has_fast = !report.into_report(Default::default()).unchecked.is_empty();
+    match fast {
+        Fast::Refused if has_fast => return Err(Error::FastCommits),
+        Fast::Lost if has_fast => {
+            actions.push(Action { place: Place::Journal, what: LOST.into() });
+        }
+        _ => {}
     }
     for (at, bytes) in scratch.changes() {
         let len = (device.len() - at).min(bytes.len() as u64) as usize;
         let _ = device.write_at(at, bytes.get(..len).unwrap_or_default());
     }
-    if let Ok((superblock, _)) = superblock::open(&**device, &silent()) {
-        let mut raw = superblock.raw().clone();
-        clear_recovery(&mut raw);
-        if let Ok(superblock) = Superblock::from_raw(raw) {
-            put_superblock(&**device, &superblock);
-        }
+    // A damaged log may write anything over the superblock.
+    let replayed = superblock::open(&**device, &silent()).ok();
+    let superblock = replayed.as_ref().map_or(volume.superblock(), |(superblock, _)| superblock);
+    let mut raw = superblock.raw().clone();
+    clear_recovery(&mut raw);
+    let asking = asking_for_replay(&raw).filter(|_| fast == Fast::Kept);
+    if let Some(superblock) = asking.or(Superblock::from_raw(raw).ok()) {
+        put_superblock(&**device, &superblock);
     }
     let what = format!("replayed: {blocks} blocks");
     actions.push(Action { place: Place::Journal, what });

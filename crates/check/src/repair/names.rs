@@ -50,13 +50,24 @@ impl Mender<'_> {
         }
         let mut directories: BTreeMap<Ino, Vec<Finding>> = BTreeMap::new();
         for finding in found {
-            if let Some(ino) = finding.place.ino() {
-                directories.entry(ino).or_default().push(finding.clone());
+            let Some(ino) = finding.place.ino() else { continue };
+            match finding.fault {
+                Fault::SecondName { target } if self.drops_first_name(target, ino) => {}
+                _ => directories.entry(ino).or_default().push(finding.clone()),
             }
         }
         for (ino, found) in directories {
             self.mend_directory(ino, &found);
         }
+    }
+
+    /// If ".." of a directory leads to `second`, which has the second name of the directory, removes
+    /// the first name, and returns true.
+    fn drops_first_name(&mut self, target: Ino, second: Ino) -> bool {
+        let n = self.parents.position(target);
+        let n = n.filter(|n| self.parents.dot_dot(*n) == Some(second));
+        let first = n.and_then(|n| self.parents.parent(n)).filter(|first| *first != second);
+        first.is_some_and(|first| self.remove_name(first, |_, ino| ino == target))
     }
 
     /// Extends the initialised part of an inode table if a name or the superblock refers to a valid
@@ -241,7 +252,10 @@ impl Mender<'_> {
         folding: Folding,
     ) -> Vec<Kept> {
         let mut names = self.parse(bytes, end, form);
+        let own = found.first().and_then(|finding| finding.place.ino());
         names.retain_mut(|kept| {
+            let is_dots = leads_to_parent(bytes, kept.offset)
+                && part(bytes, kept.offset + HEADER, 3) == Some(b"..\0".as_slice());
             let faults = found.iter().filter(|f| offset_of(f) == Some(kept.offset));
             let mut faults = faults.map(|finding| &finding.fault);
             let is_wrong = faults.any(|fault| {
@@ -255,7 +269,8 @@ impl Mender<'_> {
                 wrong || is_dot || is_dot_dot || *fault == Fault::Encoding
             });
             kept.name = permitted(&kept.name, folding);
-            !is_wrong && !matches!(kept.name.as_slice(), b"." | b"..")
+            let is_dots = is_dots || Some(kept.ino) == own;
+            !is_wrong && !is_dots && !matches!(kept.name.as_slice(), b"." | b"..")
         });
         names
     }

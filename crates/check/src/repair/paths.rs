@@ -76,7 +76,7 @@ impl Mender<'_> {
     }
 
     /// Removes from a directory the first name that `is_it` accepts.
-    fn remove_name(&mut self, directory: Ino, is_it: impl Fn(&[u8], Ino) -> bool) -> bool {
+    pub fn remove_name(&mut self, directory: Ino, is_it: impl Fn(&[u8], Ino) -> bool) -> bool {
         let Some((mut bytes, record)) = self.read_inode(directory) else { return false };
         if record.flags.contains(InodeFlags::INLINE_DATA) {
             let Some(block) = self.move_to_block(directory, &mut bytes, &record) else {

@@ -53,13 +53,14 @@ impl Mender<'_> {
         let mut salvaged = Salvaged::default();
         if record.flags.contains(InodeFlags::EXTENTS) {
             let seed = self.seed(ino, record);
+            let end = record.size().div_ceil(self.run.volume.block_bytes() as u64);
             let walk = |depth: Option<u16>| {
                 let mut out = Salvaged::default();
                 let (seen, found) = (HashMap::new(), Vec::new());
                 let mut walk = Walk { mender: self, seed, seen, found, out: &mut out };
                 let depth = depth.unwrap_or_else(|| walk.root_depth(&record.block));
                 walk.node(&record.block, depth, 0..END);
-                in_order(walk.found).into_iter().for_each(|extent| out.data(extent));
+                in_order(&walk.found, end).into_iter().for_each(|extent| out.data(extent));
                 out
             };
             salvaged = walk(None);
@@ -226,24 +227,57 @@ impl Walk<'_> {
 }
 
 /// Returns as many extents as possible that follow one another without overlaps. So an extent whose
-/// position or length is wrong does not cost those after it.
-fn in_order(extents: Vec<Extent>) -> Vec<Extent> {
-    // For each number of extents, the sequence with this number that ends first: its last extent.
-    let mut last: Vec<usize> = Vec::new();
+/// position or length is wrong does not cost those after it. `end_of_file` is its size in blocks.
+fn in_order(extents: &[Extent], end_of_file: u64) -> Vec<Extent> {
+    // For each number of extents, the last extents of the sequences with this number, in the order
+    // of the tree: each ends earlier than the one before.
+    let mut last: Vec<Vec<usize>> = Vec::new();
     let mut before = Vec::with_capacity(extents.len());
-    let end = |n: usize| extents.get(n).map_or(END, Extent::end);
+    let end = |n: &usize| extents.get(*n).map_or(END, Extent::end);
     for (n, extent) in extents.iter().enumerate() {
-        let count = last.partition_point(|last| end(*last) <= extent.start.0);
-        before.push(count.checked_sub(1).and_then(|at| last.get(at)).copied());
+        let start = extent.start.0;
+        let count = last.partition_point(|some| some.last().is_some_and(|n| end(n) <= start));
+        // Of two sequences, the one that e2fsck keeps.
+        let first = |some: &Vec<usize>| some.get(some.partition_point(|n| end(n) > start)).copied();
+        before.push(count.checked_sub(1).and_then(|at| last.get(at)).and_then(first));
         match last.get_mut(count) {
-            Some(other) if end(*other) > extent.end() => *other = n,
+            Some(some) if some.last().is_some_and(|n| end(n) > extent.end()) => some.push(n),
             Some(_) => {}
-            None => last.push(n),
+            None => last.push(vec![n]),
         }
     }
-    let chosen = std::iter::successors(last.last().copied(), |n| before.get(*n).copied().flatten());
-    let mut kept: Vec<Extent> = chosen.filter_map(|n| extents.get(n).copied()).collect();
-    kept.reverse();
+    let sequence = |end: &usize| {
+        let chosen = std::iter::successors(Some(*end), |n| before.get(*n).copied().flatten());
+        let mut chosen: Vec<usize> = chosen.collect();
+        chosen.reverse();
+        filled(extents, &chosen)
+    };
+    let ends = last.last().into_iter().flat_map(|some| [some.last(), some.first()]).flatten();
+    let is_within = |extent: &&Extent| u64::from(extent.end()) <= end_of_file;
+    let within = |all: &[Extent]| all.iter().filter(is_within).count();
+    ends.map(sequence).max_by_key(|all| (all.len(), within(all))).unwrap_or_default()
+}
+
+/// Returns the chosen extents, and what fits between them of the others: a part of an extent that
+/// is too long, or a whole one at a wrong position.
+fn filled(extents: &[Extent], chosen: &[usize]) -> Vec<Extent> {
+    let blocks = chosen.iter().filter_map(|n| extents.get(*n)).map(|extent| extent.block);
+    let used: HashSet<Block> = blocks.collect();
+    let mut kept: Vec<Extent> = Vec::new();
+    let mut from = 0;
+    for n in chosen.iter().copied().chain([extents.len()]) {
+        let next = extents.get(n);
+        let others = extents.get(from..n).unwrap_or_default();
+        // A node that was read twice has each of its extents twice.
+        for other in others.iter().filter(|other| !used.contains(&other.block)) {
+            let hole = kept.last().map_or(0, Extent::end)..next.map_or(END, |next| next.start.0);
+            let moved = Extent { start: FileBlock(hole.start), ..*other };
+            let is_exact = others.len() == 1 && moved.end() == hole.end;
+            kept.extend(other.clip(&hole).or(is_exact.then_some(moved)));
+        }
+        kept.extend(next);
+        from = n + 1;
+    }
     kept
 }
 

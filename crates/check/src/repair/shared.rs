@@ -5,6 +5,7 @@
 use super::mender::{Mender, Shared};
 use super::salvage::push_run;
 use crate::fault::Fault;
+use crate::inodes::BAD_BLOCKS;
 use crate::place::Place;
 use crate::report::Finding;
 use lanefs_ondisk::extent::Extent;
@@ -44,6 +45,8 @@ impl Mender<'_> {
         let bits = self.run.volume.geometry.cluster_bits();
         let is_stray = |block: u32| strays.contains(&(block >> bits));
         let mut copies = HashMap::new();
+        // A block of a file is no bad block.
+        let cuts = self.shared == Shared::Cut || ino == BAD_BLOCKS;
         let (mut extents, mut cut) = (Vec::new(), false);
         for extent in &salvaged.extents {
             let end = extent.block.0 + u64::from(extent.len);
@@ -58,7 +61,7 @@ impl Mender<'_> {
                 let start = FileBlock(extent.start.0 + n);
                 let is_shared = ranges.iter().any(|range| range.contains(&old.0));
                 let block = match (is_shared, is_stray(start.0)) {
-                    (true, _) if self.shared == Shared::Cut => None,
+                    (true, _) if cuts => None,
                     (false, false) => Some(old),
                     _ => self.copy(&mut copies, old, start),
                 };

@@ -6,7 +6,7 @@ use crate::cli::{
     printable,
 };
 use lanefs::device::{Access, Device, OpenOptions, Pick, file_of, is_uri};
-use lanefs_check::repair::{Action, Plan, Shared, plan, plan_log};
+use lanefs_check::repair::{Action, Plan, Shared, plan, plan_around};
 use lanefs_check::{Error, Finding, Harm, Place};
 use lanefs_device::OverlayDevice;
 use lanefs_ext4::{Exclusive, Fault};
@@ -139,19 +139,26 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let replayed = replay_elsewhere(device, journal.as_ref(), arguments);
     let (device, is_replayed) = replayed.map_err(|error| whole.failure(error))?;
     let (device, replaced) = replace_fast_commits(device, arguments);
-    let (device, mut plan, restored) = match (plan(device.clone(), shared), replaced) {
-        // What leads to the log may be damaged.
-        (Err(Error::FastCommits), Err(why)) => {
-            let failure = |error| whole.failure(error);
-            let restored = plan_log(device.clone()).map_err(|error| whole.failure(error))?;
-            let with_log = restore_log(device, &restored, arguments).map_err(|_| failure(why))?;
-            let plan = plan(with_log.clone(), shared).map_err(|error| whole.failure(error))?;
-            (with_log, plan, restored.actions)
+    let mut plan = match (plan(device.clone(), shared), replaced) {
+        // What leads to the log may be damaged, or what the fast commits change.
+        (Err(Error::FastCommits), Err(_)) => {
+            let mut unfit = None;
+            let replace = |view: &Arc<dyn Device>| {
+                let replaced = lanefs_ext4::log::replace_fast_commits(view, None);
+                let is_unfit =
+                    |why: &&lanefs_ext4::Error| matches!(why.fault(), Fault::Unsupported);
+                unfit = replaced.as_ref().err().filter(is_unfit).cloned();
+                replaced.unwrap_or(false)
+            };
+            let plan = plan_around(device.clone(), shared, replace);
+            match unfit {
+                Some(why) => return Err(whole.failure(why)),
+                None => plan,
+            }
         }
-        (plan, _) => (device, plan.map_err(|error| whole.failure(error))?, Vec::new()),
-    };
-    let is_restored = !restored.is_empty();
-    plan.actions.splice(0..0, restored);
+        (plan, _) => plan,
+    }
+    .map_err(|error| whole.failure(error))?;
     let is_completed = undo.is_some();
     if is_completed {
         let what = "an interrupted repair is completed".into();
@@ -172,7 +179,7 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
         undo = write(arguments, &whole, &device, &plan, &repair)?.or(undo);
     }
     failures.printed(print(&plan, &repair, undo.as_deref(), arguments));
-    let changes = writes || is_completed || is_replayed || is_restored || mends_mmp;
+    let changes = writes || is_completed || is_replayed || mends_mmp;
     let code = match (plan.leaves_faults(), changes) {
         _ if !plan.after.unchecked.is_empty() => FAILED,
         (true, _) => LEFT,
@@ -243,23 +250,6 @@ fn replace_fast_commits(
         Ok(view) => (view, Ok(())),
         Err(error) => (device, Err(error)),
     }
-}
-
-/// Writes the blocks that lead to a log with fast commits, and then replaces the fast commits, if a
-/// view of the image in memory shows that this succeeds. With `--dry-run`, changes only that view.
-fn restore_log(
-    device: Arc<dyn Device>,
-    restored: &Plan,
-    arguments: &Arguments,
-) -> Result<Arc<dyn Device>, lanefs_offline::Error> {
-    let repair = blocks(restored)?;
-    let restore = |device: Arc<dyn Device>| {
-        repair.write_in_place(&*device)?;
-        lanefs_ext4::log::replace_fast_commits(&device, None)?;
-        Ok(device)
-    };
-    let view = restore(Arc::new(OverlayDevice::new(device.clone(), u64::MAX)))?;
-    if arguments.dry_run { Ok(view) } else { restore(device) }
 }
 
 fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {

@@ -156,7 +156,9 @@ impl JournalSuperblock {
     }
 
     /// Decodes the superblock of a journal in a file, whose log begins at block 1, whatever the
-    /// superblock says. Otherwise like [`JournalSuperblock::decode`].
+    /// superblock says. A log that is too short has the length of the file. If it has no room for
+    /// its fast commits, they are left out, as in e2fsck. Otherwise like
+    /// [`JournalSuperblock::decode`].
     ///
     /// # Errors
     /// Any [`Cause`].
@@ -167,6 +169,14 @@ impl JournalSuperblock {
     ) -> Result<JournalSuperblock, Cause> {
         let mut superblock = JournalSuperblock::parse(bytes, block_size)?;
         superblock.raw.s_first.set(1);
+        if superblock.blocks() < MIN_BLOCKS {
+            superblock.raw.s_maxlen.set(file_blocks);
+        }
+        if superblock.log_area().end < MIN_BLOCKS {
+            let incompat = superblock.incompat() - JournalIncompat::FAST_COMMIT;
+            superblock.set_features(superblock.compat(), incompat);
+            superblock.raw.s_num_fc_blks.set(0);
+        }
         superblock.checked(file_blocks)
     }
 

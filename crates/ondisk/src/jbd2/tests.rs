@@ -239,6 +239,14 @@ fn the_log_of_a_file_begins_at_block_1() {
         assert_eq!(decode(&bytes, 4096).unwrap().encode(), plain.encode());
         assert!(decode(&bytes, 4095).is_err());
     }
+    let mut bytes = plain.encode();
+    bytes[0x10..0x14].copy_from_slice(&1023u32.to_be_bytes());
+    assert_eq!(decode(&bytes, 4096).unwrap().encode(), plain.encode());
+    let mut wide = journal();
+    wide.set_features(JournalCompat::empty(), JournalIncompat::FAST_COMMIT);
+    let bytes = wide.with_fast_commit_blocks(0x2000).encode();
+    assert!(decode_journal(&bytes).is_err());
+    assert_eq!(decode(&bytes, 4096).unwrap().log_area(), 1..4096);
     let mut bytes = journal().encode();
     bytes[0x14] ^= 1;
     assert!(matches!(decode(&bytes, 4096).unwrap_err(), Cause::Checksum { .. }));

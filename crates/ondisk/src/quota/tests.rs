@@ -75,6 +75,7 @@ fn every_check_of_a_quota_file_has_its_cause() {
     assert_eq!(decode(5 * BLOCK + 20, 2), Cause::Missing { block: 2, id: 5 });
     assert_eq!(decode(2 * BLOCK + 8, 3), Cause::Entries { block: 2, found: 3, expected: 2 });
     assert_eq!(decode(5 * BLOCK + 12, 0), Cause::Entries { block: 2, found: 2, expected: 1 });
+    assert_eq!(decode(24, 66), Cause::FreeList { block: 66 });
     assert_eq!(decode(28, 4), Cause::FreeList { block: 4 });
     assert_eq!(decode(2 * BLOCK, 2), Cause::FreeList { block: 2 });
     assert_eq!(decode(2 * BLOCK + 4, 9), Cause::FreeList { block: 2 });

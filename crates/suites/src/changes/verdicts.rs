@@ -25,7 +25,8 @@ pub struct Verdicts {
 impl Verdicts {
     /// Judges the image at `path`.
     pub fn of(path: &Path) -> Verdicts {
-        let output = Command::new("timeout").args(["60", "e2fsck", "-fn"]).arg(path).output();
+        let output =
+            Command::new("timeout").args(["-s", "KILL", "60", "e2fsck", "-fn"]).arg(path).output();
         let output = output.expect("e2fsck runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);

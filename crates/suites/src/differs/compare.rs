@@ -1,6 +1,6 @@
 //! What e2fsck keeps and a repair loses.
 
-use super::tree::{Node, Tree};
+use super::tree::{Name, Node, Tree};
 use crate::op::show;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -65,26 +65,33 @@ impl Trees<'_> {
             let name = format!("{:?} in {dir}: {ino}; ours: {others:?}", show(name));
             let what = match (before == Some(*ino), ours.is_some() && ours == before) {
                 (_, true) => continue,
+                // The inode has all the names that it had before the damage.
+                (false, _) if self.has_old_names(*ino) => continue,
                 (true, _) => "a name is lost",
                 (false, _) if before.is_some() => "another target of a name is lost",
                 (false, _) => "a name is lost that was not before",
             };
-            // With the dots that e2fsck writes into it, a name decrypts to noise.
-            let dotted = |name: &[u8]| {
-                name.iter()
-                    .map(|c| if matches!(c, 0 | b'/') { b'.' } else { *c })
-                    .collect::<Vec<_>>()
+            // For what no name may have, e2fsck writes a dot, or several.
+            let is_dotted = |name: &[u8]| {
+                let mut pairs = name.iter().zip(raw);
+                name.len() == raw.len() && pairs.all(|(c, dotted)| c == dotted || *dotted == b'.')
             };
             let own = self.ours.names.range((*dir, Vec::new())..(*dir + 1, Vec::new()));
-            let has_dots = own
-                .clone()
-                .any(|((_, ours), (other, _))| other == ino && ours != raw && dotted(ours) == *raw);
-            let what =
-                if has_dots { "a name is lost that has a zero byte or a slash" } else { what };
+            let has_dots =
+                own.clone().any(|((_, ours), (other, _))| other == ino && is_dotted(ours));
+            let what = if has_dots { "a name is lost that e2fsck has with dots" } else { what };
             let has = if self.ours.reachable.contains(ino) { "" } else { ", and its inode" };
             losses.push((format!("{what}{has}"), name));
         }
         losses
+    }
+
+    fn has_old_names(&self, ino: u32) -> bool {
+        let mut old = self.before.names.iter().filter(|(_, (other, _))| *other == ino).peekable();
+        let is_kept = |(at, _): (&Name, &(u32, Range<u64>))| {
+            self.ours.names.get(at).is_some_and(|(other, _)| *other == ino)
+        };
+        old.peek().is_some() && old.all(is_kept)
     }
 
     /// Returns the files and names that the damage did not touch, and the repair changed.
@@ -178,8 +185,12 @@ fn compare(ino: u32, before: Option<&Node>, theirs: &Node, ours: &Node, losses: 
     one(if is_again { "type again, mode" } else { "mode" }, old, &theirs.mode, &ours.mode);
     same!(uid, gid, project, generation, field);
     for (n, what) in ["atime", "mtime", "ctime", "crtime"].into_iter().enumerate() {
-        let before = before.map(|b| &b.times[n] as &dyn Same);
-        one(what, before, &theirs.times[n], &ours.times[n]);
+        // Ours may have replayed more of the log.
+        let is_later = |b: &Node| theirs.times[n] < ours.times[n] && ours.times[n] < b.times[n];
+        if !before.is_some_and(is_later) {
+            let before = before.map(|b| &b.times[n] as &dyn Same);
+            one(what, before, &theirs.times[n], &ours.times[n]);
+        }
     }
     let flags = |node: &Node| node.flags & !STORED;
     let old = before.map(flags);
@@ -187,7 +198,7 @@ fn compare(ino: u32, before: Option<&Node>, theirs: &Node, ours: &Node, losses: 
     // Data that e2fsck has at another place is lost too, if the file had it before.
     let own: BTreeSet<u64> = before.iter().flat_map(|b| b.data.values().copied()).collect();
     let kept = |node: &Node| node.data.values().filter(|hash| own.contains(hash)).count();
-    if !is_dir && ours.size > theirs.size && kept(ours) > kept(theirs) {
+    if !is_dir && ours.size > theirs.size && kept(ours) >= kept(theirs) {
         let old = before.map(|b| &b.size as &dyn Same);
         one("size that grows with data", old, &theirs.size, &ours.size);
     } else if !is_dir {

@@ -1,7 +1,7 @@
 //! Interrupts repairs at each write. An interrupted repair is completed by a second repair, or
 //! reverted with the undo file.
 
-use super::ours::{blocks, checked, repair, replace_fast_commits};
+use super::ours::{blocks, checked, repair};
 use super::subject::{Damage, Subject};
 use super::tree::{Name, Tree};
 use lanefs_check::Verdict;
@@ -89,7 +89,7 @@ pub fn cut(subject: &Subject, damage: &Damage) -> Result<Cuts, String> {
 fn without_fast_commits(damaged: &Arc<dyn Device>) -> Result<Arc<dyn Device>, String> {
     let view = view(damaged);
     // A log that cannot be read is repaired without it.
-    drop(replace_fast_commits(&view));
+    drop(lanefs_ext4::log::replace_fast_commits(&view, None));
     Ok(view)
 }
 

@@ -1,7 +1,7 @@
 //! Repairs by Lanefs.
 
 use super::compare::Loss;
-use lanefs_check::repair::{Plan, Shared, plan, plan_log};
+use lanefs_check::repair::{Plan, Shared, plan, plan_around};
 use lanefs_check::{Error, Harm, Options, Report, Verdict, check};
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ext4::log;
@@ -28,12 +28,8 @@ pub struct Repaired {
 pub fn repair(damaged: &OverlayDevice) -> Result<Repaired, Loss> {
     let view = Arc::new(damaged.fork());
     let device: Arc<dyn Device> = view.clone();
-    let replaced = replace_fast_commits(&device);
     let refused = |why: String| (format!("repair refuses: {}", normal(&why)), why);
-    let first_plan = plan(device.clone(), Shared::Clone).map_err(|error| {
-        let why = replaced.err().map_or(String::new(), |why| format!(", {why}"));
-        refused(format!("{error}{why}"))
-    })?;
+    let first_plan = planned(&device).map_err(refused)?;
     let mut found = Vec::new();
     let repair = blocks(&first_plan);
     let written = match first_plan.has_log && repair.fits_log(&device) {
@@ -74,16 +70,16 @@ pub fn repair(damaged: &OverlayDevice) -> Result<Repaired, Loss> {
     })
 }
 
-/// Replaces the fast commits of the log by a transaction, as `lanefs repair` does.
-pub fn replace_fast_commits(device: &Arc<dyn Device>) -> Result<(), lanefs_ext4::Error> {
-    let replaced = log::replace_fast_commits(device, None).map(drop);
-    if let (Err(_), Err(Error::FastCommits)) = (&replaced, plan(device.clone(), Shared::Clone))
-        && let Ok(restored) = plan_log(device.clone())
-    {
-        blocks(&restored).write_in_place(&**device).expect("in memory");
-        return log::replace_fast_commits(device, None).map(drop);
-    }
-    replaced
+/// Plans a repair after the fast commits of the log were replaced, as `lanefs repair` does.
+pub fn planned(device: &Arc<dyn Device>) -> Result<Plan, String> {
+    let replace = |view: &Arc<dyn Device>| log::replace_fast_commits(view, None);
+    let planned = match (replace(device), plan(device.clone(), Shared::Clone)) {
+        (Err(_), Err(Error::FastCommits)) => {
+            plan_around(device.clone(), Shared::Clone, |view| replace(view).unwrap_or(false))
+        }
+        (_, planned) => planned,
+    };
+    planned.map_err(|error| error.to_string())
 }
 
 /// Returns the blocks that a plan writes.

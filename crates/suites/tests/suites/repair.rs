@@ -1,7 +1,7 @@
 //! Repairs of directed damage. Afterwards both judges find the image clean, and all files have
 //! their old contents.
 
-use lanefs_check::repair::{Plan, Shared, plan, plan_log, plan_within};
+use lanefs_check::repair::{Plan, Shared, plan, plan_around, plan_within};
 use lanefs_check::{Error, Fault, Harm, Options, Report, Verdict};
 use lanefs_device::Device;
 use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, Privilege};
@@ -11,10 +11,14 @@ use lanefs_ondisk::superblock::Superblock;
 use lanefs_suites::changes::Verdicts;
 use lanefs_suites::hostile::target::{Left, SUPER, Target};
 use lanefs_suites::image::Image;
+use std::sync::Arc;
 
 /// The files of [`filled`] with their sizes.
 const FILES: [(&str, usize); 6] =
     [("a", 5), ("b", 3000), ("c", 40_000), ("d/a", 100), ("d/b", 9000), ("d/e/f", 70_000)];
+
+/// Damages an image.
+type Damage<'a> = &'a dyn Fn(&Target);
 
 /// Makes an image with files.
 fn filled(options: &str) -> Option<Image> {
@@ -534,31 +538,135 @@ fn a_log_whose_first_block_is_wrong_is_replayed() {
     }
 }
 
-/// The fast commits of a log whose inode is lost, perhaps with the superblock.
+/// Fast commits that cannot be replayed as the image is: the log's inode is lost, perhaps with the
+/// superblock; a logged copy, the orphan file, or the directory of the new names is damaged.
 #[test]
-fn what_leads_to_fast_commits_is_restored_first() {
-    const OPTIONS: &str = "-b 1024 -J size=2 -O fast_commit,^orphan_file -g 4096";
-    for loses_superblock in [false, true] {
-        let damage = |target: &Target| {
-            let at = target.inode(Ino::JOURNAL);
-            target.put(at, &vec![0; 256]);
-            if loses_superblock {
-                target.put16(SUPER + 0x38, 0);
-            }
-        };
-        let Some(image) = crashed(OPTIONS, damage) else { return };
+fn fast_commits_are_replayed_as_far_as_possible() {
+    const PLAIN: &str = "-b 1024 -J size=2 -O fast_commit,^orphan_file -g 4096";
+    const ORPHANS: &str = "-b 1024 -J size=2 -O fast_commit,orphan_file -g 4096";
+    let lost_log = |target: &Target| target.put(target.inode(Ino::JOURNAL), &vec![0; 256]);
+    let lost_both = |target: &Target| {
+        lost_log(target);
+        target.put16(SUPER + 0x38, 0);
+    };
+    // The first copy of the last mount.
+    let copy = |target: &Target| {
+        let at = target.log()[target.log_start() + 1];
+        target.put(at + 0x30, &[0xa5; 4]);
+    };
+    let index = |target: &Target| target.put32(target.blocks(target.inode_of("big"))[0], 0x2000);
+    let orphans = |target: &Target| {
+        let at = *target.blocks(target.inode(Ino(12))).last().expect("a block");
+        target.put32(at + 1024 - 8, 0x2b);
+    };
+    let all: [(&str, &str, Damage<'_>); 5] = [
+        ("the log's inode", PLAIN, &lost_log),
+        ("and the superblock", PLAIN, &lost_both),
+        ("a copy", PLAIN, &copy),
+        ("a directory", PLAIN, &index),
+        ("the orphan file", ORPHANS, &orphans),
+    ];
+    for (what, options, damage) in all {
+        let Some(image) = crashed(options, damage) else { return };
         let device = image.device();
-        lanefs_ext4::log::replace_fast_commits(&device, None).expect_err("no log");
-        let planned = plan(device.clone(), Shared::Clone);
-        let said = format!("{loses_superblock}: {:?}", planned.as_ref().map(|plan| &plan.actions));
-        assert!(matches!(planned, Err(Error::FastCommits)), "{said}");
-        write(&plan_log(device.clone()).expect("a plan"), &*device);
-        assert!(lanefs_ext4::log::replace_fast_commits(&device, None).expect("a log"));
+        let replace = |device: &Arc<dyn Device>| {
+            lanefs_ext4::log::replace_fast_commits(device, None).unwrap_or(false)
+        };
+        assert!(!replace(&device), "{what}");
+        assert!(matches!(plan(device.clone(), Shared::Clone), Err(Error::FastCommits)), "{what}");
+        let plan = plan_around(device.clone(), Shared::Clone, replace).expect("a plan");
+        assert!(!plan.leaves_faults(), "{what}: {:?}", plan.after.findings);
+        write(&plan, &*device);
         drop(device);
-        let actions = repaired(&image, "after the fast commits");
-        image.assert_clean("repaired");
+        image.assert_clean(what);
         let now = image.debugfs("stat \"big/after 23\"");
-        assert!(now.contains("regular"), "{loses_superblock}: {actions:?}: {now}");
+        let actions: Vec<_> = plan.actions.iter().map(ToString::to_string).collect();
+        assert!(now.contains("regular"), "{what}: {actions:?}: {now}");
+    }
+}
+
+/// The superblock of a crashed image asks for no replay, the log is said to be too short, or a copy
+/// in it is said to be the superblock's.
+#[test]
+fn a_log_is_replayed_whatever_the_superblocks_say() {
+    const OPTIONS: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed";
+    let quiet = |target: &Target| {
+        let features = target.get32(SUPER + 0x60);
+        target.put32(SUPER + 0x60, features & !4);
+    };
+    let short = |target: &Target| target.put(target.log()[0] + 0x10, &5u32.to_be_bytes());
+    let over_superblock = |target: &Target| {
+        let descriptor = target.log()[target.log_start()];
+        // The second tag: the number of its block.
+        let second = descriptor + 12 + 8 + 16;
+        target.put(second, &1u32.to_be_bytes());
+    };
+    let all: [(&str, Damage<'_>, bool); 3] = [
+        ("no needs_recovery", &quiet, true),
+        ("s_maxlen", &short, true),
+        ("a copy for the superblock", &over_superblock, false),
+    ];
+    for (what, damage, is_whole) in all {
+        let Some(image) = crashed(OPTIONS, damage) else { return };
+        let actions = repaired(&image, what);
+        image.assert_clean(what);
+        let now = image.debugfs("stat \"big/after 10\"");
+        assert!(!is_whole || now.contains("regular"), "{what}: {actions:?}: {now}");
+    }
+}
+
+/// The directory `d/e` gets a second name; its ".." tells which one is right.
+#[test]
+fn of_two_names_of_a_directory_the_one_of_its_parent_is_kept() {
+    // One directory has a smaller number than `d`, and is read before it.
+    for is_earlier in [false, true] {
+        let Some(image) = Image::make("-b 1024", "7M") else { return };
+        let directories = if is_earlier { ["other", "d"] } else { ["d", "other"] };
+        for name in directories {
+            image.debugfs(&format!("mkdir {name}"));
+        }
+        image.debugfs("mkdir d/e");
+        image.assert_clean("filled");
+        let target = inode(&image, "d/e");
+        image.debugfs("link d/e other/e");
+        let actions = repaired(&image, "two names");
+        image.assert_clean("two names");
+        assert_eq!(inode(&image, "d/e"), target, "{is_earlier}: {actions:?}");
+    }
+}
+
+#[test]
+fn fields_that_e2fsck_mends_are_mended() {
+    let Some(clean) = filled("-b 1024 -O quota") else { return };
+    for (request, what) in [
+        ("sif <10> blocks_hi 0xffff", "a reserved inode"),
+        ("feature -has_journal", "an orphan file without a journal"),
+    ] {
+        let image = copy_of(&clean);
+        image.debugfs(request);
+        keeps_all(&image, what);
+    }
+}
+
+#[test]
+fn a_file_whose_type_became_a_link_is_kept() {
+    let Some(image) = filled("-b 1024") else { return };
+    image.debugfs("sif a mode 0120644");
+    keeps_all(&image, "a link");
+    assert!(image.debugfs("stat a").contains("regular"));
+}
+
+/// One extent of a file claims many blocks, of which other files have some: these files stay whole.
+#[test]
+fn a_long_claim_takes_nothing_from_other_files() {
+    let Some(image) = filled("-b 1024") else { return };
+    let length = image.debugfs("ex a");
+    // The extent's length is in the lower half of i_block[4]. Now `a` has 4,000 of the 7,168 blocks,
+    // with those of other files.
+    image.debugfs("sif a block[4] 4000");
+    let actions = repaired(&image, &length);
+    for (n, (path, len)) in FILES.iter().enumerate().skip(1) {
+        assert!(dumped(&image, path) == text(n, *len).into_bytes(), "{path}: {actions:?}");
     }
 }
 
@@ -965,8 +1073,14 @@ fn the_extents_beside_a_wrong_one_are_kept() {
         image.device().write_at(node + 12 + 4 * 12 + offset, bytes).unwrap();
         let actions = keeps_all(&image, "an extent");
         let mut expected = pieces.clone();
-        expected[8 * BLOCK as usize..9 * BLOCK as usize].fill(0);
-        assert!(dumped(&image, "pieces") == expected, "{bytes:?}: {actions:?}");
+        let mut found = dumped(&image, "pieces");
+        let at = |n: usize| n * BLOCK as usize..(n + 1) * BLOCK as usize;
+        match offset {
+            0 => expected[at(8)].fill(0),
+            // It ends where the next one begins.
+            _ => found[at(9)].fill(0),
+        }
+        assert!(found == expected, "{bytes:?}: {actions:?}");
     }
 }
 
