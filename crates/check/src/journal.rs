@@ -15,8 +15,8 @@ use lanefs_device::{Device, OverlayDevice};
 use lanefs_ondisk::extent::Extent;
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::jbd2::{
-    BlockKind, Cause, Commit, FastCommits, FastNext, Header, JournalSuperblock, LogChecksums,
-    LogFormat, Revokes, Sequence, Tag, TagFlags, Tags, unescape,
+    BlockKind, Cause, Commit, FastChange, FastCommits, FastNext, Header, JournalSuperblock,
+    LogChecksums, LogFormat, Revokes, Sequence, Tag, TagFlags, Tags, unescape,
 };
 use lanefs_ondisk::superblock::{JournalPlace, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use lanefs_ondisk::{Block, BlockSize, FileBlock, Ino};
@@ -140,6 +140,20 @@ pub fn with_first_block(volume: &Volume, groups: &Groups) -> Option<(u64, Journa
     let Err(Fault::Journal(_)) = Log::open(volume, groups, ino) else { return None };
     let log = Log::open_with(volume, groups, ino, JournalSuperblock::decode_in_file).ok()?;
     Some((log.head_at(), log.superblock))
+}
+
+/// Returns the changes of the fast commits in a log that has nothing else.
+pub fn fast_changes(volume: &Volume) -> Vec<FastChange> {
+    let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return Vec::new() };
+    let groups = Groups::read(volume, &Collector::new(0));
+    let Ok(log) = Log::open(volume, &groups, ino) else { return Vec::new() };
+    let mut commits = FastCommits::new(log.superblock.sequence());
+    for at in log.superblock.fast_commit_area() {
+        if log.read(at).map(|block| commits.add(&block)) != Ok(Ok(FastNext::Read)) {
+            break;
+        }
+    }
+    commits.into_changes()
 }
 
 /// Returns whether the file of the log has all of its blocks, whatever they hold.

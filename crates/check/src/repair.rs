@@ -29,8 +29,10 @@ pub use mender::{Action, Shared};
 
 use crate::checker::{self, Error, Options};
 use crate::harm::Harm;
+use crate::journal;
 use crate::report::Report;
 use crate::superblock;
+use crate::volume::Volume;
 use compare::{MOST_CHANGED, MOST_FINDINGS, silent};
 use lanefs_device::{Device, DeviceError, OverlayDevice};
 use lanefs_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -150,8 +152,8 @@ pub fn plan_around(
     let over = |view, fast| plan_over(device.clone(), view, shared, MOST_CHANGED, fast);
     let view = new_view();
     let mut actions = Vec::new();
-    let head = copies::recover(&view, Fast::Kept, &mut actions)?;
-    let kept = view.fork();
+    let (head, _) = copies::recover(&view, Fast::Kept, &mut actions)?;
+    let kept = Arc::new(view.fork());
     let below: Arc<dyn Device> = view.clone();
     if replace(&below) {
         let mut plan = over(view, Fast::Refused)?;
@@ -159,7 +161,10 @@ pub fn plan_around(
         plan.has_log = false;
         return Ok(plan);
     }
-    let mut mended = over(new_view(), Fast::Lost)?;
+    // Their blocks and inodes seem to be free.
+    let (superblock, _) = superblock::open(&*kept, &silent()).map_err(Error::NoSuperblock)?;
+    let changes = journal::fast_changes(&Volume::new(kept.clone(), superblock));
+    let mut mended = over(new_view(), Fast::Lost(&changes))?;
     mended.has_log = false;
     let again = new_view();
     let mut with_fast_commits = || {
@@ -201,17 +206,17 @@ fn plan_over(
     recovered: Arc<OverlayDevice>,
     shared: Shared,
     most: u64,
-    fast: Fast,
+    fast: Fast<'_>,
 ) -> Result<Plan, Error> {
     let mut actions = Vec::new();
-    let log_head = copies::recover(&recovered, fast, &mut actions)?;
+    let (log_head, is_unasked) = copies::recover(&recovered, fast, &mut actions)?;
     let below: Arc<dyn Device> = recovered.clone();
     let repaired = Arc::new(OverlayDevice::new(below, most));
-    let (mut before, mut has_log) = (None, log_head.is_some());
+    let (mut before, mut has_log) = (None, log_head.is_some() && !is_unasked);
     let mut rounds = 0;
     let after = loop {
-        log::replay_again(&repaired, fast, &mut actions)?;
-        let round = round(&repaired, shared, rounds < MOST_ROUNDS, &mut actions)?;
+        has_log &= !log::replay_again(&repaired, fast, &mut actions)?;
+        let round = round(&repaired, (shared, fast), rounds < MOST_ROUNDS, &mut actions)?;
         if before.is_none() {
             has_log &= !round.touches_log;
             before = Some(round.report.clone());
@@ -245,7 +250,7 @@ struct Round {
 
 fn round(
     device: &Arc<OverlayDevice>,
-    shared: Shared,
+    (shared, fast): (Shared, Fast<'_>),
     mends: bool,
     actions: &mut Vec<Action>,
 ) -> Result<Round, Error> {
@@ -254,7 +259,7 @@ fn round(
     let (mut changed, mut touches_log, mut is_full) = (false, false, false);
     let view: Arc<dyn Device> = device.clone();
     let report = checker::inspect(view, &options, &|_| {}, &mut |run, parents, findings| {
-        let mut mender = Mender::new(run, parents, device, shared, findings, actions);
+        let mut mender = Mender::new(run, parents, device, (shared, fast), findings, actions);
         touches_log = mender.log_is_damaged();
         // If a group's inode table cannot be found, the group seems to have no inodes, and names
         // that refer to them seem wrong.

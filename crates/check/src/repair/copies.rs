@@ -23,18 +23,19 @@ use lanefs_ondisk::{Block, BlockSize, Group};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// Recovers superblock, descriptors and log on `device`. Returns the first block of the log.
+/// Recovers superblock, descriptors and log on `device`. Returns the first block of the log, and the
+/// result of [`log::replay`].
 pub fn recover(
     device: &Arc<OverlayDevice>,
-    fast: Fast,
+    fast: Fast<'_>,
     actions: &mut Vec<Action>,
-) -> Result<Option<Block>, Error> {
-    let Some(volume) = restore(device, actions)? else { return Ok(None) };
-    log::replay(device, &volume, fast, actions)?;
+) -> Result<(Option<Block>, bool), Error> {
+    let Some(volume) = restore(device, actions)? else { return Ok((None, false)) };
+    let is_unasked = log::replay(device, &volume, fast, actions)?;
     // The replay may bring an older inode of the journal back.
     log::restore(device, &volume, actions);
     let groups = Groups::read(&volume, &silent());
-    Ok(LogBlocks::of(&volume, &groups).and_then(|log| log.head()))
+    Ok((LogBlocks::of(&volume, &groups).and_then(|log| log.head()), is_unasked))
 }
 
 /// Recovers superblock, descriptors, and the inode of the journal. Returns the file system; of a

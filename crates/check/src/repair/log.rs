@@ -18,9 +18,11 @@ use crate::superblock;
 use crate::volume::Volume;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ondisk::extent::Extent;
+use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::inode::{self, InodeFlags};
+use lanefs_ondisk::jbd2::FastChange;
 use lanefs_ondisk::superblock::{JournalPlace, Superblock};
-use lanefs_ondisk::{FileBlock, FileType, Ino};
+use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
 use std::sync::Arc;
 
 /// The action of a repair that loses fast commits.
@@ -41,22 +43,42 @@ pub fn restore(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<A
 
 /// What a replay does with fast commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fast {
+pub enum Fast<'a> {
     /// The replay fails: [`Error::FastCommits`].
     Refused,
     /// The log keeps them, and nothing else. The superblock asks for their replay.
     Kept,
-    /// They are lost.
-    Lost,
+    /// They are lost, or these changes are made again later.
+    Lost(&'a [FastChange]),
+}
+
+impl Fast<'_> {
+    /// Returns whether the changes that are made later give `block` to a file.
+    pub fn uses_block(self, block: Block) -> bool {
+        let is_range = |change: &FastChange| match change {
+            FastChange::AddRange { range, block: first, .. } => {
+                block.0.checked_sub(first.0).is_some_and(|n| n < range.len() as u64)
+            }
+            _ => false,
+        };
+        matches!(self, Fast::Lost(changes) if changes.iter().any(is_range))
+    }
+
+    /// Returns whether the changes that are made later use the inode.
+    pub fn uses_inode(self, ino: Ino) -> bool {
+        let is_it =
+            |change: &FastChange| matches!(change, FastChange::Inode { ino: n, .. } if *n == ino);
+        matches!(self, Fast::Lost(changes) if changes.iter().any(is_it))
+    }
 }
 
 /// Replays a log that needs it, and that an earlier round of the repair has made readable.
 pub fn replay_again(
     device: &Arc<OverlayDevice>,
-    fast: Fast,
+    fast: Fast<'_>,
     actions: &mut Vec<Action>,
-) -> Result<(), Error> {
-    let Ok((superblock, _)) = superblock::open(&**device, &silent()) else { return Ok(()) };
+) -> Result<bool, Error> {
+    let Ok((superblock, _)) = superblock::open(&**device, &silent()) else { return Ok(false) };
     replay(device, &Volume::new(device.clone(), superblock), fast, actions)
 }
 
@@ -124,13 +146,14 @@ fn has_log(volume: &Volume, ino: Ino, bytes: &[u8]) -> bool {
 }
 
 /// Replays the log if it is not empty. Afterwards the superblock no longer asks for a replay,
-/// unless the log keeps fast commits.
+/// unless the log keeps fast commits. Returns whether a log was replayed for which the superblock
+/// did not ask: if that is interrupted, a mount drops the rest of the log.
 pub fn replay(
     device: &Arc<OverlayDevice>,
     volume: &Volume,
-    fast: Fast,
+    fast: Fast<'_>,
     actions: &mut Vec<Action>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     if journal::needs_replay_elsewhere(volume) {
         return Err(Error::LogElsewhere);
     }
@@ -142,12 +165,12 @@ pub fn replay(
         journal::replay_onto(volume, &groups, &scratch, fast == Fast::Kept, &report)
     else {
         // If the log is damaged, the next check reports that fault.
-        return Ok(());
+        return Ok(false);
     };
     let has_fast = !report.into_report(Default::default()).unchecked.is_empty();
     match fast {
         Fast::Refused if has_fast => return Err(Error::FastCommits),
-        Fast::Lost if has_fast => {
+        Fast::Lost(_) if has_fast => {
             actions.push(Action { place: Place::Journal, what: LOST.into() });
         }
         _ => {}
@@ -157,9 +180,8 @@ pub fn replay(
         let _ = device.write_at(at, bytes.get(..len).unwrap_or_default());
     }
     // A damaged log may write anything over the superblock.
-    let replayed = superblock::open(&**device, &silent()).ok();
-    let superblock = replayed.as_ref().map_or(volume.superblock(), |(superblock, _)| superblock);
-    let mut raw = superblock.raw().clone();
+    let replayed = superblock::read_primary(&**device).ok();
+    let mut raw = replayed.as_ref().unwrap_or(volume.superblock()).raw().clone();
     clear_recovery(&mut raw);
     let asking = asking_for_replay(&raw).filter(|_| fast == Fast::Kept);
     if let Some(superblock) = asking.or(Superblock::from_raw(raw).ok()) {
@@ -171,5 +193,5 @@ pub fn replay(
         let what = Fault::LogDamaged { why }.to_string();
         actions.push(Action { place: Place::Journal, what });
     }
-    Ok(())
+    Ok(!volume.incompat(Incompat::RECOVER))
 }

@@ -1,5 +1,6 @@
 //! One round of a repair: what it reads, what it changes, and which free clusters it takes.
 
+use super::log::Fast;
 use super::stage::Stage;
 use crate::fault::Fault;
 use crate::groups::NOWHERE;
@@ -49,6 +50,7 @@ pub struct Mender<'a> {
     pub parents: &'a Parents,
     device: &'a OverlayDevice,
     pub shared: Shared,
+    pub fast: Fast<'a>,
     pub findings: Vec<Finding>,
     actions: &'a mut Vec<Action>,
     /// Whether the round has written anything.
@@ -76,12 +78,12 @@ impl<'a> Mender<'a> {
         run: &'a Run<'a>,
         parents: &'a Parents,
         device: &'a OverlayDevice,
-        shared: Shared,
+        (shared, fast): (Shared, Fast<'a>),
         findings: Vec<Finding>,
         actions: &'a mut Vec<Action>,
     ) -> Mender<'a> {
         let (changed, is_full, search) = (false, false, Search::default());
-        Mender { run, parents, device, shared, findings, actions, changed, is_full, search }
+        Mender { run, parents, device, shared, fast, findings, actions, changed, is_full, search }
     }
 
     /// Mends the faults of a stage.
@@ -238,7 +240,7 @@ impl<'a> Mender<'a> {
             self.search.next = at + 1;
             let start = Block((at << geometry.cluster_bits()) + first);
             let whole = geometry.contains_run(start, 1 << geometry.cluster_bits());
-            let is_free = at < end && start.0 > 0 && whole;
+            let is_free = at < end && start.0 > 0 && whole && !self.fast.uses_block(start);
             if is_free && !self.is_marked(at) && self.run.claims.claim(at..at + 1).is_empty() {
                 return Some(start);
             }

@@ -45,15 +45,16 @@ impl Kept {
 impl Mender<'_> {
     /// Mends directories, one after another.
     pub fn mend_names(&mut self, found: &[Finding]) {
-        if self.extend_tables(found) || self.restore_directories(found) {
+        if self.extend_tables(found)
+            || self.restore_directories(found)
+            || self.drop_first_names(found)
+        {
             return;
         }
         let mut directories: BTreeMap<Ino, Vec<Finding>> = BTreeMap::new();
         for finding in found {
-            let Some(ino) = finding.place.ino() else { continue };
-            match finding.fault {
-                Fault::SecondName { target } if self.drops_first_name(target, ino) => {}
-                _ => directories.entry(ino).or_default().push(finding.clone()),
+            if let Some(ino) = finding.place.ino() {
+                directories.entry(ino).or_default().push(finding.clone());
             }
         }
         for (ino, found) in directories {
@@ -61,13 +62,34 @@ impl Mender<'_> {
         }
     }
 
-    /// If ".." of a directory leads to `second`, which has the second name of the directory, removes
-    /// the first name, and returns true.
-    fn drops_first_name(&mut self, target: Ino, second: Ino) -> bool {
-        let n = self.parents.position(target);
-        let n = n.filter(|n| self.parents.dot_dot(*n) == Some(second));
-        let first = n.and_then(|n| self.parents.parent(n)).filter(|first| *first != second);
-        first.is_some_and(|first| self.remove_name(first, |_, ino| ino == target))
+    /// Removes the first names of directories whose ".." leads to the second name. Returns whether
+    /// any name was removed.
+    fn drop_first_names(&mut self, found: &[Finding]) -> bool {
+        let mut dropped = false;
+        for finding in found {
+            let Fault::SecondName { target } = finding.fault else { continue };
+            let Some(second) = finding.place.ino() else { continue };
+            let n = self.parents.position(target);
+            let n = n.filter(|n| self.parents.dot_dot(*n) == Some(second));
+            let first = n.and_then(|n| self.parents.parent(n)).filter(|first| *first != second);
+            dropped |= !self.is_below(second, target)
+                && first.is_some_and(|first| self.remove_name(first, |_, ino| ino == target));
+        }
+        dropped
+    }
+
+    /// Returns whether a directory may be `other`, or below it: no chain of parents leads to the
+    /// root without `other`.
+    fn is_below(&self, directory: Ino, other: Ino) -> bool {
+        let mut at = directory;
+        for _ in self.parents.inos() {
+            match self.parents.position(at).and_then(|n| self.parents.parent(n)) {
+                _ if at == Ino::ROOT => return false,
+                Some(parent) if at != other => at = parent,
+                _ => break,
+            }
+        }
+        true
     }
 
     /// Extends the initialised part of an inode table if a name or the superblock refers to a valid

@@ -69,6 +69,10 @@ impl Mender<'_> {
         if record.links > 0 {
             self.truncate(ino, &mut bytes, &record);
             put32(&mut bytes, DTIME, 0);
+        } else if self.fast.uses_inode(ino) {
+            // A change that is made later may give it a name.
+            put16(&mut bytes, LINKS, 1);
+            put32(&mut bytes, DTIME, 0);
         } else if record.mode != 0 {
             put16(&mut bytes, LINKS, 0);
             put32(&mut bytes, DTIME, self.time());

@@ -218,7 +218,7 @@ impl Mender<'_> {
             for index in 0..geometry.inodes_per_group() {
                 let Some(ino) = geometry.ino_at(group, index) else { continue };
                 let is_free = !self.run.states.get(ino).is_used() && ino >= geometry.first_ino();
-                if !is_free || self.run.volume.is_hidden(ino) {
+                if !is_free || self.run.volume.is_hidden(ino) || self.fast.uses_inode(ino) {
                     continue;
                 }
                 // The inodes up to the new one are zeroed if they were never initialised.

@@ -272,7 +272,7 @@ fn filled(extents: &[Extent], chosen: &[usize]) -> Vec<Extent> {
         for other in others.iter().filter(|other| !used.contains(&other.block)) {
             let hole = kept.last().map_or(0, Extent::end)..next.map_or(END, |next| next.start.0);
             let moved = Extent { start: FileBlock(hole.start), ..*other };
-            let is_exact = others.len() == 1 && moved.end() == hole.end;
+            let is_exact = next.is_some() && others.len() == 1 && moved.end() == hole.end;
             kept.extend(other.clip(&hole).or(is_exact.then_some(moved)));
         }
         kept.extend(next);

@@ -138,10 +138,10 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
     let (device, mut undo) = completed.map_err(|error| whole.failure(error))?;
     let replayed = replay_elsewhere(device, journal.as_ref(), arguments);
     let (device, is_replayed) = replayed.map_err(|error| whole.failure(error))?;
-    let (device, replaced) = replace_fast_commits(device, arguments);
-    let mut plan = match (plan(device.clone(), shared), replaced) {
+    let device = replace_fast_commits(device, arguments);
+    let mut plan = match plan(device.clone(), shared) {
         // What leads to the log may be damaged, or what the fast commits change.
-        (Err(Error::FastCommits), Err(_)) => {
+        Err(Error::FastCommits) => {
             let mut unfit = None;
             let replace = |view: &Arc<dyn Device>| {
                 let replaced = lanefs_ext4::log::replace_fast_commits(view, None);
@@ -156,7 +156,7 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
                 None => plan,
             }
         }
-        (plan, _) => plan,
+        plan => plan,
     }
     .map_err(|error| whole.failure(error))?;
     let is_completed = undo.is_some();
@@ -236,20 +236,14 @@ fn replay_elsewhere(
 }
 
 /// Replaces the fast commits in the log by a transaction, which the repair then replays. With
-/// `--dry-run`, changes only a view of the image in memory. If the log has no fast commits, nothing
-/// is written.
-fn replace_fast_commits(
-    device: Arc<dyn Device>,
-    arguments: &Arguments,
-) -> (Arc<dyn Device>, Result<(), lanefs_offline::Error>) {
-    if !arguments.dry_run {
-        let replaced = lanefs_ext4::log::replace_fast_commits(&device, None);
-        return (device, replaced.map(drop).map_err(lanefs_offline::Error::from));
+/// `--dry-run`, changes only a view of the image in memory. If the log has no fast commits, or if
+/// they cannot be replaced yet, nothing is written.
+fn replace_fast_commits(device: Arc<dyn Device>, arguments: &Arguments) -> Arc<dyn Device> {
+    if arguments.dry_run {
+        return view_without_fast_commits(&device).unwrap_or(device);
     }
-    match view_without_fast_commits(&device) {
-        Ok(view) => (view, Ok(())),
-        Err(error) => (device, Err(error)),
-    }
+    drop(lanefs_ext4::log::replace_fast_commits(&device, None));
+    device
 }
 
 fn blocks(plan: &Plan) -> Result<Repair, lanefs::device::DeviceError> {

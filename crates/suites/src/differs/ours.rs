@@ -73,11 +73,12 @@ pub fn repair(damaged: &OverlayDevice) -> Result<Repaired, Loss> {
 /// Plans a repair after the fast commits of the log were replaced, as `lanefs repair` does.
 pub fn planned(device: &Arc<dyn Device>) -> Result<Plan, String> {
     let replace = |view: &Arc<dyn Device>| log::replace_fast_commits(view, None);
-    let planned = match (replace(device), plan(device.clone(), Shared::Clone)) {
-        (Err(_), Err(Error::FastCommits)) => {
+    drop(replace(device));
+    let planned = match plan(device.clone(), Shared::Clone) {
+        Err(Error::FastCommits) => {
             plan_around(device.clone(), Shared::Clone, |view| replace(view).unwrap_or(false))
         }
-        (_, planned) => planned,
+        planned => planned,
     };
     planned.map_err(|error| error.to_string())
 }

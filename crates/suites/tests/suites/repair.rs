@@ -543,6 +543,8 @@ fn a_log_whose_first_block_is_wrong_is_replayed() {
 #[test]
 fn fast_commits_are_replayed_as_far_as_possible() {
     const PLAIN: &str = "-b 1024 -J size=2 -O fast_commit,^orphan_file -g 4096";
+    const UNSUMMED: &str =
+        "-b 1024 -J size=2 -O fast_commit,^orphan_file,^metadata_csum,^metadata_csum_seed";
     const ORPHANS: &str = "-b 1024 -J size=2 -O fast_commit,orphan_file -g 4096";
     let lost_log = |target: &Target| target.put(target.inode(Ino::JOURNAL), &vec![0; 256]);
     let lost_both = |target: &Target| {
@@ -559,7 +561,24 @@ fn fast_commits_are_replayed_as_far_as_possible() {
         let at = *target.blocks(target.inode(Ino(12))).last().expect("a block");
         target.put32(at + 1024 - 8, 0x2b);
     };
-    let all: [(&str, &str, Damage<'_>); 5] = [
+    // The new `lost+found` would take the first free inode and block, which are those of new files.
+    let lost_and_found = |target: &Target| {
+        index(target);
+        target.put(target.inode(Ino(11)), &vec![0; 256]);
+        let root = target.blocks(target.inode(Ino::ROOT))[0];
+        target.put32(root + 24, 0);
+    };
+    let quiet = |target: &Target| {
+        let features = target.get32(SUPER + 0x60);
+        target.put32(SUPER + 0x60, features & !4);
+    };
+    let Some(whole) = crashed(PLAIN, |_| ()) else { return };
+    assert!(lanefs_ext4::log::replace_fast_commits(&whole.device(), None).expect("fast commits"));
+    let _ = repaired(&whole, "whole");
+    let content = |image: &Image| image.debugfs("cat \"big/after 23\"");
+    let all: [(&str, &str, Damage<'_>); 7] = [
+        ("lost+found and a directory", PLAIN, &lost_and_found),
+        ("no needs_recovery", UNSUMMED, &quiet),
         ("the log's inode", PLAIN, &lost_log),
         ("and the superblock", PLAIN, &lost_both),
         ("a copy", PLAIN, &copy),
@@ -582,6 +601,7 @@ fn fast_commits_are_replayed_as_far_as_possible() {
         let now = image.debugfs("stat \"big/after 23\"");
         let actions: Vec<_> = plan.actions.iter().map(ToString::to_string).collect();
         assert!(now.contains("regular"), "{what}: {actions:?}: {now}");
+        assert!(content(&image) == content(&whole), "{what}: {actions:?}");
     }
 }
 
@@ -620,18 +640,27 @@ fn a_log_is_replayed_whatever_the_superblocks_say() {
 fn of_two_names_of_a_directory_the_one_of_its_parent_is_kept() {
     // One directory has a smaller number than `d`, and is read before it.
     for is_earlier in [false, true] {
-        let Some(image) = Image::make("-b 1024", "7M") else { return };
+        let Some(image) = Image::make("-b 1024 -O ^metadata_csum", "7M") else { return };
         let directories = if is_earlier { ["other", "d"] } else { ["d", "other"] };
         for name in directories {
             image.debugfs(&format!("mkdir {name}"));
         }
         image.debugfs("mkdir d/e");
+        image.debugfs("mkdir d/e/below");
         image.assert_clean("filled");
         let target = inode(&image, "d/e");
         image.debugfs("link d/e other/e");
         let actions = repaired(&image, "two names");
         image.assert_clean("two names");
         assert_eq!(inode(&image, "d/e"), target, "{is_earlier}: {actions:?}");
+        // A name below the directory itself is never the right one.
+        image.debugfs("link d d/e/below/d");
+        let below = inode(&image, "d/e/below").parse::<u32>().expect("a number");
+        let block = image.debugfs("blocks d").trim().parse::<u64>().expect("a block");
+        image.device().write_at(block * BLOCK + 12, &below.to_le_bytes()).expect("..");
+        let actions = repaired(&image, "a ring");
+        assert_eq!(inode(&image, "d/e"), target, "{is_earlier}: {actions:?}");
+        image.assert_clean("a ring");
     }
 }
 
