@@ -204,8 +204,8 @@ fn wrong_fields(volume: &Volume) -> Vec<(Field, u64)> {
             // A quota file in any other inode is a fault, because e2fsck offers to move it to the
             // reserved inode.
             true => reserved.map_or(is_any, |own| ino == own),
-            // e2fsck takes a number of project quotas for an inode in use.
-            false => reserved.is_some() && (is_any || [USER_QUOTAS, GROUP_QUOTAS].contains(&ino)),
+            // e2fsck takes another number of project quotas for an inode in use.
+            false => reserved.is_some() && is_any || [USER_QUOTAS, GROUP_QUOTAS].contains(&ino),
         };
         check(Field::Quotas(kind), ino.into(), ino == 0 || is_own);
     }
