@@ -133,9 +133,9 @@ impl LogBlocks {
     }
 }
 
-/// If the superblock of the log is damaged in nothing but the number of the log's first block,
-/// returns its offset, and the superblock with the right number.
-pub fn with_first_block(volume: &Volume, groups: &Groups) -> Option<(u64, JournalSuperblock)> {
+/// If the superblock of the log is damaged in nothing but the number of the log's first block, its
+/// length, or its room for fast commits, returns its offset, and the superblock with right fields.
+pub fn mended_head(volume: &Volume, groups: &Groups) -> Option<(u64, JournalSuperblock)> {
     let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return None };
     let Err(Fault::Journal(_)) = Log::open(volume, groups, ino) else { return None };
     let log = Log::open_with(volume, groups, ino, JournalSuperblock::decode_in_file).ok()?;
@@ -147,13 +147,7 @@ pub fn fast_changes(volume: &Volume) -> Vec<FastChange> {
     let Some(JournalPlace::Inode(ino)) = volume.superblock().journal() else { return Vec::new() };
     let groups = Groups::read(volume, &Collector::new(0));
     let Ok(log) = Log::open(volume, &groups, ino) else { return Vec::new() };
-    let mut commits = FastCommits::new(log.superblock.sequence());
-    for at in log.superblock.fast_commit_area() {
-        if log.read(at).map(|block| commits.add(&block)) != Ok(Ok(FastNext::Read)) {
-            break;
-        }
-    }
-    commits.into_changes()
+    log.fast_commits(log.superblock.sequence()).0.into_changes()
 }
 
 /// Returns whether the file of the log has all of its blocks, whatever they hold.
@@ -217,7 +211,7 @@ pub fn replay_onto(
     let Ok(found) = log.scan(start) else { return Replayed::Damaged };
     let Ok((blocks, lost)) = log.replay(&found, target, report) else { return Replayed::Damaged };
     let mut superblock = log.superblock.clone();
-    if keeps_fast && log.has_fast_commits(&found).unwrap_or(false) {
+    if keeps_fast && log.has_fast_commits(&found) {
         superblock.set_start(Some(found.head));
         superblock.set_sequence(found.end);
     } else {
@@ -323,7 +317,7 @@ impl<'a> Log<'a> {
             ));
         }
         lost = found.lost.clone().or(lost);
-        if self.has_fast_commits(found)? {
+        if self.has_fast_commits(found) {
             report.unchecked("fast commits in the log");
         }
         for (block, (at, tag)) in &newest {
@@ -362,19 +356,22 @@ impl<'a> Log<'a> {
     /// Returns whether a complete fast commit follows the last transaction. The checker does not
     /// replay fast commits: see `lanefs_ext4::log::replace_fast_commits`. They are useless without
     /// that transaction, but as e2fsck does, it may lack damaged copies.
-    fn has_fast_commits(&self, found: &Scanned) -> Result<bool, String> {
-        if found.lost.is_some() {
-            return Ok(false);
-        }
-        let mut commits = FastCommits::new(found.end);
+    fn has_fast_commits(&self, found: &Scanned) -> bool {
+        let (commits, is_damaged) = self.fast_commits(found.end);
+        found.lost.is_none() && (is_damaged || commits.count() > 0)
+    }
+
+    /// Reads the fast commits of transaction `end`, and whether one is damaged or unreadable.
+    fn fast_commits(&self, end: Sequence) -> (FastCommits, bool) {
+        let mut commits = FastCommits::new(end);
         for at in self.superblock.fast_commit_area() {
-            match commits.add(&self.read(at)?) {
-                Ok(FastNext::Read) if commits.count() == 0 => {}
-                Ok(_) => return Ok(commits.count() > 0),
-                Err(_) => return Ok(true),
+            match self.read(at).map(|block| commits.add(&block)) {
+                Ok(Ok(FastNext::Read)) => {}
+                Ok(Ok(FastNext::End)) => break,
+                Ok(Err(_)) | Err(_) => return (commits, true),
             }
         }
-        Ok(false)
+        (commits, false)
     }
 
     /// Reads the transactions of the log in order, up to the last one that has a commit block.

@@ -46,7 +46,7 @@ struct Accepted {
     causes: fn(&Subject, &Damage) -> bool,
 }
 
-const ACCEPTED: [Accepted; 13] = [
+const ACCEPTED: [Accepted; 14] = [
     Accepted {
         name: "data that the file never had",
         symptoms: &["foreign data, ours a hole"],
@@ -64,18 +64,18 @@ const ACCEPTED: [Accepted; 13] = [
     },
     Accepted {
         name: "a damaged encryption context",
-        symptoms: &[
-            "a name is lost",
-            "a name is lost that was not before",
-            "a name is lost, and its inode",
-            "an inode is lost",
-            "flags lost",
-        ],
+        symptoms: &["a name is lost", "a name is lost that was not before", "flags lost"],
         causes: |subject, damage| {
             let field = damage.place.as_str();
             let is_attribute = field.starts_with("attributes") || field.ends_with(".e_name_index");
             subject.is_encrypted() && (is_attribute || field.starts_with("inode.i_file_acl"))
         },
+    },
+    Accepted {
+        name: "a damaged encryption context",
+        // The target of a link without a context cannot be read.
+        symptoms: &["a name is lost, and its inode", "an inode is lost"],
+        causes: |subject, damage| subject.is_encrypted() && damage.place.ends_with(".e_name_index"),
     },
     Accepted {
         name: "fewer dots in a name",

@@ -361,6 +361,7 @@ impl Mender<'_> {
             Some(_) => {}
             None if is_tree && !(SHORTEST_IN_BLOCK..block_bytes).contains(&record.size()) => {
                 // A link of this size has no blocks, so this is a file that lost its type.
+                self.act(Place::Inode { ino }, "a regular file again: its size is not of a link");
                 put16(bytes, MODE, FileType::Regular.mode_bits() | record.mode & PERMISSIONS);
             }
             None => {

@@ -32,11 +32,11 @@ pub const LOST: &str = "its fast commits are lost: what they change is damaged";
 /// readable only later would be replayed over the repair.
 pub fn restore(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<Action>) {
     restore_inode(device, volume, actions);
-    let found = journal::with_first_block(volume, &Groups::read(volume, &silent()));
+    let found = journal::mended_head(volume, &Groups::read(volume, &silent()));
     if let Some((at, head)) = found
         && device.write_at(at, &head.encode()).is_ok()
     {
-        let what = "its first block, or its room for fast commits, is corrected".into();
+        let what = "its first block, length or room for fast commits is corrected".into();
         actions.push(Action { place: Place::Journal, what });
     }
 }

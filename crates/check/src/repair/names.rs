@@ -72,8 +72,13 @@ impl Mender<'_> {
             let n = self.parents.position(target);
             let n = n.filter(|n| self.parents.dot_dot(*n) == Some(second));
             let first = n.and_then(|n| self.parents.parent(n)).filter(|first| *first != second);
-            dropped |= !self.is_below(second, target)
-                && first.is_some_and(|first| self.remove_name(first, |_, ino| ino == target));
+            if !self.is_below(second, target)
+                && first.is_some_and(|first| self.remove_name(first, |_, ino| ino == target))
+            {
+                let what = "of its two names, keeps the one to which its \"..\" leads";
+                self.act(Place::Inode { ino: target }, what);
+                dropped = true;
+            }
         }
         dropped
     }

@@ -145,8 +145,10 @@ fn repair(arguments: &Arguments, failures: &Failures) -> Result<u8, Failure> {
             let mut unfit = None;
             let replace = |view: &Arc<dyn Device>| {
                 let replaced = lanefs_ext4::log::replace_fast_commits(view, None);
-                let is_unfit =
-                    |why: &&lanefs_ext4::Error| matches!(why.fault(), Fault::Unsupported);
+                // Nothing is lost for what this version, or the device, cannot do.
+                let is_unfit = |why: &&lanefs_ext4::Error| {
+                    matches!(why.fault(), Fault::Unsupported | Fault::Device)
+                };
                 unfit = replaced.as_ref().err().filter(is_unfit).cloned();
                 replaced.unwrap_or(false)
             };

@@ -77,8 +77,9 @@ impl Trees<'_> {
                 name.len() == raw.len() && pairs.all(|(c, dotted)| c == dotted || *dotted == b'.')
             };
             let own = self.ours.names.range((*dir, Vec::new())..(*dir + 1, Vec::new()));
-            let has_dots =
-                own.clone().any(|((_, ours), (other, _))| other == ino && is_dotted(ours));
+            let has_dots = own
+                .clone()
+                .any(|((_, ours), (other, _))| other == ino && ours != raw && is_dotted(ours));
             let what = if has_dots { "a name is lost that e2fsck has with dots" } else { what };
             let has = if self.ours.reachable.contains(ino) { "" } else { ", and its inode" };
             losses.push((format!("{what}{has}"), name));
