@@ -20,6 +20,7 @@ build: ## the release binary
 
 check: lint ## the inner loop, 4 minutes: formatting, clippy, unit tests
 	$(CARGO) test --workspace --lib --locked
+	$(CARGO) test --locked -p lanefs-lanes --test floors --test facade
 
 test: ## everything, a fixed sample of each kind, in about an hour; ends with a verdict
 	@scripts/test

@@ -2,8 +2,8 @@
 //! are restored from their copies, and the log is replayed.
 
 use super::compare::{faults, silent};
-use super::log::{self, Fast};
-use super::mender::Action;
+use super::log;
+use super::mender::{Action, Fast};
 use super::volume::put_superblock;
 use crate::backup;
 use crate::checker::Error;

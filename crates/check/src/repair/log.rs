@@ -2,7 +2,7 @@
 
 use super::compare::{MOST_CHANGED, silent};
 use super::inode_offsets::{BLOCK, FLAGS, LINKS, set_size};
-use super::mender::{Action, put16, put32};
+use super::mender::{Action, Fast, put16, put32};
 use super::salvage::EXTENT_MAGIC;
 use super::volume::{asking_for_replay, clear_recovery, put_superblock};
 use crate::bytes::le16;
@@ -20,9 +20,8 @@ use lanefs_device::{Device, OverlayDevice};
 use lanefs_ondisk::extent::Extent;
 use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::inode::{self, InodeFlags};
-use lanefs_ondisk::jbd2::FastChange;
 use lanefs_ondisk::superblock::{JournalPlace, Superblock};
-use lanefs_ondisk::{Block, FileBlock, FileType, Ino};
+use lanefs_ondisk::{FileBlock, FileType, Ino};
 use std::sync::Arc;
 
 /// The action of a repair that loses fast commits.
@@ -38,37 +37,6 @@ pub fn restore(device: &Arc<OverlayDevice>, volume: &Volume, actions: &mut Vec<A
     {
         let what = "its first block, length or room for fast commits is corrected".into();
         actions.push(Action { place: Place::Journal, what });
-    }
-}
-
-/// What a replay does with fast commits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fast<'a> {
-    /// The replay fails: [`Error::FastCommits`].
-    Refused,
-    /// The log keeps them, and nothing else. The superblock asks for their replay.
-    Kept,
-    /// They are lost, or these changes are made again later.
-    Lost(&'a [FastChange]),
-}
-
-impl Fast<'_> {
-    /// Returns whether the changes that are made later give `block` to a file.
-    pub fn uses_block(self, block: Block) -> bool {
-        let is_range = |change: &FastChange| match change {
-            FastChange::AddRange { range, block: first, .. } => {
-                block.0.checked_sub(first.0).is_some_and(|n| n < range.len() as u64)
-            }
-            _ => false,
-        };
-        matches!(self, Fast::Lost(changes) if changes.iter().any(is_range))
-    }
-
-    /// Returns whether the changes that are made later use the inode.
-    pub fn uses_inode(self, ino: Ino) -> bool {
-        let is_it =
-            |change: &FastChange| matches!(change, FastChange::Inode { ino: n, .. } if *n == ino);
-        matches!(self, Fast::Lost(changes) if changes.iter().any(is_it))
     }
 }
 

@@ -1,6 +1,5 @@
 //! One round of a repair: what it reads, what it changes, and which free clusters it takes.
 
-use super::log::Fast;
 use super::stage::Stage;
 use crate::fault::Fault;
 use crate::groups::NOWHERE;
@@ -15,6 +14,7 @@ use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::features::Incompat;
 use lanefs_ondisk::group_desc::GroupFlags;
+use lanefs_ondisk::jbd2::FastChange;
 use lanefs_ondisk::{Block, Group, Ino, inode};
 use std::io::ErrorKind::StorageFull;
 use std::ops::Range;
@@ -27,6 +27,37 @@ pub enum Shared {
     Clone,
     /// The first file keeps the blocks; the other files get holes.
     Cut,
+}
+
+/// What a replay does with fast commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fast<'a> {
+    /// The replay fails: [`crate::Error::FastCommits`].
+    Refused,
+    /// The log keeps them, and nothing else. The superblock asks for their replay.
+    Kept,
+    /// They are lost, or these changes are made again later.
+    Lost(&'a [FastChange]),
+}
+
+impl Fast<'_> {
+    /// Returns whether the changes that are made later give `block` to a file.
+    pub fn uses_block(self, block: Block) -> bool {
+        let is_range = |change: &FastChange| match change {
+            FastChange::AddRange { range, block: first, .. } => {
+                block.0.checked_sub(first.0).is_some_and(|n| n < range.len() as u64)
+            }
+            _ => false,
+        };
+        matches!(self, Fast::Lost(changes) if changes.iter().any(is_range))
+    }
+
+    /// Returns whether the changes that are made later use the inode.
+    pub fn uses_inode(self, ino: Ino) -> bool {
+        let is_it =
+            |change: &FastChange| matches!(change, FastChange::Inode { ino: n, .. } if *n == ino);
+        matches!(self, Fast::Lost(changes) if changes.iter().any(is_it))
+    }
 }
 
 /// A change that a repair makes.
