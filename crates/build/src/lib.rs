@@ -41,4 +41,5 @@ pub use short_path::ShortPath;
 pub use source::Source;
 pub use table::Table;
 pub use unescape::unescape;
+pub use unpack::{is_packed, unpacked};
 pub use verity::{Sealed, Verity};

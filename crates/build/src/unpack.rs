@@ -6,7 +6,9 @@ use lanefs_lanes::sync::unscheduled::mpsc;
 use ruzstd::decoding::StreamingDecoder;
 use ruzstd::decoding::errors::FrameDecoderError;
 use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 
 /// The unpacking thread passes pieces of this size in bytes to the reader. At most `WAITING` pieces
 /// wait for the reader.
@@ -39,6 +41,12 @@ impl Packing {
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
             _ => Packing::None,
         }
+    }
+
+    pub(crate) fn of_file(file: &File) -> io::Result<Packing> {
+        let mut start = [0; 6];
+        let read = file.read_at(&mut start, 0)?;
+        Ok(Packing::of(start.get(..read).unwrap_or_default()))
     }
 }
 
@@ -82,6 +90,25 @@ impl<R: Read> Read for Digesting<R> {
 /// Returns a digest in hexadecimal.
 pub(crate) fn hex(digest: Sha256) -> String {
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns whether the file is compressed by gzip, zstd or xz.
+///
+/// # Errors
+/// Those of the host.
+pub fn is_packed(file: &File) -> io::Result<bool> {
+    Packing::of_file(file).map(|packing| packing != Packing::None)
+}
+
+/// Runs `use_it` on the unpacked stream. A stream that is not compressed stays as it is.
+///
+/// # Errors
+/// Those of `use_it`, which gets the errors of the stream from its reader.
+pub fn unpacked<T>(
+    input: impl Read + Send,
+    use_it: impl FnOnce(&mut dyn Read) -> Result<T>,
+) -> Result<T> {
+    with_unpacked(input, Wanted::default(), use_it).map(|(value, _)| value)
 }
 
 /// Runs `use_it` on the unpacked stream, and returns its result with the digests. An archive that

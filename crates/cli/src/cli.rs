@@ -16,8 +16,8 @@ mod report;
 pub use contents::parse_counters;
 
 pub use contents::{
-    MountedImage, attribute_of_mount, counters, format_of, no_file_system, other_contents,
-    refuse_contents,
+    MountedImage, attribute_of_mount, counters, format_of, has_magic, no_file_system,
+    other_contents, refuse_contents,
 };
 pub use facts::{
     Block, file_facts, filled, from_hex, hex, keep_bytes, place_facts, quoted, read_blocks,

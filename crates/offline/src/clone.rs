@@ -1,5 +1,4 @@
-//! Copies an image. The copy shares the image's blocks, or gets only the parts with data, or only
-//! the blocks in use.
+//! Copies an image. The copy shares the image's blocks, or gets only the blocks in use.
 
 use crate::error::Error;
 use crate::image::Image;
@@ -15,66 +14,39 @@ const PIECE: u64 = 1 << 20;
 /// The size in bytes of a grain. A copy leaves out grains that contain only zeros.
 const GRAIN: usize = 4096;
 
-/// How an image was copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copied {
-    /// The host's file system shares the blocks until one side writes (FICLONE).
-    Shared,
-    /// The parts of the file that are not holes were copied.
-    Data {
-        /// Bytes read.
-        bytes: u64,
-    },
-    /// Only the blocks in use were copied.
-    Used {
-        /// Bytes read.
-        bytes: u64,
-    },
+/// Makes the new file `to` share the blocks of `from` until one side writes (FICLONE). Returns
+/// false if the host cannot do this.
+pub fn share_file(from: &File, to: &File) -> bool {
+    rustix::fs::ioctl_ficlone(to, from).is_ok()
 }
 
-/// Copies the file `from` to the new file `to`. Uses FICLONE if the host's file system supports it,
-/// and otherwise copies all data outside of holes.
+/// Copies the blocks in use of the file system on `device` to the new file `to`, without runs of
+/// zeros. If the image is the whole file `whole`, also copies what lies after the file system.
+/// Returns the number of bytes read.
 ///
 /// # Errors
-/// Errors of the host.
-pub fn copy_file(from: &File, to: &File) -> io::Result<Copied> {
-    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
-        return Ok(Copied::Shared);
-    }
-    let end = from.metadata()?.len();
-    to.set_len(end)?;
-    let (mut at, mut bytes) = (0, 0);
-    while at < end
-        && let Some((data, hole)) = data_after(from, at, end)?
-    {
-        copy_range(&|at, buf| from.read_exact_at(buf, at), to, data, hole)?;
-        bytes += hole - data;
-        at = hole;
-    }
-    to.sync_all()?;
-    Ok(Copied::Data { bytes })
-}
-
-/// Copies `device` to the new file `to`, without runs of zeros. With `used`, copies only the blocks
-/// in use.
-///
-/// # Errors
-/// [`Error::Ext4`], and [`Error::Copy`] with the host's error on `to`.
-pub fn copy_device(device: &Arc<dyn Device>, to: &File, used: bool) -> Result<Copied, Error> {
+/// [`Error::Ext4`], and [`Error::Copy`] with the host's error.
+pub fn copy_used(device: &Arc<dyn Device>, whole: Option<&File>, to: &File) -> Result<u64, Error> {
     let host = |error: io::Error| Error::Copy(Arc::new(error));
     to.set_len(device.len()).map_err(host)?;
     let mut bytes = 0;
-    let runs = match used {
-        true => used_bytes(device)?,
-        false => vec![(0, device.len())],
-    };
+    let runs = used_bytes(device)?;
+    let mut at = runs.last().map_or(0, |(start, len)| start + len);
     for (start, len) in runs {
         let read = |at, buf: &mut [u8]| device.read_at(at, buf).map_err(io::Error::other);
         copy_range(&read, to, start, start + len).map_err(host)?;
         bytes += len;
     }
-    to.sync_all().map_err(host)?;
-    Ok(if used { Copied::Used { bytes } } else { Copied::Data { bytes } })
+    let Some(whole) = whole else { return Ok(bytes) };
+    while at < device.len()
+        && let Some((data, hole)) = data_after(whole, at, device.len()).map_err(host)?
+    {
+        let read = |at, buf: &mut [u8]| whole.read_exact_at(buf, at);
+        copy_range(&read, to, data, hole).map_err(host)?;
+        bytes += hole - data;
+        at = hole;
+    }
+    Ok(bytes)
 }
 
 /// Returns the byte ranges of the blocks that are in use after a replay of the log, including the
@@ -113,9 +85,12 @@ fn copy_range(
     Ok(())
 }
 
-/// Writes the grains that are not all zeros, with one write for adjacent grains. The rest of the
-/// new file stays zeros.
-fn write_data(to: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
+/// Writes the grains of `bytes` that are not all zeros to `to` at offset `at`, with one write for
+/// adjacent grains. The rest of the new file stays zeros.
+///
+/// # Errors
+/// Those of the host.
+pub fn write_data(to: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
     let mut from: Option<usize> = None;
     for (n, grain) in bytes.chunks(GRAIN).enumerate() {
         let is_zero = grain.iter().all(|byte| *byte == 0);

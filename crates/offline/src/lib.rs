@@ -33,7 +33,7 @@ mod trim;
 mod tune;
 mod undo;
 
-pub use clone::{Copied, copy_device, copy_file};
+pub use clone::{copy_used, share_file, write_data};
 pub use draft::{Draft, Published};
 pub use error::{Error, JournalNeed, Refusal, Unchecked};
 pub use image::Image;

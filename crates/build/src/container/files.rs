@@ -209,9 +209,7 @@ fn joined(name: &str, target: &str) -> String {
 }
 
 fn packing(file: &File) -> Result<Packing> {
-    let mut start = [0; 6];
-    let read = file.read_at(&mut start, 0).map_err(|error| Error::new("", error))?;
-    Ok(Packing::of(start.get(..read).unwrap_or_default()))
+    Packing::of_file(file).map_err(|error| Error::new("", error))
 }
 
 /// Returns the archive in uncompressed form, so that its parts can be read in any order.

@@ -66,6 +66,11 @@ pub fn no_file_system(device: &dyn Device) -> Option<String> {
     Some(format!("no ext4 file system: {what}"))
 }
 
+/// Returns whether `start` are the first bytes of an ext4 file system, by its magic number.
+pub fn has_magic(start: &[u8]) -> bool {
+    start.get(MAGIC_AT as usize..).is_some_and(|rest| rest.starts_with(&MAGIC))
+}
+
 /// Names what `device` holds in place of an ext4 file system, which a repair must not write over.
 /// `None` if the device has the magic number of ext4, or nothing is recognised, or there is a copy
 /// of the superblock that leads to the root directory of a damaged file system.

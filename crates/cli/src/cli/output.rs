@@ -1,7 +1,8 @@
 //! Files of the host that a command writes.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
+use rustix::io::Errno;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;
@@ -33,6 +34,8 @@ enum Place {
     Unnamed,
     /// In a file of this temporary name, which replaces the earlier file.
     Beside(PathBuf),
+    /// In a file of this temporary name, which gets the final name by such a rename or not at all.
+    Whole(PathBuf, RenameFlags),
 }
 
 impl OutputFile {
@@ -45,7 +48,7 @@ impl OutputFile {
                 File::options().write(true).open(path)?;
                 // A link stays, and the file to which it leads is replaced.
                 let path = path.canonicalize()?;
-                OutputFile::beside(&path, &old).or_else(|_| OutputFile::direct(&path))
+                OutputFile::replacing(&path, &old).or_else(|_| OutputFile::direct(&path))
             }
             Err(_) if path.symlink_metadata().is_err() => {
                 let (made, file) = MadeFile::open(path)?;
@@ -58,18 +61,38 @@ impl OutputFile {
     /// Creates the file `path`, without a name until it is complete if there is no such file and
     /// the host supports this.
     pub fn unnamed(path: &Path) -> io::Result<OutputFile> {
+        OutputFile::nameless(path).map_or_else(|| OutputFile::create(path), Ok)
+    }
+
+    /// Creates the file `path`, which gets its name only when it is complete, and until then a
+    /// temporary one if the host does not support files without a name. With `force`, replaces an
+    /// earlier file then. Unlike [`OutputFile::create`], never writes to what was there before.
+    pub fn whole(path: &Path, force: bool) -> io::Result<OutputFile> {
+        if force && let Ok(path) = path.canonicalize() {
+            let mut output = OutputFile::replacing(&path, &path.metadata()?)?;
+            if let Place::Beside(temporary) = &mut output.place {
+                output.place = Place::Whole(std::mem::take(temporary), RenameFlags::empty());
+            }
+            return Ok(output);
+        }
+        if let Some(new) = OutputFile::nameless(path) {
+            return Ok(new);
+        }
+        let (temporary, file) = beside(path)?;
+        let place = Place::Whole(temporary, RenameFlags::NOREPLACE);
+        Ok(OutputFile { file, path: path.into(), place })
+    }
+
+    fn nameless(path: &Path) -> Option<OutputFile> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        if path.symlink_metadata().is_err()
-            && let Ok(file) = openat(CWD, folder, flags, Mode::from_raw_mode(0o666))
-        {
-            let new = OutputFile { file: file.into(), path: path.into(), place: Place::Unnamed };
-            if new.now().exists() {
-                return Ok(new);
-            }
+        if path.symlink_metadata().is_ok() {
+            return None;
         }
-        OutputFile::create(path)
+        let file = openat(CWD, folder, flags, Mode::from_raw_mode(0o666)).ok()?;
+        let new = OutputFile { file: file.into(), path: path.into(), place: Place::Unnamed };
+        new.now().exists().then_some(new)
     }
 
     fn direct(path: &Path) -> io::Result<OutputFile> {
@@ -77,17 +100,8 @@ impl OutputFile {
     }
 
     /// Creates a file with the owner and mode of `old` and a temporary name in its directory.
-    fn beside(path: &Path, old: &std::fs::Metadata) -> io::Result<OutputFile> {
-        // A killed process may have left a file, and its number may have come again.
-        let (temporary, file) = loop {
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let name = format!(".lanefs-{}-{number}", std::process::id());
-            let temporary = path.with_file_name(name);
-            match File::create_new(&temporary) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                file => break (temporary, file?),
-            }
-        };
+    fn replacing(path: &Path, old: &std::fs::Metadata) -> io::Result<OutputFile> {
+        let (temporary, file) = beside(path)?;
         let output = OutputFile { file, path: path.into(), place: Place::Beside(temporary) };
         fchown(&output.file, Some(old.uid()), Some(old.gid()))?;
         // Attributes, such as an access control list, are kept as far as the user may set them.
@@ -107,7 +121,7 @@ impl OutputFile {
             Place::Unnamed => {
                 PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd())).into()
             }
-            Place::Beside(temporary) => temporary.as_path().into(),
+            Place::Beside(temporary) | Place::Whole(temporary, _) => temporary.as_path().into(),
         }
     }
 
@@ -139,14 +153,41 @@ impl OutputFile {
                     self.place = Place::Direct;
                 }
             },
+            Place::Whole(temporary, flags) => {
+                match renameat_with(CWD, &*temporary, CWD, &self.path, *flags) {
+                    // The host's file system knows no such rename: then the file gets a second
+                    // name, and loses the temporary one.
+                    Err(Errno::INVAL | Errno::NOSYS) => {
+                        std::fs::hard_link(&*temporary, &self.path)?;
+                    }
+                    renamed => {
+                        renamed?;
+                        self.place = Place::Direct;
+                    }
+                }
+            }
         }
         Ok(())
     }
 }
 
+/// Creates a file with a temporary name in the directory of `path`.
+fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    // A killed process may have left a file, and its number may have come again.
+    loop {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!(".lanefs-{}-{number}", std::process::id());
+        let temporary = path.with_file_name(name);
+        match File::options().read(true).write(true).create_new(true).open(&temporary) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => return Ok((temporary, file?)),
+        }
+    }
+}
+
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        if let Place::Beside(temporary) = &self.place {
+        if let Place::Beside(temporary) | Place::Whole(temporary, _) = &self.place {
             let _ = std::fs::remove_file(temporary);
         }
     }

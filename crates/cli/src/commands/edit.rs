@@ -5,13 +5,14 @@ use crate::cli::{
     read_keys, refuse_image,
 };
 use crate::copy::pump;
-use lanefs::device::Access;
+use lanefs::device::{Access, Device};
 use lanefs::{FileOptions, FileSystem, MasterKey, NewVerity};
 use lanefs_offline::{Draft, Published};
 use serde_json::json;
 use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The size of the caches in bytes. It is small, because all blocks that a script changes are in
 /// memory anyway, and because allocating larger caches would take longer than running a short
@@ -81,10 +82,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     })
 }
 
-fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
-    let script = arguments.script.as_deref().filter(|path| *path != Path::new("-"));
-    let texts: Vec<String> = match (script, arguments.command.is_empty()) {
-        (_, false) => arguments.command.clone(),
+/// Reads a script: the commands, or the file. A file that is `-` or missing is standard input.
+pub fn read_script(script: Option<&Path>, commands: &[String]) -> Result<Vec<Line>, Failure> {
+    let script = script.filter(|path| *path != Path::new("-"));
+    let texts: Vec<String> = match (script, commands.is_empty()) {
+        (_, false) => commands.to_vec(),
         (Some(path), true) => {
             let text = std::fs::read_to_string(path).map_err(Failure::on_host(path))?;
             text.lines().map(str::to_owned).collect()
@@ -106,22 +108,45 @@ fn read_script(arguments: &Arguments) -> Result<Vec<Line>, Failure> {
 
 fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     // The script is read before the image is locked, since the script may come from a slow pipe.
-    let lines = read_script(arguments)?;
+    let lines = read_script(arguments.script.as_deref(), &arguments.command)?;
     if arguments.options.journal.is_given() {
         return Err(Failure::new("--journal", "lanefs edit needs a journal in the image"));
     }
     let keys = read_keys(&arguments.options.keys)?;
     let whole = WholeImage::open(&arguments.image, arguments.options.image, Access::ReadWrite)?;
-    for path in lines.iter().filter_map(Line::writes_to) {
-        refuse_image(path, &whole.files())?;
-    }
+    refuse_outputs(&lines, &whole.files())?;
     let draft = Draft::open(whole.device()).map_err(|error| whole.failure(error))?;
-    let within = |error: lanefs::Error| Failure::within(arguments.image.display(), &error);
+    let outputs = run_lines(&lines, draft.device(), &keys, &arguments.image)?;
+    let published = draft.publish().map_err(|error| whole.failure(error))?;
+    // The image may no longer have what was copied out: each file is kept, whatever else fails.
+    let closed = whole.close();
+    let finished = finish_outputs(outputs);
+    closed?;
+    finished?;
+    Ok((lines.len(), published))
+}
+
+/// The files of the host that replace earlier ones if the whole script succeeds.
+pub type Outputs = Vec<(PathBuf, OutputFile)>;
+
+/// Fails if a script writes one of `images`, the files that hold open images.
+pub fn refuse_outputs(lines: &[Line], images: &[PathBuf]) -> Result<(), Failure> {
+    lines.iter().filter_map(Line::writes_to).try_for_each(|path| refuse_image(path, images))
+}
+
+/// Runs a script on the file system on `device`; `image` is its name for messages.
+pub fn run_lines(
+    lines: &[Line],
+    device: Arc<dyn Device>,
+    keys: &[MasterKey],
+    image: &Path,
+) -> Result<Outputs, Failure> {
+    let within = |error: lanefs::Error| Failure::within(image.display(), &error);
     let options =
-        lanefs::OpenOptions::new().keys(&keys).cache_bytes(CACHE_BYTES).cached_names(NAMES);
-    let fs = FileSystem::open_device(draft.device(), &options).map_err(within)?;
-    let mut job = Job { fs: &fs, keys: &keys, outputs: Vec::new() };
-    for line in &lines {
+        lanefs::OpenOptions::new().keys(keys).cache_bytes(CACHE_BYTES).cached_names(NAMES);
+    let fs = FileSystem::open_device(device, &options).map_err(within)?;
+    let mut job = Job { fs: &fs, keys, outputs: Vec::new() };
+    for line in lines {
         line.run(&mut job).map_err(|error| match error {
             Error::Image(error) => line.failure(within(error)),
             Error::Host(path, error) => line.failure(Failure::host(path, &error)),
@@ -129,15 +154,15 @@ fn edit(arguments: &Arguments) -> Result<(usize, Published), Failure> {
     }
     let outputs = job.outputs;
     fs.close().map_err(within)?;
-    let published = draft.publish().map_err(|error| whole.failure(error))?;
-    // The image may no longer have what was copied out: each file is kept, whatever else fails.
-    let closed = whole.close();
+    Ok(outputs)
+}
+
+/// Gives the files that a script has written their names: each that can get it.
+pub fn finish_outputs(outputs: Outputs) -> Result<(), Failure> {
     let finish =
         |(path, output): (PathBuf, OutputFile)| output.finish().map_err(Failure::on_host(&path));
     let finished: Vec<_> = outputs.into_iter().map(finish).collect();
-    closed?;
-    finished.into_iter().collect::<Result<(), _>>()?;
-    Ok((lines.len(), published))
+    finished.into_iter().collect()
 }
 
 /// The smallest and the largest number of bytes that are copied at once.
@@ -163,8 +188,7 @@ pub struct Job<'a> {
     pub fs: &'a FileSystem,
     /// The master keys of the file system.
     pub keys: &'a [MasterKey],
-    /// The files of the host that replace earlier ones if the whole script succeeds.
-    pub outputs: Vec<(PathBuf, OutputFile)>,
+    pub outputs: Outputs,
 }
 
 /// The words of a command, which [`command`] understands, with their line number.

@@ -206,6 +206,209 @@ fn a_clone_of_an_image_left_by_a_crash_is_recovered() {
     }
 }
 
+/// Returns the names in a directory, sorted.
+fn names(dir: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> =
+        names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Puts a file that no program can compress into an image.
+fn put_random(image: &Path) {
+    let bytes: Vec<u8> = (0..12 << 20).map(|_| fastrand::u8(..)).collect();
+    let file = image.with_file_name("random");
+    std::fs::write(&file, bytes).unwrap();
+    lanefs(&["cp", file.to_str().unwrap(), &format!("{}:/random", image.display())]);
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn a_clone_is_resized_and_edited_in_one_step() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (base, to) = (at("base.img"), at("vm.img"));
+    lanefs(&["mkfs", "-q", "--size", "64M", "-L", "base", &base]);
+    lanefs(&["edit", &base, "-c", "mkdir /etc", "-c", "write /etc/hostname base"]);
+    std::fs::write(at("script"), "# of one machine\nwrite /etc/hostname vm\nmkdir -p /srv/a\n")
+        .unwrap();
+    let before = std::fs::read(&base).unwrap();
+    let facts = json(&["clone", "--json", &base, &to, "--size", "1G", "--edit", &at("script")]);
+    assert_eq!(facts["image_bytes"], 1 << 30, "{facts}");
+    assert_ne!(facts["uuid"], json(&["info", "--json", &base])["uuid"]);
+    assert_eq!(json(&["info", "--json", &to])["uuid"], facts["uuid"]);
+    assert_eq!(lanefs(&["cat", &format!("{to}:/etc/hostname")]), "vm");
+    assert_eq!(lanefs(&["ls", &format!("{to}:/srv")]), "a\n");
+    lanefs(&["clone", "-q", "--keep-uuid", "-F", &base, &to, "-s", "auto", "-c", "rm -r /etc"]);
+    assert!(std::fs::metadata(&to).unwrap().len() < 32 << 20);
+    let uuid = |path: &str| json(&["info", "--json", path])["uuid"].clone();
+    assert_eq!(uuid(&base), uuid(&to));
+    // A copy needs no journal for its changes.
+    let (ext2, of_ext2) = (at("ext2.img"), at("of-ext2.img"));
+    lanefs(&["mkfs", "-q", "-t", "ext2", "--size", "32M", &ext2]);
+    lanefs(&["clone", "-q", &ext2, &of_ext2, "-s", "+32M", "-c", "write /f text"]);
+    assert_eq!(lanefs(&["cat", &format!("{of_ext2}:/f")]), "text");
+    if needs("e2fsck") {
+        assert_clean(Path::new(&to));
+        assert_clean(Path::new(&of_ext2));
+    }
+    let made = names(dir.path());
+    let kept = std::fs::read(&to).unwrap();
+    let refused: [(&[&str], &str); 7] = [
+        (&[&base, "DIR/new.img", "-c", "rm /nothing"], "line 1: "),
+        (&[&base, "DIR/new.img", "-c", "put DIR/none /x"], "DIR/none: no such file"),
+        (&[&base, "DIR/new.img", "--size", "16T"], "DIR/new.img: "),
+        (&[&base, "DIR/new.img", "-c", "get /etc/hostname DIR/base.img"], "DIR/base.img: "),
+        (&[&base, "DIR/vm.img"], "file exists"),
+        (&["-F", &base, "DIR/vm.img", "-c", "rm /nothing"], "line 1: "),
+        (&["-F", &base, "DIR/vm.img", "-c", "get /etc/hostname DIR/vm.img"], "DIR/vm.img: "),
+    ];
+    for (words, why) in refused {
+        let here = |text: &str| text.replace("DIR", dir.path().to_str().unwrap());
+        let words: Vec<String> = words.iter().map(|word| here(word)).collect();
+        let line: Vec<&str> =
+            ["clone"].into_iter().chain(words.iter().map(String::as_str)).collect();
+        let (status, said) = code(&line);
+        assert_eq!(status, Some(1), "{line:?}: {said}");
+        assert!(said.contains(&here(why)), "{line:?}: {said}");
+        assert_eq!(names(dir.path()), made, "{line:?}");
+        assert!(std::fs::read(&to).unwrap() == kept, "{line:?}");
+    }
+    assert!(std::fs::read(&base).unwrap() == before, "the source is only read");
+    assert_eq!(code(&["clone", &base, &at("new.img"), "-c", "fly"]).0, Some(1));
+    assert_eq!(names(dir.path()), made);
+}
+
+#[test]
+fn a_compressed_image_is_unpacked_into_the_clone() {
+    if !needs("zstd") || !needs("xz") {
+        return;
+    }
+    let dir = scratch();
+    let base = dir.path().join("base.img");
+    lanefs(&["mkfs", "-q", "--size", "48M", base.to_str().unwrap()]);
+    put_random(&base);
+    shell(dir.path(), "zstd -q base.img; xz -k0 base.img; gzip -k1 base.img; mkdir made");
+    shell(dir.path(), "head -c 1000000 base.img.zst >short.zst; gzip -c base.img.xz >twice.gz");
+    let clones = [
+        ("base.img.zst", ""),
+        ("base.img.xz", ""),
+        ("base.img.gz", ""),
+        ("-", "<base.img.zst"),
+        ("-", "<base.img"),
+        ("<(cat base.img.gz)", ""),
+    ];
+    for (source, input) in clones {
+        let line = format!("{LANEFS} clone -q {source} made/c.img --size 80M -c 'rm /random'");
+        let mut bash = Command::new("bash");
+        run(bash.args(["-c", &format!("{line} {input}")]).current_dir(dir.path()));
+        let made = dir.path().join("made/c.img");
+        assert_eq!(made.metadata().unwrap().len(), 80 << 20);
+        assert_eq!(lanefs(&["ls", &format!("{}:/", made.display())]), "lost+found\n");
+        if needs("e2fsck") {
+            assert_clean(&made);
+        }
+        std::fs::remove_file(made).unwrap();
+    }
+    let refused = [
+        ("short.zst", "zstd stream is damaged or ends too early"),
+        ("twice.gz", "no ext4 file system"),
+        ("--used base.img.xz", "not compressed"),
+        ("--offset 1M base.img.xz", "not compressed"),
+        ("none.zst", "no such file"),
+        ("- -e -", "both the image and the script"),
+    ];
+    for (words, why) in refused {
+        let line = format!("{LANEFS} clone {words} made/c.img <base.img.gz");
+        let (status, said) = try_run(Command::new("sh").args(["-c", &line]).current_dir(&dir));
+        assert!(status.code() == Some(1) && said.contains(why), "{words}: {said}");
+        assert_eq!(names(&dir.path().join("made")), [""; 0], "{words}");
+    }
+}
+
+#[test]
+fn a_clone_does_not_replace_what_appears_meanwhile() {
+    let dir = scratch();
+    let (base, to) = (dir.path().join("base.img"), dir.path().join("to.img"));
+    lanefs(&["mkfs", "-q", "--size", "8M", base.to_str().unwrap()]);
+    shell(dir.path(), "mkfifo pipe");
+    let mut clone = Command::new(LANEFS);
+    let clone = clone.args(["clone", "pipe", "to.img"]).current_dir(dir.path());
+    let clone = clone.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // This open waits for the clone, which has looked at its destination before.
+    let mut pipe = std::fs::File::options().write(true).open(dir.path().join("pipe")).unwrap();
+    std::fs::write(&to, "another program's").unwrap();
+    std::io::copy(&mut std::fs::File::open(&base).unwrap(), &mut pipe).unwrap();
+    drop(pipe);
+    let output = clone.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("to.img: file exists"), "{said}");
+    assert_eq!(std::fs::read_to_string(&to).unwrap(), "another program's");
+    assert_eq!(names(dir.path()), ["base.img", "pipe", "to.img"]);
+}
+
+#[test]
+fn a_killed_clone_leaves_all_or_nothing() {
+    let dir = scratch();
+    let base = dir.path().join("base.img");
+    lanefs(&["mkfs", "-q", "--size", "64M", base.to_str().unwrap()]);
+    put_random(&base);
+    let mut random = fastrand::Rng::with_seed(crate::mounting::seed());
+    let (mut all, mut nothing) = (0, 0);
+    for _ in 0..24 {
+        let mut clone = Command::new(LANEFS);
+        clone.args(["clone", "-q", "--used", "base.img", "made.img", "-s", "1G"]);
+        clone.args(["-c", "write /hostname vm"]);
+        let mut clone = clone.current_dir(dir.path()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(random.u64(0..150_000)));
+        let _ = clone.kill();
+        clone.wait().unwrap();
+        if names(dir.path()) == ["base.img"] {
+            nothing += 1;
+            continue;
+        }
+        all += 1;
+        assert_eq!(names(dir.path()), ["base.img", "made.img"]);
+        let made = dir.path().join("made.img");
+        assert_eq!(made.metadata().unwrap().len(), 1 << 30);
+        assert_eq!(lanefs(&["cat", &format!("{}:/hostname", made.display())]), "vm");
+        if needs("e2fsck") {
+            assert_clean(&made);
+        }
+        std::fs::remove_file(made).unwrap();
+    }
+    println!("all {all}, nothing {nothing}");
+}
+
+#[test]
+fn a_clone_on_xfs_shares_its_blocks() {
+    if !can_mount() || !needs("mkfs.xfs") {
+        return;
+    }
+    let dir = scratch();
+    shell(dir.path(), "truncate -s 400M xfs.img; mkfs.xfs -q -m reflink=1 xfs.img; mkdir xfs");
+    let (mounted, said) =
+        try_run(Command::new("mount").args(["-o", "loop", "xfs.img", "xfs"]).current_dir(&dir));
+    if !mounted.success() {
+        println!("skipped: {said}");
+        return;
+    }
+    let _mounted = KernelMounted { path: dir.path().join("xfs") };
+    let base = dir.path().join("xfs/base.img");
+    let path = base.to_str().unwrap();
+    lanefs(&["mkfs", "-q", "--size", "100M", path]);
+    put_random(&base);
+    for n in 0..20 {
+        let to = format!("{}/c{n}.img", dir.path().join("xfs").display());
+        let facts = json(&["clone", "--json", path, &to, "-s", "1G", "-c", "write /n 1"]);
+        assert_eq!(facts["copied"], "shared", "{facts}");
+    }
+    if needs("e2fsck") {
+        assert_clean(&dir.path().join("xfs/c19.img"));
+    }
+}
+
 #[test]
 fn resize_makes_image_and_file_larger() {
     let dir = scratch();
