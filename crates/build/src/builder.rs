@@ -10,6 +10,7 @@ use crate::progress::{Meter, Progress, Tell};
 use crate::source::{Filler, Source};
 use crate::table::Table;
 use crate::tree::Tree;
+use crate::view::{AttributeFilter, HostView};
 use lanefs_device::Device;
 use lanefs_mkfs::{Filling, Identity, MkfsError, MkfsOptions, Report, Room};
 use lanefs_ondisk::Time;
@@ -39,6 +40,8 @@ pub struct Builder<'p> {
     tables: Vec<Table>,
     threads: usize,
     whiteouts: Whiteouts,
+    view: HostView,
+    kept: Option<AttributeFilter>,
     bytes: Bytes,
     progress: Option<Box<Tell<'p>>>,
 }
@@ -96,6 +99,8 @@ impl<'p> Builder<'p> {
             tables: Vec::new(),
             threads: std::thread::available_parallelism().map_or(2, usize::from).min(16),
             whiteouts: Whiteouts::default(),
+            view: HostView::default(),
+            kept: None,
             bytes: Bytes::default(),
             progress: None,
         }
@@ -148,6 +153,19 @@ impl<'p> Builder<'p> {
         self
     }
 
+    /// Sets how the directories among the sources are seen.
+    pub fn view(mut self, view: HostView) -> Self {
+        self.view = view;
+        self
+    }
+
+    /// Sets which extended attributes of the sources reach the image. Without this call, all do,
+    /// except the host's labels (security.selinux, security.ima, security.evm) of a directory.
+    pub fn attributes(mut self, kept: AttributeFilter) -> Self {
+        self.kept = Some(kept);
+        self
+    }
+
     /// Sets whether the same sources give the same bytes.
     pub fn bytes(mut self, bytes: Bytes) -> Self {
         self.bytes = bytes;
@@ -191,14 +209,20 @@ impl<'p> Builder<'p> {
         let pipeline = Pipeline::new(filling, digest, meter);
         let time = Time { secs: default_time as i64, nanos: 0 };
         let mut tree = Tree::new(time, self.owners, self.options.on_loss);
+        tree.kept = self.kept;
         let (uid, gid) = self.options.root_owner;
         if let Some(root) = tree.node_mut(Tree::ROOT) {
             (root.meta.uid, root.meta.gid) = (uid, gid);
         }
         let (threads, whiteouts) = (self.threads, self.whiteouts);
-        let mut filler = Filler { tree: &mut tree, pipeline: &pipeline, threads, whiteouts };
+        let (view, pipe) = (&self.view, &pipeline);
+        let mut filler = Filler { tree: &mut tree, pipeline: pipe, threads, whiteouts, view };
         self.sources.into_iter().try_for_each(|source| source.add_to(&mut filler))?;
         tree.end_sources();
+        if !tree.has_claims && view.fakeroot.as_ref().is_some_and(|state| !state.is_empty()) {
+            let detail = "none of its files is in the sources: a copy has other inodes".into();
+            return Err(Error::new("", Cause::Invalid { what: "the state of fakeroot", detail }));
+        }
         let mut tables = self.tables;
         tables.sort_by_key(Table::rank);
         pipeline.run(threads, |feeder| {
@@ -207,6 +231,12 @@ impl<'p> Builder<'p> {
         pipeline.release(&tree.take_removed());
         let (filling, data) = pipeline.into_parts();
         let mut losses = std::mem::take(&mut tree.losses);
+        if tree.labels > 0 {
+            losses.push(format!(
+                "{} labels of the host (security.selinux, security.ima, security.evm)",
+                tree.labels
+            ));
+        }
         let converted = convert(tree, data, times, now)?;
         let identity = match self.bytes {
             Bytes::New => self.options.identity(),

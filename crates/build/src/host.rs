@@ -6,6 +6,7 @@ use crate::host_file::HostFile;
 use crate::pipeline::Feeder;
 use crate::short_path::ShortPath;
 use crate::tree::{NodeId, Over, Tree};
+use crate::view::{Claim, HostView, Special, Unreadable, is_claim, is_label_of_host};
 use lanefs_device::data_after;
 use lanefs_ondisk::{FileType, Time};
 use rustix::io::Errno;
@@ -19,13 +20,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Copies a directory's contents, and its own attributes, to the root of the tree.
-pub(crate) fn directory(path: &Path, tree: &mut Tree, feeder: &mut Feeder<'_, '_>) -> Result<()> {
+pub(crate) fn directory(
+    path: &Path,
+    view: &HostView,
+    tree: &mut Tree,
+    feeder: &mut Feeder<'_, '_>,
+) -> Result<()> {
     // `path` may be a symbolic link to the directory.
     let path = path.canonicalize().map_err(|error| wrong(path, error))?;
     let stat = lstat(&path)?;
-    let root = owned(tree, &path, &stat)?;
+    let root = owned(tree, view, &path, &stat)?.0;
     tree.set_meta(Tree::ROOT, root);
-    let mut walk = Walk { tree, feeder, linked: HashMap::new() };
+    let mut walk = Walk { tree, view, feeder, linked: HashMap::new() };
     walk.directory(path, Tree::ROOT)?;
     feeder.send()
 }
@@ -36,11 +42,6 @@ const MOST_NAMED: usize = 100;
 /// Adds the names of other files that cannot be read to the error of one of them, and how many
 /// there are beyond [`MOST_NAMED`].
 pub(crate) fn name_all_unreadable(top: &Path, error: Error) -> Error {
-    let is_denied = |error: &Error| match &error.cause {
-        Cause::Attribute { source, .. } => source.kind() == ErrorKind::PermissionDenied,
-        Cause::Unreadable => true,
-        _ => false,
-    };
     if !is_denied(&error) {
         return error;
     }
@@ -65,6 +66,14 @@ pub(crate) fn name_all_unreadable(top: &Path, error: Error) -> Error {
     match denied.is_empty() {
         true => error,
         false => Error { place: denied.join(", ") + &further, cause: Cause::Unreadable },
+    }
+}
+
+fn is_denied(error: &Error) -> bool {
+    match &error.cause {
+        Cause::Attribute { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+        Cause::Unreadable => true,
+        _ => false,
     }
 }
 
@@ -98,6 +107,7 @@ pub(crate) fn measure(path: &Path, goes_on: &dyn Fn() -> bool) -> Option<u64> {
 
 struct Walk<'w, 'p, 'd> {
     tree: &'w mut Tree,
+    view: &'w HostView,
     feeder: &'w mut Feeder<'p, 'd>,
     /// Files that have several names, by device and inode.
     linked: HashMap<(u64, u64), NodeId>,
@@ -118,18 +128,35 @@ impl Walk<'_, '_, '_> {
             };
             let into = *into;
             path.push(OsStr::from_bytes(&name));
-            let stat = lstat(&path)?;
+            let Some(stat) = self.unless_denied(lstat(&path))? else {
+                path.pop();
+                continue;
+            };
             let kind = FileType::from_mode((stat.mode() & 0xffff) as u16);
             if kind == Some(FileType::Directory) {
-                let meta = owned(self.tree, &path, &stat)?;
+                let (meta, claimed) = owned(self.tree, self.view, &path, &stat)?;
+                refuse_type(&path, claimed, FileType::Directory)?;
                 let made = self.tree.make_directory(into, &name, meta)?;
-                open.push((made, names(&path)?.into_iter()));
+                let names = self.unless_denied(names(&path))?.unwrap_or_default();
+                open.push((made, names.into_iter()));
             } else {
                 self.file(&path, &stat, kind, into, &name)?;
                 path.pop();
             }
         }
         Ok(())
+    }
+
+    /// Returns what was read. Returns `None`, and notes the loss, if the host denies it and such
+    /// files are left out.
+    fn unless_denied<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Err(error) if self.view.unreadable == Unreadable::Skip && is_denied(&error) => {
+                self.tree.losses.push(error.to_string());
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
     }
 
     fn file(
@@ -147,9 +174,26 @@ impl Walk<'_, '_, '_> {
         {
             return self.tree.link(*known, into, name, Over::Files).map_err(here);
         }
-        let meta = owned(self.tree, path, stat)?;
+        let is_read = kind == Some(FileType::Regular) && stat.size() > 0;
+        if is_read && self.view.unreadable == Unreadable::Skip {
+            let opened = HostFile { path: path.into() }.open();
+            if self.unless_denied(opened)?.is_none() {
+                return Ok(());
+            }
+        }
+        let (meta, claimed) = owned(self.tree, self.view, path, stat)?;
         let size = stat.size();
-        let device = (rustix::fs::major(stat.rdev()), rustix::fs::minor(stat.rdev()));
+        let mut device = (rustix::fs::major(stat.rdev()), rustix::fs::minor(stat.rdev()));
+        let mut kind = kind;
+        if let Some((is, major, minor)) = claimed.filter(|(is, ..)| Some(*is) != kind) {
+            // The host has an empty file in the place of a device, a pipe or a socket.
+            let may_be = kind == Some(FileType::Regular) && size == 0;
+            let (link, directory) = (FileType::Symlink, FileType::Directory);
+            if !may_be || is == link || is == directory {
+                return Err(wrong_type(path, is));
+            }
+            (kind, device) = (Some(is), (major, minor));
+        }
         let made = match kind {
             Some(FileType::Regular) => Kind::Regular(size),
             Some(FileType::Symlink) => {
@@ -227,8 +271,26 @@ fn lstat(path: &Path) -> Result<Metadata> {
     stat.map_err(|error| wrong(path, error))
 }
 
-/// Returns the attributes of a file, with the owner that [`Tree::owned`] gives it.
-fn owned(tree: &mut Tree, path: &Path, stat: &Metadata) -> Result<Meta> {
+fn refuse_type(path: &Path, claimed: Option<Special>, found: FileType) -> Result<()> {
+    match claimed {
+        Some((is, ..)) if is != found => Err(wrong_type(path, is)),
+        _ => Ok(()),
+    }
+}
+
+fn wrong_type(path: &Path, claimed: FileType) -> Error {
+    let detail = format!("{claimed:?}, which the host's file cannot stand for");
+    Error::new(path.display(), Cause::Invalid { what: "its claimed type", detail })
+}
+
+/// Returns the attributes of a file, with the owner that [`Tree::owned`] gives it, and the type
+/// that it is claimed to have.
+fn owned(
+    tree: &mut Tree,
+    view: &HostView,
+    path: &Path,
+    stat: &Metadata,
+) -> Result<(Meta, Option<Special>)> {
     let here = |error: Error| Error { place: path.display().to_string(), ..error };
     let mut meta = Meta {
         permissions: (stat.mode() & 0o7777) as u16,
@@ -250,16 +312,39 @@ fn owned(tree: &mut Tree, path: &Path, stat: &Metadata) -> Result<Meta> {
         listed => Some(listed.map_err(|error| wrong(path, error))?),
     };
     for name in listed.into_iter().flatten() {
+        let bytes = name.as_bytes();
+        let is_needed = view.override_stat && is_claim(bytes);
+        match &tree.kept {
+            None if is_label_of_host(bytes) => {
+                tree.labels += 1;
+                continue;
+            }
+            Some(kept) if !is_needed && !kept.keeps(bytes) => continue,
+            _ => {}
+        }
         match xattr::get(&short, &name) {
-            Ok(Some(value)) => meta.set_attribute(name.as_bytes(), value),
+            Ok(Some(value)) => meta.set_attribute(bytes, value),
             Ok(None) => {} // removed meanwhile
             Err(source) => {
                 let name = name.to_string_lossy().into_owned();
-                tree.lose(here(Error::new("", Cause::Attribute { name, source })))?;
+                let loss = here(Error::new("", Cause::Attribute { name, source }));
+                match view.unreadable == Unreadable::Skip && is_denied(&loss) {
+                    true => tree.losses.push(loss.to_string()),
+                    false => tree.lose(loss)?,
+                }
             }
         }
     }
-    tree.owned(meta).map_err(here)
+    let mut claimed = None;
+    if view.override_stat {
+        claimed = Claim::take(&mut meta).map_err(here)?.apply(&mut meta);
+    }
+    let saved = view.fakeroot.as_ref().and_then(|state| state.of(stat.dev(), stat.ino()));
+    if let Some(claim) = saved {
+        tree.has_claims = true;
+        claimed = claim.apply(&mut meta);
+    }
+    Ok((tree.owned(meta).map_err(here)?, claimed))
 }
 
 fn time(secs: i64, nanos: impl TryInto<u32>) -> Time {

@@ -30,6 +30,7 @@ mod tree;
 mod unescape;
 mod unpack;
 mod verity;
+mod view;
 
 pub use apply::Whiteouts;
 pub use builder::{Builder, Built, Bytes};
@@ -43,3 +44,4 @@ pub use table::Table;
 pub use unescape::unescape;
 pub use unpack::{is_packed, unpacked};
 pub use verity::{Sealed, Verity};
+pub use view::{AttributeFilter, FakerootState, HostView, Unreadable};

@@ -8,6 +8,7 @@ use crate::pipeline::Pipeline;
 use crate::progress::Counted;
 use crate::tree::Tree;
 use crate::unpack::{Wanted, with_unpacked};
+use crate::view::HostView;
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -115,7 +116,7 @@ impl Source {
         match self.0 {
             Kind::Directory(path) => {
                 to.pipeline
-                    .run(to.threads, |feeder| host::directory(&path, to.tree, feeder))
+                    .run(to.threads, |feeder| host::directory(&path, to.view, to.tree, feeder))
                     .map_err(|error| host::name_all_unreadable(&path, error))?;
             }
             Kind::Tar(path) if path == Path::new("-") => {
@@ -166,6 +167,7 @@ pub(crate) struct Filler<'a, 'd> {
     pub(crate) pipeline: &'a Pipeline<'d>,
     pub(crate) threads: usize,
     pub(crate) whiteouts: Whiteouts,
+    pub(crate) view: &'a HostView,
 }
 
 impl<'d> Filler<'_, 'd> {

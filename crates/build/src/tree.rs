@@ -6,6 +6,7 @@
 use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use crate::owners::Owners;
+use crate::view::AttributeFilter;
 use lanefs_mkfs::OnLoss;
 use lanefs_ondisk::{FileType, Time};
 use std::collections::{BTreeMap, VecDeque};
@@ -67,6 +68,12 @@ pub(crate) struct Tree {
     time: Time,
     owners: Owners,
     on_loss: OnLoss,
+    /// Which extended attributes are kept; `None` if no choice was made.
+    pub(crate) kept: Option<AttributeFilter>,
+    /// The number of the host's labels that were left out.
+    pub(crate) labels: u64,
+    /// Whether a file was in the state of fakeroot.
+    pub(crate) has_claims: bool,
     /// What was left out of the sources, as `on_loss` allows.
     pub(crate) losses: Vec<String>,
 }
@@ -79,8 +86,18 @@ impl Tree {
         let meta = Meta { permissions: 0o755, mtime: time, ..Meta::default() };
         let content = Content::Directory(Directory::default());
         let nodes = vec![Node { meta, content, links: 1 }];
-        let (removed, losses) = (Vec::new(), Vec::new());
-        Tree { nodes, layer: 0, removed, time, owners, on_loss, losses }
+        Tree {
+            nodes,
+            layer: 0,
+            removed: Vec::new(),
+            time,
+            owners,
+            on_loss,
+            kept: None,
+            labels: 0,
+            has_claims: false,
+            losses: Vec::new(),
+        }
     }
 
     pub(crate) fn next_layer(&mut self) {
@@ -92,8 +109,12 @@ impl Tree {
         self.owners = Owners::default();
     }
 
-    /// Replaces the owner in an entry's attributes by the owner that results from the rules.
+    /// Replaces the owner in an entry's attributes by the owner that results from the rules, and
+    /// removes the extended attributes that are not kept.
     pub(crate) fn owned(&self, mut meta: Meta) -> Result<Meta> {
+        if let Some(kept) = &self.kept {
+            meta.attributes.retain(|(name, _)| kept.keeps(name));
+        }
         (meta.uid, meta.gid) = self.owners.of(meta.uid, meta.gid)?;
         Ok(meta)
     }

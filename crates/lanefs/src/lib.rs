@@ -189,8 +189,9 @@ pub mod inode {
 #[cfg(feature = "build")]
 pub mod build {
     pub use lanefs_build::{
-        Builder, Built, Bytes, Cause, Error, IdMap, OnLoss, Owners, Progress, Result, Room, Sealed,
-        ShortPath, Source, Spare, Table, Verity, Whiteouts,
+        AttributeFilter, Builder, Built, Bytes, Cause, Error, FakerootState, HostView, IdMap,
+        OnLoss, Owners, Progress, Result, Room, Sealed, ShortPath, Source, Spare, Table,
+        Unreadable, Verity, Whiteouts,
     };
     pub use lanefs_mkfs::Report;
 }

@@ -425,3 +425,159 @@ fn all_files_that_cannot_be_read_are_named_and_lost_attributes_told() {
     assert!(status.success(), "{said}");
     assert!(said.contains("t/f: the attribute user.a cannot be read: "), "{said}");
 }
+
+#[test]
+fn unreadable_files_are_left_out_on_request() {
+    if !can_mount() || !needs("setpriv") || !needs("setfattr") {
+        return;
+    }
+    let dir = scratch();
+    let made = "mkdir -p t/d t/e/f; echo x | tee t/d/f t/g t/h t/e/f/g; touch t/i; setfattr -n \
+         user.a -v 1 t/i; chmod 0 t/e t/d/f t/g t/i";
+    let mkfs = format!("{LANEFS} mkfs -q a.img 16M --from t --unreadable skip");
+    let (status, said) = as_user(dir.path(), &format!("{made}; {mkfs}"));
+    assert!(status.success(), "{said}");
+    for (file, why) in [("d/f", ""), ("g", ""), ("e", ""), ("i", "the attribute user.a cannot be")]
+    {
+        let line = said.lines().find(|line| line.contains(&format!("t/{file}: {why}")));
+        assert!(line.is_some_and(|line| line.ends_with("left out")), "{file}: {said}");
+    }
+    let image = dir.path().join("a.img");
+    assert_clean(&image);
+    let list = lanefs(&["find", &format!("{}:/", image.display()), "-type", "f"]);
+    let names: Vec<&str> = list.lines().filter_map(|line| line.rsplit('/').next()).collect();
+    assert_eq!(names, ["h", "i"]);
+}
+
+#[test]
+fn owners_that_fakeroot_has_saved_reach_the_image() {
+    if !can_mount() || !needs("fakeroot") || !needs("setpriv") {
+        return;
+    }
+    let dir = scratch();
+    let script = "mkdir t t/d; echo x >t/f; chown -R 0:0 t; chown 5:70000 t/f; chmod 4711 t/f
+         mknod t/null c 1 3; mknod t/disk b 8 300; ln t/f t/g; ln -s f t/l; chown -h 7:8 t/l t/d";
+    std::fs::write(dir.path().join("script"), script).unwrap();
+    let line = format!(
+        "L={LANEFS}; fakeroot -s saved sh -eu script
+         $L mkfs -q a.img 16M --from t --fakeroot-state saved
+         fakeroot -i saved $L mkfs -q b.img 16M --from t; $L diff --times a.img b.img
+         $L stat -c '%n %F %a %u:%g' a.img:/f a.img:/null a.img:/l; cp -a t copy"
+    );
+    let (status, said) = as_user(dir.path(), &line);
+    assert!(status.success(), "{said}");
+    let wanted = "a.img:/f regular file 4711 5:70000
+a.img:/null character special file 644 0:0
+a.img:/l symbolic link 777 7:8
+";
+    assert_eq!(said, wanted);
+    assert_clean(&dir.path().join("a.img"));
+    std::fs::write(dir.path().join("wrong"), "dev=1,ino=2,mode=9,uid=0,gid=0,nlink=1,rdev=0\n")
+        .unwrap();
+    let refused = [
+        ("copy --fakeroot-state saved", "none of its files is in the sources"),
+        ("t --fakeroot-state wrong", "wrong: line 1: not dev=,"),
+        ("t --fakeroot-state none", "none: no such file"),
+    ];
+    for (words, why) in refused {
+        let mkfs = format!("{LANEFS} mkfs c.img 16M --from {words}");
+        let (status, said) = as_user(dir.path(), &mkfs);
+        assert!(!status.success() && said.contains(why), "{words}: {said}");
+        assert!(!dir.path().join("c.img").exists());
+    }
+}
+
+#[test]
+fn owners_in_attributes_of_rootless_containers_reach_the_image() {
+    if !needs("setfattr") {
+        return;
+    }
+    let dir = scratch();
+    shell(
+        dir.path(),
+        "mkdir -p t/d; echo x >t/f; touch t/null t/disk t/pipe t/sock t/r t/same; chmod 600 t/*
+         set_to() { setfattr -n user.$1.override_stat -v $2 t/$3; }
+         set_to containers 0:0:0755 d; set_to containers 5:70000:04711:file f
+         set_to fuseoverlayfs 0:0:666:char-1-3 null; set_to containers 0:6:0660:block-8-300 disk
+         set_to containers 1:2:0640:pipe pipe; set_to fuseoverlayfs 1:2:0640:socket sock
+         setfattr -n user.rootlesscontainers -v 0x080510ac02 t/r; setfattr -n user.a -v 1 t/r
+         setfattr -n user.rootlesscontainers -v 0x08ffffffff0f10ffffffff0f t/same",
+    );
+    let (image, tree) = (dir.path().join("a.img"), dir.path().join("t"));
+    let path = image.to_str().unwrap();
+    let from = ["mkfs", "-q", "--size", "16M", path, "-F", "-d", tree.to_str().unwrap()];
+    lanefs(&[&from[..], &["--override-stat"]].concat());
+    let names =
+        ["d", "f", "null", "disk", "pipe", "sock", "r"].map(|name| format!("{path}:/{name}"));
+    let mut line = vec!["stat", "-c", "%F %a %u:%g %t:%T"];
+    line.extend(names.iter().map(String::as_str));
+    let wanted = "directory 755 0:0 0:0
+regular file 4711 5:70000 0:0
+character special file 666 0:0 1:3
+block special file 660 0:6 8:12c
+fifo 640 1:2 0:0
+socket 640 1:2 0:0
+regular empty file 600 5:300 0:0
+";
+    assert_eq!(lanefs(&line), wanted);
+    assert_clean(&image);
+    let attributes = lanefs(&["getfattr", "-d", &names[1], &names[2], &names[6]]);
+    assert!(attributes.contains("user.a") && !attributes.contains("override"), "{attributes}");
+    assert!(!attributes.contains("rootless"), "{attributes}");
+    // Without the option, they are attributes like others.
+    lanefs(&from);
+    let attributes = lanefs(&["getfattr", "-d", &names[1]]);
+    assert!(attributes.contains("user.containers.override_stat"), "{attributes}");
+    let wrong = ["0:0", "0:0:0999", "a:0:0644", "0:0:0644:door", "0:0:0644:char-1", "0:0:1:file:x"];
+    for value in wrong.into_iter().chain(["0:0:0644:dir", "0:0:0644:symlink", "0:0:600:pipe"]) {
+        shell(dir.path(), &format!("setfattr -n user.containers.override_stat -v {value} t/f"));
+        let mut mkfs = Command::new(LANEFS);
+        let (status, said) = try_run(mkfs.args(from).arg("--override-stat"));
+        assert!(!status.success() && said.contains("t/f: "), "{value}: {said}");
+    }
+}
+
+#[test]
+fn labels_of_the_host_stay_behind_and_attributes_are_chosen() {
+    let dir = scratch();
+    let label = "mkdir -p t/d; echo x >t/f; setfattr -n security.ima -v 1 t/f; setfattr -n \
+         security.selinux -v l t/d; setfattr -n user.a -v 1 t/f; setfattr -n user.ab -v 1 t/f";
+    if !needs("setfattr") || !can_mount() {
+        return;
+    }
+    let (status, said) = try_run(Command::new("sh").args(["-ec", label]).current_dir(&dir));
+    if !status.success() {
+        println!("skipped: {said}");
+        return;
+    }
+    shell(dir.path(), "tar --xattrs --xattrs-include='*' -cf t.tar -C t .");
+    let path = dir.path().join("a.img").to_str().unwrap().to_owned();
+    let built = |source: &str, more: &[&str]| {
+        let mut mkfs = Command::new(LANEFS);
+        mkfs.args(["mkfs", "-q", "-F", "--size", "16M", &path, "--from", source]).args(more);
+        let (status, said) = try_run(mkfs.current_dir(&dir));
+        assert!(status.success(), "{said}");
+        let list = lanefs(&["getfattr", "-d", "-m", "-", &format!("{path}:/f")]);
+        let names = list.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name);
+        (names.collect::<Vec<_>>().join(" "), said)
+    };
+    let (names, said) = built("t", &[]);
+    assert_eq!(names, "user.a user.ab");
+    assert!(said.contains("warning: 2 labels of the host ("), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(built("t.tar", &[]), ("security.ima user.a user.ab".into(), String::new()));
+    let choices = [
+        ("*", "security.ima user.a user.ab"),
+        ("^user.*", "security.ima"),
+        ("user.?", "user.a"),
+        ("*,^security.*,^user.a", "user.ab"),
+        ("^*,user.ab", "user.ab"),
+        ("^*", ""),
+    ];
+    for (patterns, wanted) in choices {
+        for source in ["t", "t.tar"] {
+            let built = built(source, &["--xattrs", patterns]);
+            assert_eq!(built, (wanted.to_owned(), String::new()), "{source} {patterns}");
+        }
+    }
+}

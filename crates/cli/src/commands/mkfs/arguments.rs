@@ -3,7 +3,7 @@
 use crate::cli::{Failure, OutputArguments, Size, from_hex, open_image, parse_ids};
 use crate::commands::mkfs::words::{self, Operand, Wanted, parse_kind, parse_usage};
 use crate::commands::tune::{JournalWords, parse_journal, parse_on_error, parse_uuid};
-use lanefs_build::{IdMap, OnLoss, Spare};
+use lanefs_build::{IdMap, OnLoss, Spare, Unreadable};
 use lanefs_device::{Access, FileDevice, OpenError, OpenOptions, file_of};
 use lanefs_mkfs::{InodeCount, InodeTables, JournalSize, Kind, MkfsOptions, Usage};
 use lanefs_ondisk::BlockSize;
@@ -24,6 +24,8 @@ Examples:
   lanefs mkfs disk.img@2                                      partition 2 of a disk
   lanefs mkfs disk.img --size 64M --root-owner 1000:1000      user 1000 can mount it and write to it
   lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      filled with the tree rootfs
+  lanefs mkfs disk.img --size auto -d rootfs --fakeroot-state saved   owners by fakeroot -s saved
+  lanefs mkfs disk.img --size auto -d rootfs --xattrs '*,^user.*'     without attributes user.*
   docker save alpine | lanefs mkfs disk.img --size auto+1G --from docker:-
   lanefs mkfs root.img --size auto --from base.tar.gz overlay/ extra.tar --reproducible
   lanefs mkfs root.img --size 2G --shrink -d rootfs          as small as possible, at most 2 GiB
@@ -376,6 +378,24 @@ pub struct From {
     /// Map groups, like --map-users
     #[arg(long, value_name = "FROM:TO:COUNT")]
     pub(super) map_groups: Vec<IdMap>,
+    /// Take owners, modes and device numbers of a directory's files from the attributes of rootless
+    /// containers: user.containers.override_stat, user.fuseoverlayfs.override_stat,
+    /// user.rootlesscontainers
+    #[arg(long)]
+    pub(super) override_stat: bool,
+    /// Take owners, modes and device numbers of a directory's files from what `fakeroot -s FILE`
+    /// saved
+    #[arg(long, value_name = "FILE")]
+    pub(super) fakeroot_state: Option<PathBuf>,
+    /// What to do with a directory's files that cannot be read: fail and name them, or leave them
+    /// out with warnings
+    #[arg(long, value_name = "error|skip", default_value = "error", value_parser = parse_unreadable)]
+    pub(super) unreadable: Unreadable,
+    /// Extended attributes to keep, or to leave out if ^ precedes them, by patterns of full names.
+    /// The last that fits decides [default: all, without security.selinux, security.ima and
+    /// security.evm of directories, the host's labels]
+    #[arg(long, value_name = "PATTERNS", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(super) xattrs: Vec<String>,
     /// Apply a table of modes, owners and devices (the format of genext2fs -D) after all sources
     #[arg(long, value_name = "FILE")]
     pub(super) table: Vec<PathBuf>,
@@ -420,6 +440,14 @@ fn parse_on_loss(text: &str) -> Result<OnLoss, String> {
         "error" => Ok(OnLoss::Fail),
         "warn" => Ok(OnLoss::Report),
         _ => Err("neither error nor warn".into()),
+    }
+}
+
+fn parse_unreadable(text: &str) -> Result<Unreadable, String> {
+    match text {
+        "error" => Ok(Unreadable::Fail),
+        "skip" => Ok(Unreadable::Skip),
+        _ => Err("neither error nor skip".into()),
     }
 }
 

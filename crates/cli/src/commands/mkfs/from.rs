@@ -13,8 +13,8 @@ use crate::copy::Progress;
 use lanefs::Source as Image;
 use lanefs::device::{file_of, is_uri};
 use lanefs_build::{
-    Builder, Built, Bytes, Owners, Room, Sealed, Source, Spare, Table, Verity, Whiteouts,
-    most_bytes_fitted,
+    AttributeFilter, Builder, Built, Bytes, FakerootState, HostView, Owners, Room, Sealed, Source,
+    Spare, Table, Verity, Whiteouts, most_bytes_fitted,
 };
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_mkfs::{Contents, Filling, MkfsOptions, preview};
@@ -48,6 +48,18 @@ impl From {
             Source::detect(name).map_err(failed)
         });
         directory.chain(others).collect()
+    }
+
+    fn view(&self) -> Result<HostView, Failure> {
+        let state = self.fakeroot_state.as_ref().map(|path| {
+            let text = std::fs::read_to_string(path).map_err(Failure::on_host(path))?;
+            FakerootState::parse(&path.to_string_lossy(), &text).map_err(failed)
+        });
+        Ok(HostView {
+            override_stat: self.override_stat,
+            fakeroot: state.transpose()?,
+            unreadable: self.unreadable,
+        })
     }
 
     fn threads(&self) -> usize {
@@ -119,7 +131,11 @@ fn builder(arguments: &Arguments) -> Result<Builder<'_>, Failure> {
     for table in from.tables()? {
         builder = builder.table(table);
     }
-    builder = builder.threads(from.threads());
+    builder = builder.threads(from.threads()).view(from.view()?);
+    if !from.xattrs.is_empty() {
+        let kept = AttributeFilter::parse(&from.xattrs);
+        builder = builder.attributes(kept.map_err(|why| Failure::new("--xattrs", why))?);
+    }
     let owners =
         Owners { all: from.owner, users: from.map_users.clone(), groups: from.map_groups.clone() };
     let is_dated = std::env::var_os("SOURCE_DATE_EPOCH").is_some();
