@@ -208,7 +208,7 @@ const HOUSES: &[House] = &[
         name: "build",
         floors: &[
             &["base64", "error", "entry", "owners"],
-            &["progress", "short_path", "unescape", "verity"],
+            &["progress", "short_path", "unescape", "verity", "view"],
             &["host_file", "tar", "tree", "unpack"],
             &["container", "pipeline", "table"],
             &["apply", "convert", "host"],
