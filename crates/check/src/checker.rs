@@ -71,6 +71,9 @@ pub enum Error {
     /// with a transaction first.
     #[error("the log has fast commits, which have to be replayed first")]
     FastCommits,
+    /// The file system has features that are not known. A repair would damage what they add.
+    #[error("{0}; nothing was changed")]
+    Unsupported(lanefs_ondisk::Unsupported),
     /// The host has too little memory for one word for each inode of the file system, or for the
     /// maps of used clusters.
     #[error("not enough memory for {inodes} inodes")]

@@ -91,7 +91,8 @@ fn check_file(run: &Run<'_>, ino: Ino) {
     let record = Record::decode(&bytes);
     let seed = OrphanSeed::new(run.volume.checksums, ino, record.generation);
     let runs = Runs::of(run.volume, ino, &record);
-    let blocks = record.size() >> run.volume.geometry.block_size().bits();
+    let block_bytes = run.volume.block_bytes() as u64;
+    let (blocks, rest) = (record.size() / block_bytes, record.size() % block_bytes);
     let recovers = run.volume.incompat(Incompat::RECOVER);
     let mut orphans = 0;
     let mut mapped = 0;
@@ -119,7 +120,7 @@ fn check_file(run: &Run<'_>, ino: Ino) {
             }
         }
     }
-    if mapped < blocks || blocks == 0 {
+    if mapped < blocks || blocks == 0 || rest != 0 {
         run.add(Place::Inode { ino }, Fault::Size { size: record.size(), last: None });
     }
     if orphans > 0 {

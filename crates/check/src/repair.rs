@@ -209,6 +209,7 @@ fn plan_over(
 ) -> Result<Plan, Error> {
     let mut actions = Vec::new();
     let (log_head, is_unasked) = copies::recover(&recovered, fast, &mut actions)?;
+    let block_size = copies::block_size(&*recovered)?;
     let below: Arc<dyn Device> = recovered.clone();
     let repaired = Arc::new(OverlayDevice::new(below, most));
     let (mut before, mut has_log) = (None, log_head.is_some() && !is_unasked);
@@ -225,7 +226,6 @@ fn plan_over(
             break round.report;
         }
     };
-    let block_size = copies::block_size(&*repaired)?;
     let before = before.unwrap_or_default();
     Ok(Plan {
         before,

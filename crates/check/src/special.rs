@@ -12,9 +12,10 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::mmp::{LAST_SEQUENCE, Mmp, Use};
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// The index of the double indirect pointer.
-const DOUBLE: usize = 13;
-const POINTERS: usize = 15;
+/// The index of the double indirect pointer, which is the only pointer that the resize inode uses.
+pub const DOUBLE: usize = 13;
+/// The number of pointers in an inode.
+pub const POINTERS: usize = 15;
 
 /// Checks the resize inode, the mmp block, and whether the feature `large_file` is set if a file
 /// needs it.

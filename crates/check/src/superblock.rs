@@ -13,7 +13,7 @@ use lanefs_ondisk::features::{
 };
 use lanefs_ondisk::quota::Kind;
 use lanefs_ondisk::superblock::{
-    Cause, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
+    Cause, Geometry, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
 };
 use lanefs_ondisk::{Block, Group, Ino};
 use zerocopy::FromBytes;
@@ -127,16 +127,22 @@ pub fn read_primary(device: &dyn Device) -> Result<Superblock, Cause> {
     read(device, SUPERBLOCK_OFFSET)
 }
 
-/// Checks the fields that no other part checks.
-pub fn check(volume: &Volume, report: &Collector) {
-    let (raw, geometry) = (volume.raw(), &volume.geometry);
+/// Returns the names of the features that are not known.
+pub fn unknown_features(geometry: &Geometry) -> Vec<String> {
     let features = geometry.features();
-    let known = Features {
+    let unknown = Features {
         compat: features.compat.difference(KNOWN_COMPAT),
         incompat: features.incompat.difference(WRITABLE_INCOMPAT),
         ro_compat: features.ro_compat.difference(KNOWN_RO_COMPAT),
     };
-    known.names().into_iter().for_each(|name| report.unchecked(format!("feature {name}")));
+    unknown.names()
+}
+
+/// Checks the fields that no other part checks.
+pub fn check(volume: &Volume, report: &Collector) {
+    let (raw, geometry) = (volume.raw(), &volume.geometry);
+    let unknown = unknown_features(geometry);
+    unknown.iter().for_each(|name| report.unchecked(format!("feature {name}")));
     if volume.superblock().state().contains(State::ERROR) {
         report.add(Place::Superblock, Fault::MarkedErrors);
     }

@@ -14,12 +14,12 @@ use crate::place::Place;
 use crate::superblock;
 use crate::volume::Volume;
 use lanefs_device::{Device, OverlayDevice};
-use lanefs_ondisk::features::Incompat;
+use lanefs_ondisk::features::{Incompat, RoCompat};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::{
     Geometry, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
-use lanefs_ondisk::{Block, BlockSize, Group};
+use lanefs_ondisk::{Block, BlockSize, Group, Unsupported};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -72,10 +72,14 @@ fn recover_journal(
     Volume::new(device.clone(), superblock)
 }
 
-/// Returns the block size of a file system whose superblock was recovered.
+/// Returns the block size of a file system whose superblock was recovered. Fails if it has unknown
+/// features.
 pub fn block_size(device: &dyn Device) -> Result<BlockSize, Error> {
     let (superblock, _) = superblock::open(device, &silent()).map_err(Error::NoSuperblock)?;
-    Ok(superblock.geometry().block_size())
+    match superblock::unknown_features(&superblock.geometry()).join(", ") {
+        names if names.is_empty() => Ok(superblock.geometry().block_size()),
+        what => Err(Error::Unsupported(Unsupported { what })),
+    }
 }
 
 fn recover_superblock(
@@ -98,9 +102,14 @@ fn recover_superblock(
     if !is_whole {
         put_superblock(&**device, &found);
         act("restored");
-        return Ok(found);
     }
-    let Some(copy) = backup::copy(&**device) else { return Ok(found) };
+    let Some(copy) = backup::copy(&**device) else {
+        let guessed = guess_features(device, &found);
+        if guessed.is_some() {
+            act("has the features again that its files use");
+        }
+        return Ok(guessed.unwrap_or(found));
+    };
     if layout(found.raw()) == layout(copy.raw()) {
         return Ok(found);
     }
@@ -114,6 +123,39 @@ fn recover_superblock(
         return Ok(copy);
     }
     Ok(found)
+}
+
+/// Adds to a superblock without a copy the features that determine how files are read, as far as the
+/// image has fewer faults with them.
+fn guess_features(device: &Arc<OverlayDevice>, found: &Superblock) -> Option<Superblock> {
+    let with = |incompat: Incompat| {
+        let mut raw = found.raw().clone();
+        raw.s_feature_incompat.set(incompat.bits());
+        Superblock::from_raw(raw).ok()
+    };
+    let count = |incompat| {
+        let other = Arc::new(device.fork());
+        with(incompat).map_or(u64::MAX, |superblock| {
+            put_superblock(&*other, &superblock);
+            faults(other)
+        })
+    };
+    let old = Incompat::from_bits_retain(found.raw().s_feature_incompat.get());
+    let added = Incompat::EXTENTS | Incompat::FILETYPE | Incompat::INLINE_DATA | Incompat::EA_INODE;
+    let (mut best, most) = (old | added, count(old));
+    let mut fewest = if most == 0 { 0 } else { count(best) };
+    if fewest >= most {
+        return None;
+    }
+    for feature in added.difference(old).iter() {
+        let faults = count(best - feature);
+        if faults <= fewest {
+            (best, fewest) = (best - feature, faults);
+        }
+    }
+    let superblock = with(best)?;
+    put_superblock(&**device, &superblock);
+    Some(superblock)
 }
 
 /// A superblock with a wrong checksum is trusted if the image has at most this many faults.
@@ -139,6 +181,7 @@ fn reseal(device: &Arc<OverlayDevice>) -> Option<Superblock> {
 fn layout(raw: &RawSuperblock) -> Vec<u32> {
     let incompat = Incompat::META_BG | Incompat::BIT64 | Incompat::FLEX_BG | Incompat::EXTENTS;
     let incompat = incompat | Incompat::FILETYPE | Incompat::CSUM_SEED | Incompat::INLINE_DATA;
+    let ro_compat = RoCompat::METADATA_CSUM | RoCompat::SPARSE_SUPER;
     let mut fields = vec![
         raw.s_first_data_block.get(),
         raw.s_log_block_size.get(),
@@ -152,7 +195,7 @@ fn layout(raw: &RawSuperblock) -> Vec<u32> {
         raw.s_rev_level.get(),
         raw.s_first_meta_bg.get(),
         raw.s_feature_incompat.get() & incompat.bits(),
-        raw.s_feature_ro_compat.get() & lanefs_ondisk::features::RoCompat::METADATA_CSUM.bits(),
+        raw.s_feature_ro_compat.get() & ro_compat.bits(),
         raw.s_checksum_seed.get(),
         raw.s_blocks_count_lo.get(),
         raw.s_blocks_count_hi.get(),

@@ -11,10 +11,12 @@ use crate::named::{self, FIRST_INO, Purpose};
 use crate::place::Place;
 use crate::record::Record;
 use crate::report::Finding;
+use crate::special::{DOUBLE, POINTERS};
 use crate::superblock::{GROUP_QUOTAS, USER_QUOTAS};
 use lanefs_device::Device;
 use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::{Cause, GroupFlags};
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::jbd2::JournalSuperblock;
 use lanefs_ondisk::quota::Kind;
 use lanefs_ondisk::superblock::{
@@ -23,8 +25,6 @@ use lanefs_ondisk::superblock::{
 use lanefs_ondisk::{Block, FileBlock, FileType, Group, Ino};
 use zerocopy::FromBytes;
 
-/// The index of the double indirect pointer, which is the only pointer that the resize inode uses.
-const DOUBLE: usize = 13;
 const MMP_MAGIC: u32 = 0x004d_4d50;
 /// The mmp sequence number of a file system that is not mounted.
 const MMP_CLEAN: u32 = 0xff4d_4d50;
@@ -267,7 +267,14 @@ impl Mender<'_> {
     /// Rewrites the resize inode.
     pub fn mend_resize(&mut self) {
         let geometry = self.run.volume.geometry;
-        let Some((_, record)) = self.read_inode(Ino::RESIZE) else { return };
+        let Some((mut bytes, record)) = self.read_inode(Ino::RESIZE) else { return };
+        let others = || (0..POINTERS).filter(|n| *n != DOUBLE && record.pointer(*n) != 0);
+        if !record.flags.contains(InodeFlags::EXTENTS) && others().next().is_some() {
+            // These may lead to reserved blocks, which would then seem to be shared.
+            others().for_each(|n| put32(&mut bytes, BLOCK + n * 4, 0));
+            self.write_inode(Ino::RESIZE, bytes);
+            return self.act(Place::Inode { ino: Ino::RESIZE }, "its other pointers are cleared");
+        }
         let old = Block(record.pointer(DOUBLE).into());
         let is_own = self.run.own.word_at(self.run.clusters(old, 1).start) & 1 == 1;
         let is_valid = self.run.volume.is_for_files(old) && !self.is_shared(old) && !is_own;

@@ -834,6 +834,11 @@ fn a_directory_with_the_mode_of_another_type_keeps_its_names() {
             let actions = keeps_all(&image, mode);
             assert_eq!(names(&image, "many"), count, "{mode}: {actions:?}");
         }
+        // The bits of users and of the sticky directory are no part of the type.
+        clean.debugfs("sif many mode 0147755");
+        let actions = keeps_all(&clean, "bits of users");
+        let now = clean.debugfs("stat many");
+        assert!(now.contains("Type: directory    Mode:  07755"), "{actions:?}: {now}");
     }
 }
 
@@ -1201,6 +1206,17 @@ fn damaged_values_in_inodes_of_their_own_cost_no_other_attribute() {
         assert!(listed.contains("user.small (1) = \"x\""), "{damage}: {actions:?}: {listed}");
         assert_eq!(listed.contains("user.large"), keeps, "{damage}: {actions:?}: {listed}");
     }
+    // A file with a name is no value, even if an attribute names it.
+    let (image, named) = (copy_of(&clean), inode(&clean, "a").parse::<u32>().expect("a number"));
+    let (place, device) = (image.inode_at("c", BLOCK), image.device());
+    let mut bytes = [0; 256];
+    device.read_at(place, &mut bytes).expect("the inode");
+    let attribute = (160..252).find(|at| bytes[*at..at + 4] == u32::to_le_bytes(ino));
+    let attribute = place + attribute.expect("the attribute") as u64;
+    device.write_at(attribute, &named.to_le_bytes()).expect("a write");
+    drop(device);
+    let actions = keeps_all(&image, "the value is a file");
+    assert!(!image.debugfs("stat a").contains("0x280000"), "{actions:?}");
 }
 
 /// Gives the inode at `place` the flag and the context of an encrypted inode.
@@ -1555,4 +1571,98 @@ fn an_inode_whose_first_half_is_zero_was_not_deleted() {
     image.device().write_at(place + 128, &[32, 0, 0, 0, 7]).unwrap();
     let verdicts = Verdicts::of(image.path());
     assert!(verdicts.is_clean_for_lanefs() && verdicts.is_clean_for_e2fsck(), "{verdicts:?}");
+}
+
+#[test]
+fn a_full_root_takes_a_new_lost_and_found_and_keeps_its_names() {
+    for options in ["-b 1024", "-b 1024 -O ^extent,^64bit,^dir_index"] {
+        let Some(image) = filled(options) else { return };
+        let source = image.path().with_extension("source");
+        std::fs::write(&source, "lost").expect("a source");
+        image.debugfs(&format!("write {} orphan", source.display()));
+        image.debugfs("rmdir lost+found");
+        // debugfs adds no block to the directory.
+        for n in 0..100 {
+            image.debugfs(&format!("ln a x{n:03}"));
+        }
+        assert!(names(&image, "/") < 100, "{options}: the root is not full");
+        image.debugfs("unlink orphan");
+        let count = names(&image, "/");
+        let actions = keeps_all(&image, options);
+        assert_eq!(names(&image, "/"), count + 1, "{actions:?}");
+        assert_eq!(names(&image, "lost+found"), 3, "{actions:?}");
+    }
+}
+
+#[test]
+fn blocks_of_a_file_behind_a_hole_are_kept_if_its_map_is_written_anew() {
+    let Some(image) = filled("-b 1024 -O ^extent,^64bit") else { return };
+    let source = image.path().with_extension("source");
+    let file = std::fs::File::create(&source).expect("a source");
+    // The first block of each tree of pointers is a hole.
+    for at in [0, 15 << 10, (12 + 256 + 9) << 10] {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[b'd'; 1024], at).expect("a write");
+    }
+    image.debugfs(&format!("write {} sparse", source.display()));
+    image.repair();
+    let before = dumped(&image, "sparse");
+    // The last pointer of the inode leads nowhere.
+    image.debugfs("sif sparse block[TIND] 7777777");
+    let actions = keeps_all(&image, "a pointer to nowhere");
+    assert!(dumped(&image, "sparse") == before, "{actions:?}");
+}
+
+#[test]
+fn a_file_system_with_a_feature_that_is_not_known_is_not_repaired() {
+    for at in [0x5c, 0x60, 0x64] {
+        let Some(image) = Image::make("-b 1024 -O ^metadata_csum", "10M") else { return };
+        let device = image.device();
+        let mut word = [0; 4];
+        device.read_at(1024 + at, &mut word).expect("a read");
+        let word = u32::from_le_bytes(word) | 1 << 27;
+        device.write_at(1024 + at, &word.to_le_bytes()).expect("a write");
+        device.write_at(1024 + 0xc, &[1, 0, 0, 0]).expect("wrong counts");
+        let planned = plan(device, Shared::Clone).map(|plan| plan.actions);
+        assert!(matches!(planned, Err(Error::Unsupported(_))), "{at:#x}: {planned:?}");
+    }
+}
+
+#[test]
+fn a_superblock_without_a_copy_gets_the_features_that_its_files_use() {
+    let options = "-b 1024 -I 256 -O inline_data,ea_inode,^metadata_csum";
+    let Some(clean) = filled(options) else { return };
+    let device = clean.device();
+    let mut word = [0; 4];
+    device.read_at(SUPER + 0x60, &mut word).expect("a read");
+    let word = u32::from_le_bytes(word);
+    drop(device);
+    // Extents, types in names, inline data: each of them, and all at once.
+    for lost in [0x40, 0x2, 0x8000, 0x8042] {
+        let image = copy_of(&clean);
+        let left = (word & !lost).to_le_bytes();
+        image.device().write_at(SUPER + 0x60, &left).expect("a write");
+        let actions = keeps_all(&image, &format!("without {lost:#x}"));
+        let said = "superblock: has the features again that its files use";
+        assert_eq!(actions[0], said, "{actions:?}");
+    }
+}
+
+#[test]
+fn pointers_of_the_resize_inode_beside_its_tree_are_cleared() {
+    let Some(image) = filled("-b 1024") else { return };
+    for block in blocks(&image, "<7>").into_iter().take(3) {
+        image.debugfs(&format!("sif <7> block[2] {block}"));
+        keeps_all(&image, "a pointer to a reserved block");
+    }
+}
+
+#[test]
+fn an_orphan_file_that_ends_within_a_block_is_found() {
+    let Some(image) = filled("-b 1024 -O orphan_file") else { return };
+    let orphans = image.debugfs("stats -h");
+    let orphans = orphans.lines().find(|line| line.starts_with("Orphan file inode"));
+    let ino =
+        orphans.and_then(|line| line.split_whitespace().last()).expect("the inode").to_owned();
+    image.debugfs(&format!("sif <{ino}> size 32769"));
+    keeps_all(&image, "the size of the orphan file");
 }
