@@ -1,10 +1,10 @@
 //! Applies the entries of an archive to the tree, and passes their data to the feeder.
 
-use crate::entry::Kind;
+use crate::entry::{Kind, Meta};
 use crate::error::{Cause, Error, Result};
 use crate::pipeline::Feeder;
-use crate::tar::{Body, Dialect, Item, Reader};
-use crate::tree::{Over, Tree, parts};
+use crate::tar::{Body, Dialect, Reader};
+use crate::tree::{self, Over, Tree, parts};
 use std::io::Read;
 
 /// What an entry with a name `.wh.NAME` means.
@@ -17,13 +17,42 @@ pub enum Whiteouts {
     Removals,
 }
 
-/// Applies all entries of the archive `input`.
+/// The part of a tar that is applied.
+#[derive(Debug, Clone, Default)]
+pub struct Subtree {
+    /// The directory of the tar that becomes the root. Entries elsewhere are left out.
+    pub root: Option<String>,
+    /// How many leading parts the names below this directory lose. Entries whose names have no
+    /// more parts are left out, as by `tar --strip-components`.
+    pub strip: usize,
+}
+
+impl Subtree {
+    pub(crate) fn is_whole(&self) -> bool {
+        self.root.is_none() && self.strip == 0
+    }
+
+    /// Returns the parts that an entry's name keeps; `None` if the entry is left out.
+    fn of<'p>(&self, parts: Vec<&'p [u8]>) -> Result<Option<Vec<&'p [u8]>>> {
+        let root = tree::parts(self.root.as_deref().unwrap_or_default().as_bytes())?;
+        if !parts.starts_with(&root) {
+            return Ok(None);
+        }
+        let left_out = root.len().saturating_add(self.strip);
+        let is_left = left_out < parts.len() || self.strip == 0;
+        Ok(is_left.then(|| parts.into_iter().skip(left_out).collect()))
+    }
+}
+
+/// Applies all entries of the archive `input` that lie in `subtree`.
 pub(crate) fn archive(
     input: impl Read,
     tree: &mut Tree,
     feeder: &mut Feeder<'_, '_>,
     whiteouts: Whiteouts,
+    subtree: &Subtree,
 ) -> Result<()> {
+    let mut applied = 0u64;
     let dialect = match whiteouts {
         Whiteouts::Files => Dialect::Gnu,
         Whiteouts::Removals => Dialect::Go,
@@ -35,29 +64,50 @@ pub(crate) fn archive(
             true => Error { place: name.clone(), ..error },
             false => error,
         };
-        entry(&mut reader, item, tree, feeder, whiteouts).map_err(named)?;
+        let Some(path) = subtree.of(parts(&item.path).map_err(named)?).map_err(named)? else {
+            continue;
+        };
+        let names = Names { path, subtree };
+        entry(&mut reader, (item.meta, item.body), names, tree, feeder, whiteouts)
+            .map_err(named)?;
+        applied += 1;
+    }
+    if applied == 0 && !subtree.is_whole() {
+        let what = "an entry that --root and --strip leave".into();
+        return Err(Error::new("", Cause::Missing { what }));
     }
     feeder.send()?;
     reader.drain()
 }
 
+/// The name of an entry, and the part of the archive in which its hard links lead.
+struct Names<'p> {
+    path: Vec<&'p [u8]>,
+    subtree: &'p Subtree,
+}
+
 fn entry<R: Read>(
     reader: &mut Reader<R>,
-    item: Item,
+    (meta, body): (Meta, Body),
+    names: Names<'_>,
     tree: &mut Tree,
     feeder: &mut Feeder<'_, '_>,
     whiteouts: Whiteouts,
 ) -> Result<()> {
-    let Item { path, meta, body } = item;
     let meta = tree.owned(meta)?;
-    let parts = parts(&path)?;
-    let Some((name, dirs)) = parts.split_last() else {
+    let Some((name, dirs)) = names.path.split_last() else {
         return match body {
             Body::Directory => {
                 tree.set_meta(Tree::ROOT, meta);
                 Ok(())
             }
-            _ => Err(Error::new("", Cause::Name)),
+            _ => Err(Error::new(
+                "",
+                match &names.subtree.root {
+                    Some(part) => Cause::NotDirectory { part: part.clone() },
+                    None => Cause::Name,
+                },
+            )),
         };
     };
     let dir = tree.parent_for(dirs)?;
@@ -82,7 +132,8 @@ fn entry<R: Read>(
         Body::Link(target) => {
             let shown = || String::from_utf8_lossy(&target).into_owned();
             let missing = || Error::new("", Cause::NoTarget { target: shown() });
-            let target_parts = crate::tree::parts(&target).map_err(|_| missing())?;
+            let target_parts = parts(&target).map_err(|_| missing())?;
+            let target_parts = names.subtree.of(target_parts)?.ok_or_else(missing)?;
             let node = tree.find(&target_parts)?.ok_or_else(missing)?;
             if tree.is_directory(node) {
                 return Err(Error::new("", Cause::LinkToDirectory { target: shown() }));

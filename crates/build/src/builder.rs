@@ -1,6 +1,6 @@
 //! The builder, which makes a file system from sources.
 
-use crate::apply::Whiteouts;
+use crate::apply::{Subtree, Whiteouts};
 use crate::convert::{Times, convert};
 use crate::error::{Cause, Error, Result};
 use crate::host;
@@ -42,6 +42,7 @@ pub struct Builder<'p> {
     whiteouts: Whiteouts,
     view: HostView,
     kept: Option<AttributeFilter>,
+    subtree: Subtree,
     bytes: Bytes,
     progress: Option<Box<Tell<'p>>>,
 }
@@ -101,6 +102,7 @@ impl<'p> Builder<'p> {
             whiteouts: Whiteouts::default(),
             view: HostView::default(),
             kept: None,
+            subtree: Subtree::default(),
             bytes: Bytes::default(),
             progress: None,
         }
@@ -156,6 +158,12 @@ impl<'p> Builder<'p> {
     /// Sets how the directories among the sources are seen.
     pub fn view(mut self, view: HostView) -> Self {
         self.view = view;
+        self
+    }
+
+    /// Sets the part of each tar that is used. Then the sources must be tars.
+    pub fn subtree(mut self, subtree: Subtree) -> Self {
+        self.subtree = subtree;
         self
     }
 
@@ -215,8 +223,10 @@ impl<'p> Builder<'p> {
             (root.meta.uid, root.meta.gid) = (uid, gid);
         }
         let (threads, whiteouts) = (self.threads, self.whiteouts);
-        let (view, pipe) = (&self.view, &pipeline);
-        let mut filler = Filler { tree: &mut tree, pipeline: pipe, threads, whiteouts, view };
+        let (view, subtree) = (&self.view, &self.subtree);
+        let (tree_mut, pipe) = (&mut tree, &pipeline);
+        let mut filler =
+            Filler { tree: tree_mut, pipeline: pipe, threads, whiteouts, view, subtree };
         self.sources.into_iter().try_for_each(|source| source.add_to(&mut filler))?;
         tree.end_sources();
         if !tree.has_claims && view.fakeroot.as_ref().is_some_and(|state| !state.is_empty()) {

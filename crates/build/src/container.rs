@@ -34,6 +34,11 @@ pub(crate) fn is_in(path: &Path) -> Result<bool> {
     Ok(files::may_be_at(path)? && Files::at(path)?.is_image())
 }
 
+/// Returns whether the directory is an image as skopeo(1) writes it to `dir:PATH`.
+pub(crate) fn is_of_skopeo(path: &Path) -> bool {
+    Files::Directory(path.into()).is_of_skopeo()
+}
+
 /// Returns the layers of an image, the lowest first.
 pub(crate) fn layers(path: &Path, reference: Option<&str>) -> Result<Vec<Layer>> {
     Files::at(path)?.layers(reference)
@@ -70,9 +75,24 @@ impl Files {
         self.has("index.json") && self.has("oci-layout") || self.lists_images()
     }
 
+    /// Returns whether these are the files of skopeo's `dir:`: a manifest beside its blobs, whose
+    /// names are the hexadecimal digits of their digests.
+    fn is_of_skopeo(&self) -> bool {
+        let mut start = Vec::new();
+        let version = self.open("version").map(|(input, _)| input.take(64).read_to_end(&mut start));
+        version.is_ok_and(|read| read.is_ok())
+            && start.starts_with(b"Directory Transport Version: ")
+            && self.has(DOCKER_MANIFEST)
+    }
+
     fn layers(&self, reference: Option<&str>) -> Result<Vec<Layer>> {
+        if self.is_of_skopeo() {
+            return self.layers_of(self.json(DOCKER_MANIFEST, None)?, reference);
+        }
         let missing_file = ["oci-layout", "index.json"].into_iter().find(|name| !self.has(name));
-        let Some(name) = missing_file else { return self.oci_layers(reference) };
+        let Some(name) = missing_file else {
+            return self.layers_of(self.json("index.json", None)?, reference);
+        };
         if self.has(DOCKER_MANIFEST) {
             return self.docker_layers(reference);
         }
@@ -117,7 +137,11 @@ impl Files {
     /// Opens the blob to which a descriptor refers, and checks its size.
     fn open_blob(&self, descriptor: &Value) -> Result<Blob> {
         let digest = digest_of(descriptor.get("digest"))?;
-        let name = format!("blobs/sha256/{digest}");
+        let mut name = format!("blobs/sha256/{digest}");
+        let of_skopeo = [digest.clone(), format!("{digest}.manifest.json")];
+        if !self.has(&name) {
+            name = of_skopeo.into_iter().find(|name| self.has(name)).unwrap_or(name);
+        }
         let (input, bytes) = self.open(&name)?;
         match descriptor.get("size") {
             Some(size) if size.as_u64() != Some(bytes) => {
@@ -129,8 +153,9 @@ impl Files {
         }
     }
 
-    fn oci_layers(&self, reference: Option<&str>) -> Result<Vec<Layer>> {
-        let mut manifest = self.json("index.json", None)?;
+    /// Returns the layers of the image with this manifest, or of the one that `reference` chooses
+    /// from this list of manifests.
+    fn layers_of(&self, mut manifest: Value, reference: Option<&str>) -> Result<Vec<Layer>> {
         for _ in 0..4 {
             let Some(manifests) = manifest.get("manifests").and_then(Value::as_array) else {
                 break;

@@ -32,7 +32,7 @@ mod unpack;
 mod verity;
 mod view;
 
-pub use apply::Whiteouts;
+pub use apply::{Subtree, Whiteouts};
 pub use builder::{Builder, Built, Bytes};
 pub use error::{Cause, Error, Result};
 pub use lanefs_mkfs::{MkfsOptions, OnLoss, Room, Spare, most_bytes_fitted};

@@ -1,6 +1,6 @@
 //! The sources from which images are built.
 
-use crate::apply::{self, Whiteouts};
+use crate::apply::{self, Subtree, Whiteouts};
 use crate::container::{self, Layer, Stream};
 use crate::error::{Cause, Error, Result};
 use crate::host;
@@ -81,7 +81,7 @@ impl Source {
         let kind = path.metadata().map_err(|error| Error::new(name, error))?.file_type();
         if kind.is_dir() {
             let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
-            return Ok(match is_layout {
+            return Ok(match is_layout || container::is_of_skopeo(path) {
                 true => Source::container(path, None),
                 false => Source::directory(path),
             });
@@ -115,6 +115,7 @@ impl Source {
         let within = |error: Error| error.within(&shown);
         match self.0 {
             Kind::Directory(path) => {
+                to.refuse_subtree("directory").map_err(within)?;
                 to.pipeline
                     .run(to.threads, |feeder| host::directory(&path, to.view, to.tree, feeder))
                     .map_err(|error| host::name_all_unreadable(&path, error))?;
@@ -168,6 +169,7 @@ pub(crate) struct Filler<'a, 'd> {
     pub(crate) threads: usize,
     pub(crate) whiteouts: Whiteouts,
     pub(crate) view: &'a HostView,
+    pub(crate) subtree: &'a Subtree,
 }
 
 impl<'d> Filler<'_, 'd> {
@@ -176,8 +178,8 @@ impl<'d> Filler<'_, 'd> {
     }
 
     fn archive(&mut self, input: impl Read, whiteouts: Whiteouts) -> Result<()> {
-        let Filler { tree, pipeline, threads, .. } = self;
-        pipeline.run(*threads, |feeder| apply::archive(input, tree, feeder, whiteouts))
+        let Filler { tree, pipeline, threads, subtree, .. } = self;
+        pipeline.run(*threads, |feeder| apply::archive(input, tree, feeder, whiteouts, subtree))
     }
 
     fn stream(&mut self, input: impl Read + Send) -> Result<()> {
@@ -194,7 +196,16 @@ impl<'d> Filler<'_, 'd> {
         with_unpacked(io::stdin(), Wanted::default(), add).map(drop)
     }
 
+    fn refuse_subtree(&self, of: &str) -> Result<()> {
+        let what = format!("a part (--root, --strip) of a {of}, which is no tar,");
+        match self.subtree.is_whole() {
+            true => Ok(()),
+            false => Err(Error::new("", Cause::Unsupported { what })),
+        }
+    }
+
     fn layers(&mut self, layers: Vec<Layer>) -> Result<()> {
+        self.refuse_subtree("container image")?;
         let bytes = layers.iter().map(|layer| layer.bytes);
         self.pipeline.meter.expect(bytes.fold(0, u64::saturating_add));
         layers.into_iter().try_for_each(|layer| self.layer(layer))

@@ -18,4 +18,4 @@ mod sparse;
 mod tests;
 
 pub(crate) use header::Dialect;
-pub(crate) use reader::{Body, Item, Reader};
+pub(crate) use reader::{Body, Reader};

@@ -190,7 +190,7 @@ pub mod inode {
 pub mod build {
     pub use lanefs_build::{
         AttributeFilter, Builder, Built, Bytes, Cause, Error, FakerootState, HostView, IdMap,
-        OnLoss, Owners, Progress, Result, Room, Sealed, ShortPath, Source, Spare, Table,
+        OnLoss, Owners, Progress, Result, Room, Sealed, ShortPath, Source, Spare, Subtree, Table,
         Unreadable, Verity, Whiteouts,
     };
     pub use lanefs_mkfs::Report;

@@ -80,7 +80,15 @@ fn layers_are_applied_in_order_with_their_whiteouts() {
     let image = dir.path().join("a.img");
     let expected = image::survey(&dir.path().join("whole"));
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    for name in ["oci", "oci.tar", "docker.tar", "docker.tar.gz"] {
+    shell(
+        dir.path(),
+        r#"mkdir skopeo several; cp oci/blobs/sha256/* skopeo; cp skopeo/* several; cd skopeo
+        m=$(grep -o '[0-9a-f]\{64\}' ../oci/index.json); mv $m manifest.json
+        printf 'Directory Transport Version: 1.1\n' | tee version >../several/version; cd ../several
+        n=$(stat -c %s $m); mv $m $m.manifest.json
+        printf '{"manifests":[{"digest":"sha256:%s","size":%s}]}' $m $n >manifest.json"#,
+    );
+    for name in ["oci", "oci.tar", "docker.tar", "docker.tar.gz", "skopeo", "several"] {
         println!("{name}");
         build_from(&image, Source::detect(&path(name)).unwrap());
         assert_same(&survey_image(&image), &expected);
@@ -90,6 +98,14 @@ fn layers_are_applied_in_order_with_their_whiteouts() {
     let missing = Source::detect(&format!("oci:{}:v2", path("oci"))).unwrap();
     let error = try_build(&image, Builder::new().source(missing)).unwrap_err().to_string();
     assert!(error.ends_with("the image 'v2' is missing"), "{error}");
+    // A layer that skopeo's directory lacks is named, and one that was damaged is found.
+    let layer = "skopeo/$(sha256sum <l1.tar | cut -c1-64)";
+    for (damage, why) in [("echo x >>", "states is not valid"), ("rm ", "is missing")] {
+        shell(dir.path(), &format!("{damage}{layer}"));
+        let source = Source::detect(&path("skopeo")).unwrap();
+        let error = try_build(&image, Builder::new().source(source)).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ Examples:
   lanefs mkfs disk.img --size 64M --root-owner 1000:1000      user 1000 can mount it and write to it
   lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      filled with the tree rootfs
   lanefs mkfs disk.img --size auto -d rootfs --fakeroot-state saved   owners by fakeroot -s saved
+  lanefs mkfs disk.img --size auto --from src.tar.zst --root sysroot/usr
   lanefs mkfs disk.img --size auto -d rootfs --xattrs '*,^user.*'     without attributes user.*
   docker save alpine | lanefs mkfs disk.img --size auto+1G --from docker:-
   lanefs mkfs root.img --size auto --from base.tar.gz overlay/ extra.tar --reproducible
@@ -355,8 +356,8 @@ fn source_date_epoch() -> Result<Option<u64>, String> {
 #[command(next_help_heading = "Filling")]
 pub struct From {
     /// Fill the file system with the files of these sources: directories, tars (plain, gzip, zstd,
-    /// xz; - is standard input) and container images (OCI layout, docker save). They are unpacked
-    /// in order, so a file of a later source replaces a file of the same name from an earlier
+    /// xz; - is standard input) and container images (OCI layout, docker save, skopeo's dir:). They
+    /// are unpacked in order, so a file of a later source replaces a file of the same name from an earlier
     /// source. The kind of a source is recognised, or given by a prefix: dir: tar: oci: docker:.
     /// oci:PATH:NAME chooses one of several images, oci:PATH:NAME@linux/amd64/v3 a platform
     #[arg(long, value_name = "SOURCE", num_args = 1..)]
@@ -378,6 +379,12 @@ pub struct From {
     /// Map groups, like --map-users
     #[arg(long, value_name = "FROM:TO:COUNT")]
     pub(super) map_groups: Vec<IdMap>,
+    /// Use only this directory of the tars, as the root: SUBDIR/etc becomes /etc
+    #[arg(long, value_name = "SUBDIR")]
+    pub(super) root: Option<String>,
+    /// Remove N leading parts from the names in tars, like tar --strip-components
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) strip: usize,
     /// Take owners, modes and device numbers of a directory's files from the attributes of rootless
     /// containers: user.containers.override_stat, user.fuseoverlayfs.override_stat,
     /// user.rootlesscontainers

@@ -14,7 +14,7 @@ use lanefs::Source as Image;
 use lanefs::device::{file_of, is_uri};
 use lanefs_build::{
     AttributeFilter, Builder, Built, Bytes, FakerootState, HostView, Owners, Room, Sealed, Source,
-    Spare, Table, Verity, Whiteouts, most_bytes_fitted,
+    Spare, Subtree, Table, Verity, Whiteouts, most_bytes_fitted,
 };
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_mkfs::{Contents, Filling, MkfsOptions, preview};
@@ -131,7 +131,8 @@ fn builder(arguments: &Arguments) -> Result<Builder<'_>, Failure> {
     for table in from.tables()? {
         builder = builder.table(table);
     }
-    builder = builder.threads(from.threads()).view(from.view()?);
+    let subtree = Subtree { root: from.root.clone(), strip: from.strip };
+    builder = builder.threads(from.threads()).view(from.view()?).subtree(subtree);
     if !from.xattrs.is_empty() {
         let kept = AttributeFilter::parse(&from.xattrs);
         builder = builder.attributes(kept.map_err(|why| Failure::new("--xattrs", why))?);
