@@ -1,11 +1,14 @@
 //! Tests that the same sources give the same bytes, that a fitted image has room for its files and
 //! little else, and that owners follow the maps, fixed owners and tables.
 
+use crate::archive::{entry, file, header, link, pax};
 use crate::image;
 
 use crate::image::{assert_clean, build, scratch, shell, try_build};
 use lanefs_build::{Builder, Bytes, MkfsOptions, Owners, Room, Source, Spare, Table};
 use lanefs_device::RamDevice;
+use lanefs_mkfs::Kind;
+use lanefs_ondisk::BlockSize;
 use std::os::unix::fs::FileExt;
 
 fn tree(dir: &std::path::Path) {
@@ -197,4 +200,76 @@ fn owners_follow_the_rules() {
     let table = Table::parse("table", "/none f 644 0 0 - - - - -").unwrap();
     let error = try_build(&image, Builder::new().table(table).source(source())).unwrap_err();
     assert_eq!(error.to_string(), "table: line 1: /none: the file is missing");
+}
+
+/// Returns bytes that look random and are the same on every machine.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1u32;
+    let next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// The SHA-256 of the images below. A change that gives other bytes is one for users of
+/// `--reproducible`: change the digest, and say so in CHANGELOG.md.
+const RECORDED: [&str; 10] = [
+    "48250fd1e9143a0fc0fa12724e244a094bb179de54fb596259c5c7dd05f5c2f5",
+    "42d4fc486406b62b4444e79962245c0ec735abe0558dbb6b5b0fe68236e6fe36",
+    "ac907166f0d342cba6e0c379fffb3ef081a4d1e9169062676035bc8db9df2b0a",
+    "046f6655e230cb69bc265b54e99cc580d84e94f4290cff0bed2d9f677b513b39",
+    "473efa5377e7d1bb55166fc21d34636af15b76722e9f9d358058c08a3e46cbf7",
+    "fc4bfa8d27e90d3b63bdfd79a8e7df74602a00e2ecfcc89faa255b2d6e9906d3",
+    "36b8ac64423625052117da4773aebfbf3dcae716641f5434962a79eac74475b7",
+    "7f4866da9446b2eeefd44eda053c0aacee272b995750b3df9c0d9a5f59fd0ef7",
+    "e3a8b2c86ab536693b1e28d185980357130f344874716492e013d446192db646",
+    "f6093269b52838c479e128897ae43f6d34cacf95c07ac45af672dbfd7dc786e4",
+];
+
+#[test]
+fn recorded_builds_have_the_same_bytes_in_every_version() {
+    let small = [
+        pax(&[("mtime", "1600000000.25"), ("SCHILY.xattr.user.a", "value")]),
+        file("etc/motd", b"welcome\n"),
+        link("etc/same", b'1', "etc/motd"),
+        link("lib", b'2', "usr/lib"),
+        link(&"l".repeat(90), b'2', &"t".repeat(90)),
+        header(b"usr/lib/", b'5', 0, b""),
+        header(b"pipe", b'6', 0, b""),
+        file("noise", &noise(300_000)),
+        entry(header(b"zeros", b'0', 100_000, b""), &[0; 100_000]),
+    ];
+    let many = (0..3000).map(|n| file(&format!("many/a-name-of-some-length-{n}"), b""));
+    let large: Vec<Vec<u8>> = many.chain([file("noise", &noise(3_000_000))]).collect();
+    let dated = MkfsOptions { time: Some(1_500_000_000), ..MkfsOptions::default() };
+    let options = [
+        MkfsOptions::default(),
+        MkfsOptions { features: Kind::Ext2.features(), size: Some(32 << 20), ..dated.clone() },
+        MkfsOptions {
+            features: Kind::Ext3.features(),
+            inode_size: 128,
+            size: Some(48 << 20),
+            ..dated.clone()
+        },
+        MkfsOptions { features: MkfsOptions::debian_12(), label: b"debian".to_vec(), ..dated },
+        MkfsOptions { block_size: BlockSize::new(1024), ..MkfsOptions::default() },
+    ];
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    let mut found = Vec::new();
+    for entries in [&small[..], &large] {
+        let tar = [entries.concat(), vec![0; 1024]].concat();
+        for options in &options {
+            let source = Source::stream(std::io::Cursor::new(tar.clone()));
+            let builder = Builder::new().bytes(Bytes::Same).source(source);
+            let fitted = Room::Fitted(Spare { bytes: 1 << 20, percent: 0 });
+            let room = options.size.map_or(fitted, |_| Room::Given);
+            image::build_in(&image, options.clone(), room, builder).unwrap();
+            assert_clean(&image);
+            let sum = shell(dir.path(), "sha256sum <a.img");
+            found.push(sum.split(' ').next().unwrap().to_owned());
+        }
+    }
+    assert_eq!(found, RECORDED);
 }
