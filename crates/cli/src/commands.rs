@@ -11,6 +11,7 @@ mod extents;
 mod find;
 mod fsck;
 mod info;
+mod jail;
 mod list;
 mod manual;
 mod mkfs;
@@ -132,8 +133,12 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let arguments = as_helper(arguments);
     let description = described(arguments.get(1));
     match description.try_get_matches_from(&arguments) {
-        Ok(matches) => Arguments::from_arg_matches(&matches)
-            .map_or_else(|error| error.exit(), |arguments| arguments.command.run()),
+        Ok(matches) => {
+            let arguments = Arguments::from_arg_matches(&matches);
+            let arguments = arguments.unwrap_or_else(|error| error.exit());
+            jail::enter(&matches);
+            arguments.command.run()
+        }
         // For fsck(8), 2 means that the system is to be rebooted.
         Err(error) if error.use_stderr() && arguments.get(1).is_some_and(|word| word == "fsck") => {
             let _ = error.print();
@@ -161,7 +166,7 @@ fn described(name: Option<&OsString>) -> clap::Command {
     match name.and_then(|name| Command::description(name.to_str()?)) {
         Some(one) => {
             let all = clap::Command::new("lanefs").max_term_width(TERM_WIDTH);
-            all.subcommand(with_exit_codes(one))
+            all.subcommand(completed(one))
         }
         None => description(),
     }
@@ -173,8 +178,10 @@ const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure, 2 wrong usage.";
 const OF_SEVERAL: &str = " A file that fails does not stop the others, but an
 image that cannot be opened does.";
 
-/// Puts the exit codes before the examples in the help of a subcommand, unless it has them.
-fn with_exit_codes(command: clap::Command) -> clap::Command {
+/// Adds the options of the jail to a subcommand. Puts the exit codes before the examples in its
+/// help, unless it has them.
+fn completed(command: clap::Command) -> clap::Command {
+    let command = jail::with_options(command);
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     if command.has_subcommands() || help.contains("Exit codes") {
         return command;
@@ -188,7 +195,7 @@ fn with_exit_codes(command: clap::Command) -> clap::Command {
 
 /// Returns clap's description of the whole command line.
 pub fn description() -> clap::Command {
-    Arguments::command().mut_subcommands(with_exit_codes)
+    Arguments::command().mut_subcommands(completed)
 }
 
 /// Inserts the subcommand if it is missing. The name of a link to `lanefs` tells it: mount(8),

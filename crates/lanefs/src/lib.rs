@@ -110,6 +110,11 @@ pub mod format {
     pub use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 }
 
+/// Confines a program to what it needs, before it opens a stranger's image.
+pub mod jail {
+    pub use lanefs_jail::{Capability, Jail, NotAlone, Walls};
+}
+
 /// RAID-5 arrays, in the format of Linux's md.
 pub mod raid {
     pub use lanefs_raid5::{

@@ -76,6 +76,14 @@ impl Source {
         Some(Source::from_words(if list.is_empty() { Vec::new() } else { words(list) }))
     }
 
+    /// Returns the paths of the members if the name lists them; `None` if they are searched for.
+    pub fn listed(&self) -> Option<&[PathBuf]> {
+        match &self.members {
+            Named::These(members) => Some(members),
+            Named::Scan { .. } | Named::Unclear => None,
+        }
+    }
+
     /// Returns the name of the array of these members.
     pub fn name_of<'a>(members: impl IntoIterator<Item = &'a Path>) -> OsString {
         let mut name = PREFIX.as_bytes().to_vec();
