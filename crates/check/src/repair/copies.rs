@@ -143,17 +143,17 @@ fn guess_features(device: &Arc<OverlayDevice>, found: &Superblock) -> Option<Sup
     let old = Incompat::from_bits_retain(found.raw().s_feature_incompat.get());
     let added = Incompat::EXTENTS | Incompat::FILETYPE | Incompat::INLINE_DATA | Incompat::EA_INODE;
     let (mut best, most) = (old | added, count(old));
-    let mut fewest = if most == 0 { 0 } else { count(best) };
-    if fewest >= most {
+    if most == 0 {
         return None;
     }
+    let mut fewest = count(best);
     for feature in added.difference(old).iter() {
         let faults = count(best - feature);
         if faults <= fewest {
             (best, fewest) = (best - feature, faults);
         }
     }
-    let superblock = with(best)?;
+    let superblock = with(best).filter(|_| fewest < most)?;
     put_superblock(&**device, &superblock);
     Some(superblock)
 }
