@@ -339,9 +339,9 @@ fn owned(
     if view.override_stat {
         claimed = Claim::take(&mut meta).map_err(here)?.apply(&mut meta);
     }
-    let saved = view.fakeroot.as_ref().and_then(|state| state.of(stat.dev(), stat.ino()));
-    if let Some(claim) = saved {
-        tree.has_claims = true;
+    let saved = view.fakeroot.as_ref().map(|state| state.of(stat.dev(), stat.ino()));
+    if let Some((claim, is_known)) = saved {
+        tree.has_claims |= is_known;
         claimed = claim.apply(&mut meta);
     }
     Ok((tree.owned(meta).map_err(here)?, claimed))

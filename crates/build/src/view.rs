@@ -59,8 +59,11 @@ impl FakerootState {
         self.files.is_empty()
     }
 
-    pub(crate) fn of(&self, device: u64, inode: u64) -> Option<Claim> {
-        self.files.get(&(device, inode)).copied()
+    /// Returns what a file is to be, and whether the state has it. As in fakeroot, root owns a file
+    /// that the state lacks.
+    pub(crate) fn of(&self, device: u64, inode: u64) -> (Claim, bool) {
+        let root = Claim { uid: Some(0), gid: Some(0), ..Claim::default() };
+        self.files.get(&(device, inode)).map_or((root, false), |claim| (*claim, true))
     }
 }
 
@@ -139,7 +142,8 @@ fn of_text(value: &[u8]) -> Option<Claim> {
     let mut fields = text.split(':');
     let (uid, gid) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let mode = u16::from_str_radix(fields.next()?, 8).ok()?;
-    let special = fields.next().map(of_type);
+    // containers/storage also writes "file" for what it does not know the type of.
+    let special = fields.next().filter(|text| *text != "file").map(of_type);
     let is_whole = fields.next().is_none() && special != Some(None);
     let permissions = Some(mode & 0o7777);
     let claim = Claim { uid: Some(uid), gid: Some(gid), permissions, special: special.flatten() };
@@ -149,7 +153,6 @@ fn of_text(value: &[u8]) -> Option<Claim> {
 fn of_type(text: &str) -> Option<Special> {
     let mut words = text.split('-');
     let kind = match words.next()? {
-        "file" => FileType::Regular,
         "dir" => FileType::Directory,
         "symlink" => FileType::Symlink,
         "pipe" => FileType::Fifo,

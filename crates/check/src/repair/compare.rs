@@ -3,7 +3,7 @@
 use super::stage::Stage;
 use crate::checker::{self, Options};
 use crate::fault::Fault;
-use crate::report::{Collector, Finding};
+use crate::report::{Collector, Finding, Report};
 use lanefs_device::Device;
 use lanefs_ondisk::group_desc::Cause;
 use std::sync::Arc;
@@ -17,9 +17,8 @@ pub const MOST_FINDINGS: usize = 10_000;
 /// of descriptors. For a view without a root directory, returns the largest possible number,
 /// because an image with an empty inode table would otherwise have few faults.
 pub fn faults(device: Arc<dyn Device>) -> u64 {
-    let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
-    match checker::check(device, &options, &|_| {}) {
-        Ok(report) => {
+    match findings(device) {
+        Some(report) => {
             if report.findings.iter().any(|finding| finding.fault == Fault::NoRoot) {
                 return u64::MAX;
             }
@@ -29,8 +28,14 @@ pub fn faults(device: Arc<dyn Device>) -> u64 {
             };
             report.findings.iter().filter(is_fault).count() as u64 + report.left_out
         }
-        Err(_) => u64::MAX,
+        None => u64::MAX,
     }
+}
+
+/// Checks a view of the image.
+pub fn findings(device: Arc<dyn Device>) -> Option<Report> {
+    let options = Options { threads: 1, memory: u64::MAX, findings: MOST_FINDINGS };
+    checker::check(device, &options, &|_| {}).ok()
 }
 
 /// A collector that discards all findings.

@@ -1,25 +1,29 @@
 //! Recovers the structures that are needed to read all others. Damaged superblocks and descriptors
 //! are restored from their copies, and the log is replayed.
 
-use super::compare::{faults, silent};
+use super::compare::{faults, findings, silent};
 use super::log;
 use super::mender::{Action, Fast};
 use super::volume::put_superblock;
 use crate::backup;
 use crate::checker::Error;
+use crate::fault::Fault;
 use crate::groups::{self, Groups, NOWHERE};
 use crate::journal::LogBlocks;
 use crate::named;
 use crate::place::Place;
+use crate::report::Finding;
 use crate::superblock;
 use crate::volume::Volume;
 use lanefs_device::{Device, OverlayDevice};
 use lanefs_ondisk::features::{Incompat, RoCompat};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::superblock::{
     Geometry, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use lanefs_ondisk::{Block, BlockSize, Group, Unsupported};
+use std::collections::HashSet;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -125,35 +129,61 @@ fn recover_superblock(
     Ok(found)
 }
 
-/// Adds to a superblock without a copy the features that determine how files are read, as far as the
-/// image has fewer faults with them.
+/// The features that determine how a file with such a flag is read.
+const OF_FILES: [(Incompat, InodeFlags); 3] = [
+    (Incompat::EXTENTS, InodeFlags::EXTENTS),
+    (Incompat::INLINE_DATA, InodeFlags::INLINE_DATA),
+    (Incompat::EA_INODE, InodeFlags::EA_INODE),
+];
+
+/// Adds features to a superblock without a copy: each of [`OF_FILES`] with which more files that
+/// have its flag are without fault than with one, and types in names if the image then has fewer
+/// faults. The flag of a single file may be the damage.
 fn guess_features(device: &Arc<OverlayDevice>, found: &Superblock) -> Option<Superblock> {
     let with = |incompat: Incompat| {
         let mut raw = found.raw().clone();
         raw.s_feature_incompat.set(incompat.bits());
         Superblock::from_raw(raw).ok()
     };
-    let count = |incompat| {
-        let other = Arc::new(device.fork());
-        with(incompat).map_or(u64::MAX, |superblock| {
-            put_superblock(&*other, &superblock);
-            faults(other)
-        })
+    let view = |incompat| {
+        let view = Arc::new(device.fork());
+        put_superblock(&*view, &with(incompat)?);
+        Some(view)
     };
     let old = Incompat::from_bits_retain(found.raw().s_feature_incompat.get());
-    let added = Incompat::EXTENTS | Incompat::FILETYPE | Incompat::INLINE_DATA | Incompat::EA_INODE;
-    let (mut best, most) = (old | added, count(old));
-    if most == 0 {
+    let lacks = |flag: InodeFlags| {
+        move |finding: &&Finding| match finding.fault {
+            Fault::Flags { flags } => InodeFlags::from_bits_retain(flags).contains(flag),
+            _ => false,
+        }
+    };
+    let before = findings(device.clone())?.findings;
+    let is_lost = |(feature, flag): &(Incompat, InodeFlags)| {
+        !old.contains(*feature) && before.iter().any(|finding| lacks(*flag)(&finding))
+    };
+    let lost: Vec<_> = OF_FILES.into_iter().filter(is_lost).collect();
+    let mut all = lost.iter().fold(old, |all, (feature, _)| all | *feature);
+    let named = all | Incompat::FILETYPE;
+    if !before.is_empty() && named != all && faults(view(named)?) < faults(view(all)?) {
+        all = named;
+    }
+    if all == old {
         return None;
     }
-    let mut fewest = count(best);
-    for feature in added.difference(old).iter() {
-        let faults = count(best - feature);
-        if faults <= fewest {
-            (best, fewest) = (best - feature, faults);
+    let after = findings(view(all)?)?.findings;
+    let faulty: HashSet<_> = after.iter().filter_map(|finding| finding.place.ino()).collect();
+    let nameless = before.iter().filter(|finding| finding.fault == Fault::NoName);
+    let nameless: HashSet<_> = nameless.filter_map(|finding| finding.place.ino()).collect();
+    for (feature, flag) in lost {
+        let files = before.iter().filter(lacks(flag)).filter_map(|finding| finding.place.ino());
+        // The value of an attribute has no name.
+        let files = files.filter(|ino| flag != InodeFlags::EA_INODE || nameless.contains(ino));
+        let (broken, whole): (Vec<_>, Vec<_>) = files.partition(|ino| faulty.contains(ino));
+        if broken.len() >= whole.len() {
+            all -= feature;
         }
     }
-    let superblock = with(best).filter(|_| fewest < most)?;
+    let superblock = with(all).filter(|_| all != old)?;
     put_superblock(&**device, &superblock);
     Some(superblock)
 }

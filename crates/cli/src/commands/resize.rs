@@ -405,7 +405,9 @@ fn clone_image(arguments: &Clone, uuid: Option<[u8; 16]>) -> Result<Cloned, Fail
     let bytes = copy.file.sync_all().and_then(|()| Ok(copy.file.metadata()?.len()));
     let bytes = bytes.map_err(Failure::on_host(to))?;
     copy.finish().map_err(Failure::on_host(to))?;
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // The file may be elsewhere, if a link led to it.
+    let file = to.canonicalize().map_err(Failure::on_host(to))?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))
         .and_then(|folder| folder.sync_all())
         .map_err(Failure::on_host(to))?;
@@ -529,6 +531,11 @@ fn settle(
     let device: Arc<dyn Device> = Arc::new(Unseen(Arc::new(opened)));
     refuse_source(&arguments.source, &*device)?;
     let mut image = Image::open(device.clone()).map_err(&failed)?;
+    let (before, len) = (bytes_of(&image), device.len());
+    if before > len {
+        let why = format!("incomplete: {len} bytes of a file system of {before} bytes");
+        return Err(Failure::new(arguments.source.display(), &why));
+    }
     let features = image.superblock().features();
     let mut settings = Settings { uuid, ..Settings::default() };
     settings.label = arguments.label.as_ref().map(|label| label.as_bytes().to_vec());
@@ -537,7 +544,6 @@ fn settle(
         settings.features = FeatureChange { set: seed, ..FeatureChange::default() };
     }
     image.tune(&settings).map_err(failed)?;
-    let before = bytes_of(&image);
     if let Some(target) = arguments.size {
         let wanted = target.bytes(before);
         if wanted > device.len() {

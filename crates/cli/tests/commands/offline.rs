@@ -291,6 +291,7 @@ fn a_compressed_image_is_unpacked_into_the_clone() {
     put_random(&base);
     shell(dir.path(), "zstd -q base.img; xz -k0 base.img; gzip -k1 base.img; mkdir made");
     shell(dir.path(), "head -c 1000000 base.img.zst >short.zst; gzip -c base.img.xz >twice.gz");
+    shell(dir.path(), "head -c 20000000 base.img >short.img");
     let clones = [
         ("base.img.zst", ""),
         ("base.img.xz", ""),
@@ -316,12 +317,13 @@ fn a_compressed_image_is_unpacked_into_the_clone() {
         ("twice.gz", "no ext4 file system"),
         ("--used base.img.xz", "not compressed"),
         ("--offset 1M base.img.xz", "not compressed"),
+        ("--keep-uuid --size 80M <(cat short.img)", "incomplete: 20000000 bytes"),
         ("none.zst", "no such file"),
         ("- -e -", "both the image and the script"),
     ];
     for (words, why) in refused {
         let line = format!("{LANEFS} clone {words} made/c.img <base.img.gz");
-        let (status, said) = try_run(Command::new("sh").args(["-c", &line]).current_dir(&dir));
+        let (status, said) = try_run(Command::new("bash").args(["-c", &line]).current_dir(&dir));
         assert!(status.code() == Some(1) && said.contains(why), "{words}: {said}");
         assert_eq!(names(&dir.path().join("made")), [""; 0], "{words}");
     }

@@ -1219,6 +1219,20 @@ fn damaged_values_in_inodes_of_their_own_cost_no_other_attribute() {
     assert!(!image.debugfs("stat a").contains("0x280000"), "{actions:?}");
 }
 
+#[test]
+fn the_wrong_flag_of_one_file_is_no_lost_feature() {
+    for (options, flags) in [
+        ("-b 1024 -O ^extent,^64bit,^metadata_csum", "0x80000"),
+        ("-b 1024 -O ^metadata_csum", "0x10080000"),
+        ("-b 1024 -O ^metadata_csum", "0x280000"),
+    ] {
+        let Some(image) = filled(options) else { return };
+        image.debugfs(&format!("sif c flags {flags}"));
+        let actions = keeps_all(&image, flags);
+        assert!(!actions.iter().any(|action| action.contains("features")), "{actions:?}");
+    }
+}
+
 /// Gives the inode at `place` the flag and the context of an encrypted inode.
 fn encrypt(image: &Image, place: u64, context: &[u8]) {
     let device = image.device();
